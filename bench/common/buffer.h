@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// buffer.h: memory of every kind that a program may hand to MPI, with seeded content that can be
+// compared byte for byte.
+#ifndef GPUSM_BENCH_BUFFER_H
+#define GPUSM_BENCH_BUFFER_H
+
+#include "bench/common/driver_api.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gpusm::bench {
+
+enum class memory_kind : char {
+    host = 'H',        // pageable host memory
+    device = 'D',      // cuMemAlloc
+    managed = 'M',     // cuMemAllocManaged
+    vmm = 'V',         // cuMemCreate, exportable as a file descriptor
+    vmm_private = 'W', // cuMemCreate, not exportable
+    pool = 'A',        // cuMemAllocFromPoolAsync, from a pool exportable as a file descriptor
+};
+
+inline constexpr std::string_view all_kinds = "HDMVWA";
+
+std::optional<memory_kind> parse_kind(std::string_view letter);
+const char *describe(memory_kind kind);
+inline char letter_of(memory_kind kind)
+{
+    return static_cast<char>(kind);
+}
+inline bool is_gpu(memory_kind kind)
+{
+    return memory_kind::host != kind;
+}
+// Whether cuIpcGetMemHandle accepts memory of this kind.
+inline bool is_legacy_ipc_capable(memory_kind kind)
+{
+    return memory_kind::device == kind;
+}
+
+// The content that `fill` writes: byte number `position` of the message made from `seed`.
+// Neighbouring positions and neighbouring seeds have nothing in common, so a byte that is stale,
+// shifted or from another message differs with probability 255/256, and any longer piece surely.
+std::uint8_t pattern_byte(std::uint64_t seed, std::size_t position);
+void write_pattern(void *to, std::size_t len_bytes, std::uint64_t seed, std::size_t position);
+
+// One allocation; freed with the object. All functions work on the context that is current in the
+// calling thread (device::make_current). Functions that return a string return an empty one on
+// success and one sentence otherwise.
+class buffer {
+  public:
+    // `offset_bytes` moves data() away from the allocation's (at least 256-byte aligned) start.
+    // `gpu` may be nullptr for host memory. nullptr and a sentence in *why when it fails.
+    static std::unique_ptr<buffer> make(memory_kind kind, std::size_t len_bytes, const device *gpu,
+                                        std::string *why, std::size_t offset_bytes = 0);
+    ~buffer();
+    buffer(const buffer &) = delete;
+    buffer &operator=(const buffer &) = delete;
+
+    void *data() const { return reinterpret_cast<void *>(address_ + offset_bytes_); }
+    void *at(std::size_t offset) const
+    {
+        return reinterpret_cast<void *>(address_ + offset_bytes_ + offset);
+    }
+    std::size_t len_bytes() const { return len_bytes_; }
+    memory_kind kind() const { return kind_; }
+
+    // Finished, on the device too, when they return: a message may be sent from it at once.
+    [[nodiscard]] std::string fill(std::size_t offset, std::size_t len_bytes, std::uint64_t seed);
+    [[nodiscard]] std::string poison(std::size_t offset, std::size_t len_bytes);
+    [[nodiscard]] std::string poison() { return poison(0, len_bytes_); }
+    // Every byte of [offset, offset + len) against the message made from `seed`; the sentence
+    // names the first wrong byte. `position` is that of the first byte within the message.
+    [[nodiscard]] std::string compare(std::size_t offset, std::size_t len_bytes, std::uint64_t seed,
+                                      std::size_t position = 0) const;
+    // That [offset, offset + len) still holds what poison() wrote.
+    [[nodiscard]] std::string compare_poison(std::size_t offset, std::size_t len_bytes) const;
+    // Plain bytes, for content that is not a pattern.
+    [[nodiscard]] std::string write(std::size_t offset, const void *from, std::size_t len_bytes);
+    [[nodiscard]] std::string read(std::size_t offset, void *to, std::size_t len_bytes) const;
+
+  private:
+    buffer(memory_kind kind, std::size_t len_bytes, std::size_t offset_bytes, const device *gpu)
+        : kind_(kind), len_bytes_(len_bytes), offset_bytes_(offset_bytes), gpu_(gpu)
+    {
+    }
+    std::string allocate_host(std::size_t bytes);
+    std::string allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type);
+    std::string allocate_pool(std::size_t bytes);
+    std::string allocate(std::size_t bytes);
+    void release_vmm();
+
+    memory_kind kind_;
+    std::size_t len_bytes_;
+    std::size_t offset_bytes_;
+    const device *gpu_;
+    std::uintptr_t address_ = 0;                // 0 until allocated
+    std::size_t reserved_bytes_ = 0;            // VMM: the address range
+    bool mapped_ = false;                       // VMM: the range has memory
+    CUmemGenericAllocationHandle physical_ = 0; // VMM
+    CUmemoryPool pool_ = nullptr;               // pool memory
+};
+
+} // namespace gpusm::bench
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// path_counters.h: which way messages went, read from the MPI_T performance variables of
+// btl/gpusm.
+#ifndef GPUSM_BENCH_PATH_COUNTERS_H
+#define GPUSM_BENCH_PATH_COUNTERS_H
+
+#include <mpi.h>
+
+#include <array>
+#include <string>
+
+namespace gpusm::bench {
+
+struct path_counts {
+    unsigned long long get_messages = 0;    // fetched from a peer's device memory
+    unsigned long long staged_messages = 0; // device memory sent through host fragments
+    unsigned long long host_messages = 0;   // host memory sent
+    unsigned long long get_bytes = 0;
+    unsigned long long staged_bytes = 0;
+    unsigned long long host_bytes = 0;
+};
+
+path_counts operator-(const path_counts &later, const path_counts &earlier);
+
+// The counters of this process. Between MPI_Init and MPI_Finalize only.
+class path_counters {
+  public:
+    path_counters();
+    ~path_counters();
+    path_counters(const path_counters &) = delete;
+    path_counters &operator=(const path_counters &) = delete;
+
+    // False when the transport in use does not have the variables; read() then gives zeros.
+    bool available() const { return available_; }
+    path_counts read() const;
+
+  private:
+    static constexpr std::size_t count = 6;
+
+    bool initialized_ = false;
+    bool available_ = false;
+    MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
+    std::array<MPI_T_pvar_handle, count> handles_ = {};
+};
+
+// Sum over all ranks of `communicator`, the result on rank 0. Collective.
+path_counts sum_over_ranks(const path_counts &mine, MPI_Comm communicator);
+
+} // namespace gpusm::bench
+
+#endif

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// options.cc: parsing of gpusm_perf's command line, and its help text.
+#include "bench/gpusm_perf/options.h"
+
+#include "bench/common/sizes.h"
+
+#include <cctype>
+#include <cstdlib>
+
+namespace gpusm::bench {
+
+namespace {
+
+constexpr std::size_t small_bytes = std::size_t{8} << 10;
+constexpr std::size_t huge_bytes = std::size_t{8} << 20;
+
+bool parse_count(const std::string &text, int minimum, int maximum, int *value)
+{
+    if (text.empty() || text.size() > 9) {
+        return false;
+    }
+    for (char c : text) {
+        if (0 == std::isdigit(static_cast<unsigned char>(c))) {
+            return false;
+        }
+    }
+    *value = std::atoi(text.c_str());
+    return *value >= minimum && *value <= maximum;
+}
+
+std::string parse_range(const std::string &text, std::size_t colon, std::vector<std::size_t> *sizes)
+{
+    std::size_t first = 0;
+    std::size_t last = 0;
+    if (!parse_size(text.substr(0, colon), &first) || !parse_size(text.substr(colon + 1), &last)) {
+        return "bad size range '" + text + "' (expected MIN:MAX, for example 8:4M)";
+    }
+    if (first > last) {
+        return "bad size range '" + text + "': the first size is larger than the last";
+    }
+    for (std::size_t size = first; size <= last; size = 0 == size ? 1 : size * 2) {
+        sizes->push_back(size);
+    }
+    return {};
+}
+
+std::string parse_list(const std::string &text, std::vector<std::size_t> *sizes)
+{
+    std::size_t begin = 0;
+    while (begin <= text.size()) {
+        std::size_t end = text.find(',', begin);
+        if (std::string::npos == end) {
+            end = text.size();
+        }
+        std::size_t size = 0;
+        const std::string item = text.substr(begin, end - begin);
+        if (!parse_size(item, &size)) {
+            return "bad size '" + item + "' (expected a number of bytes up to 2G - 1, with an " +
+                   "optional suffix K, M or G)";
+        }
+        sizes->push_back(size);
+        begin = end + 1;
+    }
+    return {};
+}
+
+std::string parse_sizes(const std::string &text, std::vector<std::size_t> *sizes)
+{
+    sizes->clear();
+    const std::size_t colon = text.find(':');
+    return std::string::npos == colon ? parse_list(text, sizes) : parse_range(text, colon, sizes);
+}
+
+bool parse_mode(const std::string &text, perf_mode *mode)
+{
+    for (perf_mode candidate :
+         {perf_mode::latency, perf_mode::bw, perf_mode::bibw, perf_mode::mbw_mr}) {
+        if (text == name_of(candidate)) {
+            *mode = candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
+std::string set_kind(const std::string &option, const std::string &value, memory_kind *kind)
+{
+    const auto parsed = parse_kind(value);
+    if (!parsed) {
+        return "unknown memory kind '" + value + "' for " + option +
+               " (expected D, H, M, V, W or A)";
+    }
+    *kind = *parsed;
+    return {};
+}
+
+std::string set_count(const std::string &option, const std::string &value, int minimum, int maximum,
+                      int *count)
+{
+    if (!parse_count(value, minimum, maximum, count)) {
+        return "bad value '" + value + "' for " + option + " (expected a number from " +
+               std::to_string(minimum) + " to " + std::to_string(maximum) + ")";
+    }
+    return {};
+}
+
+// True when `argument` is a flag without a value, which is then set.
+bool set_flag(const std::string &argument, options *result)
+{
+    struct flag {
+        const char *name;
+        bool options::*member;
+        bool value;
+    };
+    static constexpr flag flags[] = {
+        {"-c", &options::check, true},
+        {"--check", &options::check, true},
+        {"--no-limit", &options::limit, false},
+        {"--strict", &options::strict, true},
+        {"--late-cuda", &options::late_cuda, true},
+    };
+    for (const flag &f : flags) {
+        if (argument == f.name) {
+            result->*(f.member) = f.value;
+            return true;
+        }
+    }
+    return false;
+}
+
+std::string set_value(const std::string &option, const std::string &value, options *result)
+{
+    if ("--src" == option) {
+        return set_kind(option, value, &result->source);
+    }
+    if ("--dst" == option) {
+        return set_kind(option, value, &result->destination);
+    }
+    if ("--sizes" == option) {
+        return parse_sizes(value, &result->sizes);
+    }
+    if ("--window" == option) {
+        return set_count(option, value, 1, 65536, &result->window);
+    }
+    if ("--iterations" == option) {
+        return set_count(option, value, 1, 100000000, &result->iterations);
+    }
+    if ("--warmup" == option) {
+        return set_count(option, value, 0, 100000000, &result->warmup);
+    }
+    if ("--repeat" == option) {
+        return set_count(option, value, 1, 1000, &result->repeat);
+    }
+    if ("--json" == option) {
+        result->json_path = value;
+        return value.empty() ? "--json needs a file name" : std::string();
+    }
+    return "unknown option '" + option + "'";
+}
+
+bool takes_value(const std::string &option)
+{
+    for (const char *name : {"--src", "--dst", "--sizes", "--window", "--iterations", "--warmup",
+                             "--repeat", "--json"}) {
+        if (option == name) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+const char *name_of(perf_mode mode)
+{
+    switch (mode) {
+    case perf_mode::latency:
+        return "latency";
+    case perf_mode::bw:
+        return "bw";
+    case perf_mode::bibw:
+        return "bibw";
+    case perf_mode::mbw_mr:
+        return "mbw_mr";
+    }
+    return "?";
+}
+
+int options::iterations_for(std::size_t len_bytes) const
+{
+    if (0 != iterations) {
+        return iterations;
+    }
+    if (len_bytes <= small_bytes) {
+        return is_bandwidth() ? 100 : 1000;
+    }
+    return len_bytes < huge_bytes ? (is_bandwidth() ? 20 : 200) : (is_bandwidth() ? 5 : 20);
+}
+
+int options::warmup_for(std::size_t len_bytes) const
+{
+    if (0 <= warmup) {
+        return warmup;
+    }
+    if (len_bytes <= small_bytes) {
+        return is_bandwidth() ? 10 : 100;
+    }
+    return len_bytes < huge_bytes ? (is_bandwidth() ? 3 : 20) : (is_bandwidth() ? 1 : 3);
+}
+
+std::string parse_options(int argc, char *const *argv, options *result)
+{
+    bool have_mode = false;
+    (void)parse_sizes("1:4M", &result->sizes);
+    for (int i = 1; i < argc; ++i) {
+        std::string argument = argv[i];
+        if ("-h" == argument || "--help" == argument) {
+            result->help = true;
+            return {};
+        }
+        if (set_flag(argument, result)) {
+            continue;
+        }
+        if ('-' != argument[0]) {
+            if (have_mode) {
+                return "unexpected argument '" + argument + "'";
+            }
+            if (!parse_mode(argument, &result->mode)) {
+                return "unknown mode '" + argument + "' (expected latency, bw, bibw or mbw_mr)";
+            }
+            have_mode = true;
+            continue;
+        }
+        std::string value;
+        const std::size_t equals = argument.find('=');
+        const bool joined = std::string::npos != equals;
+        if (joined) {
+            value = argument.substr(equals + 1);
+            argument.resize(equals);
+        }
+        if (!takes_value(argument)) {
+            return "unknown option '" + argument + "'";
+        }
+        if (!joined) {
+            if (i + 1 >= argc) {
+                return argument + " needs a value";
+            }
+            value = argv[++i];
+        }
+        const std::string error = set_value(argument, value, result);
+        if (!error.empty()) {
+            return error;
+        }
+    }
+    return have_mode ? std::string() : "no mode given (expected latency, bw, bibw or mbw_mr)";
+}
+
+} // namespace gpusm::bench

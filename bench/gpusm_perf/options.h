@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// options.h: the command line of gpusm_perf.
+#ifndef GPUSM_PERF_OPTIONS_H
+#define GPUSM_PERF_OPTIONS_H
+
+#include "bench/common/buffer.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace gpusm::bench {
+
+enum class perf_mode { latency, bw, bibw, mbw_mr };
+
+const char *name_of(perf_mode mode);
+
+struct options {
+    perf_mode mode = perf_mode::latency;
+    memory_kind source = memory_kind::host;      // of the first rank of a pair
+    memory_kind destination = memory_kind::host; // of the second
+    std::vector<std::size_t> sizes;              // bytes, in the order to be measured
+    int window = 64;                             // messages under way at once (not latency)
+    int iterations = 0;                          // 0: chosen by message size
+    int warmup = -1;                             // -1: chosen by message size
+    int repeat = 1;                              // every row is the median of so many
+    bool check = false;
+    bool limit = true;
+    bool strict = false;
+    bool late_cuda = false;
+    bool help = false;
+    std::string json_path;
+
+    bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }
+    bool is_bandwidth() const { return perf_mode::latency != mode; }
+    int iterations_for(std::size_t len_bytes) const;
+    int warmup_for(std::size_t len_bytes) const;
+};
+
+// Empty on success; otherwise one sentence about what is wrong, and *result is not to be used.
+std::string parse_options(int argc, char *const *argv, options *result);
+
+extern const char *const help_text;
+
+} // namespace gpusm::bench
+
+#endif

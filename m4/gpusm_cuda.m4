@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+
+# GPUSM_CUDA
+# Finds cuda.h, for its types only: libcuda is opened at run time and never linked. Looks where
+# --with-cuda says, else in /usr/local/cuda and beside nvcc. Sets CUDA_CPPFLAGS.
+AC_DEFUN([GPUSM_CUDA], [
+AC_ARG_WITH([cuda],
+    [AS_HELP_STRING([--with-cuda=DIR], [folder that holds include/cuda.h (default: /usr/local/cuda, else where nvcc is)])],
+    [], [with_cuda=])
+AS_CASE([$with_cuda],
+    [yes], [with_cuda=],
+    [no], [AC_MSG_ERROR([gpusm is a transport for CUDA memory and needs cuda.h; drop --without-cuda])])
+AC_MSG_CHECKING([for cuda.h])
+gpusm_cuda_candidates=$with_cuda
+AS_IF([test -z "$with_cuda"], [
+    gpusm_cuda_candidates=/usr/local/cuda
+    gpusm_nvcc=`command -v nvcc 2>/dev/null`
+    AS_IF([test -n "$gpusm_nvcc"], [
+        gpusm_nvcc=`readlink -f "$gpusm_nvcc"`
+        gpusm_cuda_candidates="$gpusm_cuda_candidates "`dirname "\`dirname "$gpusm_nvcc"\`"`
+    ])
+])
+gpusm_cuda_include=
+for gpusm_dir in $gpusm_cuda_candidates; do
+    for gpusm_sub in include targets/x86_64-linux/include .; do
+        AS_IF([test -z "$gpusm_cuda_include" && test -r "$gpusm_dir/$gpusm_sub/cuda.h"],
+              [gpusm_cuda_include="$gpusm_dir/$gpusm_sub"])
+    done
+done
+AS_IF([test -z "$gpusm_cuda_include"], [
+    AC_MSG_RESULT([no])
+    AC_MSG_ERROR([cuda.h was not found in ${with_cuda:-the usual places}; install the CUDA toolkit's headers (11.8 or newer) and pass --with-cuda=DIR, the folder that holds include/cuda.h])
+])
+gpusm_cuda_version=`sed -n 's,^.define[[[:space:]]]*CUDA_VERSION[[[:space:]]]*\([[0-9]]*\).*,\1,p' "$gpusm_cuda_include/cuda.h"`
+AC_MSG_RESULT([$gpusm_cuda_include (version $gpusm_cuda_version)])
+AS_IF([test "${gpusm_cuda_version:-0}" -lt 11080],
+      [AC_MSG_ERROR([cuda.h in $gpusm_cuda_include is of version ${gpusm_cuda_version:-unknown}; pass --with-cuda=DIR with CUDA 11.8 or newer])])
+CUDA_CPPFLAGS="-isystem $gpusm_cuda_include"
+AC_SUBST([CUDA_CPPFLAGS])
+])

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm.h: what the files of the desk share: component, module, endpoint, descriptor. The
+// desk translates between Open MPI's calls and the rooms:
+//
+//   btl_gpusm_component.cc  open, init, progress, close     START HERE
+//   btl_gpusm_segment.cc    the segment, and the modex
+//   btl_gpusm_params.cc     MCA parameters and performance variables
+//   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
+//   btl_gpusm_send.cc       send, sendi, and fragments coming back
+//   btl_gpusm_get.cc        register_mem, deregister_mem, get
+//   btl_gpusm_ipc.cc        performs what the handshake asks for
+//   btl_gpusm_gpu.{h,cc}    exports in the segment's directory, imports of the peers'
+//   btl_gpusm_help.cc       messages for the user
+#ifndef BTL_GPUSM_H
+#define BTL_GPUSM_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+struct mca_btl_base_endpoint_t {
+    gpusm::peer *peer;
+    opal_proc_t *proc;           // null until add_procs has spoken of this peer
+    gpusm::handshake *handshake; // owned
+    std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
+    bool active;                 // is on mca_btl_gpusm_component_t::active
+    // Fragments that the peer is done with and whose callback waits for progress.
+    gpusm::outgoing *called_back_late;
+    bool get_enabled;           // ob1 knows that the peer can read our device memory
+    bool gpu_warned;            // the user has been told why not
+    std::uint64_t retire_epoch; // of the peer's exports, as last seen here
+};
+
+// A send descriptor and the shared fragment that belongs to it for good.
+struct mca_btl_gpusm_frag_t {
+    mca_btl_base_descriptor_t base;
+    mca_btl_base_segment_t segment;
+    gpusm::outgoing out; // its header is null while the fragment has no place in the segment
+    mca_btl_base_endpoint_t *endpoint;
+    opal_free_list_t *list;
+    bool call_back;        // the sender was told "later"
+    gpusm::frag_kind kind; // these two only without a place in the segment
+    mca_btl_base_tag_t tag;
+};
+OBJ_CLASS_DECLARATION(mca_btl_gpusm_frag_t);
+
+// The registration handle: 32 bytes that ob1 carries to the peer that will call btl_get.
+struct mca_btl_base_registration_handle_t {
+    gpusm::remote_handle remote;
+};
+
+namespace gpusm {
+
+class gpu_desk;
+
+// Counters behind the MPI_T performance variables.
+enum class counter : unsigned {
+    get_messages,
+    get_bytes,
+    staged_messages,
+    staged_bytes,
+    host_messages,
+    host_bytes,
+    count, // how many there are
+};
+
+// The fragments come in sizes; a list each, so that one cannot starve another.
+enum class frag_size : unsigned {
+    small, // control messages and inline sends
+    eager, // btl_eager_limit
+    max,   // btl_max_send_size
+    gpu,   // btl_accelerator_max_send_size
+    count,
+};
+
+} // namespace gpusm
+
+struct mca_btl_gpusm_component_t {
+    mca_btl_base_component_3_0_0_t super;
+
+    // Parameters; btl_gpusm_params.cc has their meanings, ranges and defaults.
+    int free_list_num;
+    int free_list_max;
+    int free_list_inc;
+    unsigned fifo_size;
+    unsigned max_peers;
+    unsigned max_exports;
+    size_t segment_size;
+    char *backing_directory;
+    int fifo_poll_limit;
+    bool use_cuda_ipc;
+    bool use_cuda_ipc_same_gpu;
+    bool use_cuda_events;
+    bool register_segments;
+    unsigned cache_max_entries;
+    size_t cache_max_bytes;
+    unsigned copy_depth;
+    unsigned copy_batch;
+    size_t copy_batch_bytes;
+    int cuda_ipc_verbose;
+
+    // State between init and finalize.
+    bool threads; // MPI_THREAD_MULTIPLE
+    gpusm::node *node;
+    gpusm::gpu_desk *gpu; // null until the first GPU message; never goes back
+    std::vector<mca_btl_base_endpoint_t *> *endpoints;
+    std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
+    gpusm::optional_mutex *lock; // of the two lists above, and of `gpu` being made
+    opal_free_list_t frags[static_cast<unsigned>(gpusm::frag_size::count)];
+    size_t frag_capacity[static_cast<unsigned>(gpusm::frag_size::count)];
+    opal_free_list_t unbound;  // descriptors without a place in the segment
+    gpusm::outgoing *homeless; // of those, the ones that have been sent; oldest first
+    gpusm::outgoing *last_homeless;
+    std::atomic_flag progressing;
+    std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
+    int output; // stream for log lines
+};
+
+struct mca_btl_gpusm_t {
+    mca_btl_base_module_t super;
+    mca_btl_base_module_error_cb_fn_t error_cb;
+};
+
+extern "C" {
+OPAL_DECLSPEC extern mca_btl_gpusm_component_t mca_btl_gpusm_component;
+extern mca_btl_gpusm_t mca_btl_gpusm;
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *btl,
+                                               mca_btl_base_endpoint_t *endpoint, uint8_t order,
+                                               size_t size, uint32_t flags);
+int mca_btl_gpusm_send(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
+int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                        opal_convertor_t *convertor, void *header, size_t header_size,
+                        size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+                        mca_btl_base_descriptor_t **descriptor);
+mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *btl,
+                                                               mca_btl_base_endpoint_t *endpoint,
+                                                               void *base, size_t size,
+                                                               uint32_t flags);
+int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *btl,
+                                 mca_btl_base_registration_handle_t *handle);
+int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                      void *local_address, uint64_t remote_address,
+                      mca_btl_base_registration_handle_t *local_handle,
+                      mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
+                      int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
+                      void *cbdata);
+}
+
+namespace gpusm {
+
+// params: registers everything with MCA.
+void register_parameters();
+// False, after a help text, when a value is out of range.
+bool check_parameters();
+void register_counters();
+
+// The only place where a status becomes an OPAL_* code.
+int to_opal(status s);
+
+inline void count(counter which, unsigned long long amount)
+{
+    auto &value = mca_btl_gpusm_component.counters[static_cast<unsigned>(which)];
+    if (mca_btl_gpusm_component.threads) {
+        value.fetch_add(amount, std::memory_order_relaxed);
+    } else {
+        value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+    }
+}
+
+// help: prints the text of a [topic] of help-mpi-btl-gpusm.txt, filled in like printf.
+void show_help(const char *topic, ...);
+// Installs the log sink that speaks opal_output.
+void log_to_opal();
+
+// segment: makes the segment and the node around it, with room for `frags_bytes` of fragments
+// unless the parameter segment_size says otherwise. On failure *why has the cause.
+status make_node(std::size_t frags_bytes, std::string *why);
+// Tells the others where it is; false: the runtime refused.
+bool post_modex();
+// Where `proc` keeps its segment, from the modex. False: it cannot be reached from
+// here (it runs elsewhere, has no gpusm, or does not share our file system).
+bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory);
+// component: releases everything that init made.
+void release_component();
+
+// module: an endpoint for that peer, made if there is none. One per peer.
+mca_btl_base_endpoint_t *endpoint_of(peer &of);
+// A fragment that can hold `bytes`, or null when none can be had now.
+mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
+// The same for ob1's control messages (up to the size of a small fragment): never null for want
+// of shared memory. ob1 of Open MPI 5.0 keeps a FIN or ACK that could not be sent until some
+// callback of ours lets it try again, and there may be none to come.
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
+void frag_return(mca_btl_gpusm_frag_t *frag);
+// The endpoint needs attention in progress.
+void mark_active(mca_btl_base_endpoint_t *endpoint);
+
+// send: posts a complete fragment; as peer::post, and remembers to flush.
+status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+            mca_btl_base_tag_t tag);
+// Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
+// how many completed.
+int progress_sends();
+// Takes back what the peers are done with, so that their fragments can be used again.
+void reclaim_frags();
+
+// get: completes copies; returns how many.
+int progress_gets();
+void setup_gets();
+void release_gets();
+
+// ipc: a GPU message is about to leave for `endpoint` from `address`: asks the peer whether it
+// can read that memory, if it is time to ask.
+void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address);
+// A control message has come in.
+void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const frag_header &header);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_component.cc: what Open MPI sees first: the component, its life and its progress.
+// progress() is where the rooms meet, in this order: read the FIFO, post what had to wait and
+// take fragments back, poll the copies.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include <unistd.h>
+
+namespace {
+
+using gpusm::frag_size;
+
+constexpr unsigned frag_sizes = static_cast<unsigned>(frag_size::count);
+
+// Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
+constexpr std::size_t small_payload_bytes = 288;
+
+constexpr std::size_t frag_bytes(std::size_t payload_bytes)
+{
+    const std::size_t bytes = sizeof(gpusm::frag_header) + payload_bytes;
+    return (bytes + gpusm::granule_bytes - 1) / gpusm::granule_bytes * gpusm::granule_bytes;
+}
+
+int frags_at_most(unsigned size)
+{
+    const int most = mca_btl_gpusm_component.free_list_max;
+    return static_cast<unsigned>(frag_size::gpu) == size ? std::max(most / 8, 1) : most;
+}
+
+// Fixes the payload of each size of fragments. Returns the bytes that all of them together can
+// come to need.
+std::size_t plan_frags()
+{
+    mca_btl_base_module_t &module = mca_btl_gpusm.super;
+    const std::size_t payloads[frag_sizes] = {small_payload_bytes, module.btl_eager_limit,
+                                              module.btl_max_send_size,
+                                              module.btl_accelerator_max_send_size};
+    std::size_t bytes = 0;
+    for (unsigned size = 0; size < frag_sizes; ++size) {
+        mca_btl_gpusm_component.frag_capacity[size] = payloads[size];
+        bytes += frag_bytes(payloads[size]) * static_cast<std::size_t>(frags_at_most(size));
+    }
+    return bytes;
+}
+
+// Binds a new descriptor of a free list to a piece of the segment, for good.
+int bind_frag(opal_free_list_item_t *item, void *size_of_list)
+{
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
+    const auto size = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(size_of_list));
+    gpusm::segment &own = mca_btl_gpusm_component.node->own();
+    const std::size_t payload_bytes = mca_btl_gpusm_component.frag_capacity[size];
+    std::uint32_t granule = 0;
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock); // several lists, one segment
+    if (gpusm::status::ok != own.carve(frag_bytes(payload_bytes), &granule)) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    frag->list = &mca_btl_gpusm_component.frags[size];
+    frag->out.granule = granule;
+    frag->out.header = reinterpret_cast<gpusm::frag_header *>(own.at(granule));
+    frag->segment.seg_addr.pval = frag->out.header + 1;
+    frag->segment.seg_len = payload_bytes;
+    return OPAL_SUCCESS;
+}
+
+// A descriptor outside the segment, its payload behind it: for control messages that find all
+// fragments in flight.
+int keep_private(opal_free_list_item_t *item, void *)
+{
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
+    frag->list = &mca_btl_gpusm_component.unbound;
+    frag->segment.seg_addr.pval = frag + 1;
+    return OPAL_SUCCESS;
+}
+
+// The module's layout depends on the version and on CUDA support, and the loader checks
+// neither.
+bool fits_this_open_mpi()
+{
+    static const char built_for[] = OPAL_VERSION;
+    const auto minor_bytes =
+        static_cast<std::size_t>(std::strchr(std::strchr(built_for, '.') + 1, '.') - built_for);
+    const bool same_version = 0 == std::strncmp(built_for, opal_version_string, minor_bytes + 1);
+    const bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
+    if (same_version && with_cuda == opal_built_with_cuda_support) {
+        return true;
+    }
+    gpusm::show_help("wrong open mpi", built_for, with_cuda ? "with CUDA" : "without CUDA",
+                     opal_version_string,
+                     opal_built_with_cuda_support ? "with CUDA" : "without CUDA");
+    return false;
+}
+
+} // namespace
+
+namespace gpusm {
+
+int to_opal(status s)
+{
+    switch (s) {
+    case status::ok:
+        return OPAL_SUCCESS;
+    case status::busy:
+    case status::no_memory:
+    case status::not_ready:
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    case status::not_found:
+        return OPAL_ERR_NOT_FOUND;
+    case status::bad_argument:
+        return OPAL_ERR_BAD_PARAM;
+    case status::bad_peer:
+    case status::peer_gone:
+        return OPAL_ERR_UNREACH;
+    case status::unsupported:
+    case status::driver_failed:
+    case status::system_failed:
+        return OPAL_ERROR;
+    }
+    return OPAL_ERROR;
+}
+
+void release_component()
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    if (nullptr == component.node) {
+        return;
+    }
+    delete std::exchange(component.gpu, nullptr);
+    for (opal_free_list_t &list : component.frags) {
+        OBJ_DESTRUCT(&list);
+    }
+    OBJ_DESTRUCT(&component.unbound);
+    release_gets();
+    for (mca_btl_base_endpoint_t *each : *component.endpoints) {
+        delete each->handshake;
+        delete each;
+    }
+    delete std::exchange(component.endpoints, nullptr);
+    delete std::exchange(component.active, nullptr);
+    delete std::exchange(component.node, nullptr);
+    delete std::exchange(component.lock, nullptr);
+}
+
+} // namespace gpusm
+
+extern "C" {
+
+static int component_register(void)
+{
+    if (!fits_this_open_mpi()) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
+    gpusm::register_parameters();
+    gpusm::register_counters();
+    return OPAL_SUCCESS;
+}
+
+static int component_open(void)
+{
+    mca_btl_gpusm_component.output = opal_output_open(nullptr);
+    opal_output_set_verbosity(mca_btl_gpusm_component.output,
+                              mca_btl_gpusm_component.cuda_ipc_verbose);
+    gpusm::log_to_opal();
+    return OPAL_SUCCESS;
+}
+
+static int component_close(void)
+{
+    gpusm::release_component();
+    gpusm::log_install(nullptr, gpusm::log_level::error);
+    opal_output_close(mca_btl_gpusm_component.output);
+    return OPAL_SUCCESS;
+}
+
+static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_mpi_threads)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    *num_btls = 0;
+    if (!gpusm::check_parameters()) {
+        return nullptr;
+    }
+    component.threads = enable_mpi_threads;
+    std::string why;
+    if (gpusm::status::ok != gpusm::make_node(plan_frags(), &why)) {
+        gpusm::show_help("no segment", component.backing_directory, why.c_str());
+        return nullptr;
+    }
+    component.lock = new gpusm::optional_mutex(component.threads);
+    component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
+    component.active = new std::vector<mca_btl_base_endpoint_t *>;
+    gpusm::setup_gets();
+    constexpr int no_limit = -1;
+    OBJ_CONSTRUCT(&component.unbound, opal_free_list_t);
+    bool listed =
+        OPAL_SUCCESS ==
+        opal_free_list_init(&component.unbound, sizeof(mca_btl_gpusm_frag_t) + small_payload_bytes,
+                            opal_cache_line_size, OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0, 0,
+                            no_limit, 64, nullptr, 0, nullptr, keep_private, nullptr);
+    for (unsigned size = 0; size < frag_sizes; ++size) {
+        const bool at_once = size <= static_cast<unsigned>(frag_size::eager);
+        const int most = frags_at_most(size);
+        opal_free_list_t *list = &component.frags[size];
+        OBJ_CONSTRUCT(list, opal_free_list_t);
+        listed =
+            listed &&
+            OPAL_SUCCESS ==
+                opal_free_list_init(
+                    list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
+                    OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
+                    at_once ? std::min(component.free_list_num, most) : 0, most,
+                    size == static_cast<unsigned>(frag_size::gpu) ? 8 : component.free_list_inc,
+                    nullptr, 0, nullptr, bind_frag,
+                    reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
+    }
+    auto **modules =
+        static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
+    if (!listed || nullptr == modules || !gpusm::post_modex()) {
+        free(modules);
+        gpusm::release_component();
+        return nullptr;
+    }
+    modules[0] = &mca_btl_gpusm.super;
+    *num_btls = 1;
+    return modules;
+}
+
+static int component_progress(void)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    // One thread at a time, and never from within a callback: the order of a peer's messages
+    // depends on it.
+    if (component.progressing.test_and_set(std::memory_order_acquire)) {
+        return 0;
+    }
+    int events = component.node->poll(
+        component.fifo_poll_limit, [](gpusm::peer &from, const gpusm::frag_header &header) {
+            mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
+            if (gpusm::frag_kind::active_message != header.kind) {
+                gpusm::ipc_message_from(endpoint, header);
+                return;
+            }
+            if (header.tag >= MCA_BTL_TAG_MAX) {
+                return;
+            }
+            const mca_btl_active_message_callback_t &callback =
+                mca_btl_base_active_message_trigger[header.tag];
+            mca_btl_base_segment_t segment;
+            segment.seg_addr.pval = const_cast<gpusm::frag_header *>(&header + 1);
+            segment.seg_len = header.payload_bytes;
+            const mca_btl_base_receive_descriptor_t received = {.endpoint = endpoint,
+                                                                .des_segments = &segment,
+                                                                .des_segment_count = 1,
+                                                                .tag = header.tag,
+                                                                .cbdata = callback.cbdata};
+            if (callback.cbfunc != nullptr) {
+                callback.cbfunc(&mca_btl_gpusm.super, &received);
+            }
+        });
+    events += gpusm::progress_sends();
+    events += gpusm::progress_gets();
+    component.progressing.clear(std::memory_order_release);
+    return events;
+}
+
+mca_btl_gpusm_component_t mca_btl_gpusm_component = {
+    .super =
+        {
+            .btl_version =
+                {
+                    MCA_BTL_DEFAULT_VERSION("gpusm"),
+                    .mca_open_component = component_open,
+                    .mca_close_component = component_close,
+                    .mca_register_component_params = component_register,
+                },
+            .btl_data =
+                {
+                    .param_field = MCA_BASE_METADATA_PARAM_CHECKPOINT,
+                },
+            .btl_init = component_init,
+            .btl_progress = component_progress,
+        },
+};
+
+} // extern "C"

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_ipc.cc: performs what the handshake (gpu/handshake.h) asks for. The REQ carries the
+// handle of the very buffer that is about to be sent, and the peer answers after it has really
+// opened it; so an ACK means more than that two devices look compatible.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cstring>
+#include <mutex>
+
+namespace gpusm {
+
+namespace {
+
+bool send_control(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get(sizeof(message));
+    if (nullptr == frag) {
+        return false;
+    }
+    std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
+    frag->segment.seg_len = sizeof(message);
+    frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    frag->base.des_cbfunc = nullptr;
+    const status s = post(endpoint, frag, frag_kind::ipc_control, 0);
+    if (status::ok != s && status::busy != s) {
+        frag_return(frag);
+        return false;
+    }
+    return true;
+}
+
+const char *reason_in_words(refuse_reason reason)
+{
+    switch (reason) {
+    case refuse_reason::none:
+        break;
+    case refuse_reason::switched_off:
+        return "CUDA IPC is switched off there (btl_gpusm_use_cuda_ipc)";
+    case refuse_reason::same_device:
+        return "both use the same device, and CUDA IPC on one device is switched off there "
+               "(btl_gpusm_use_cuda_ipc_same_gpu)";
+    case refuse_reason::no_driver:
+        return "it has no CUDA driver";
+    case refuse_reason::no_peer_access:
+        return "its device cannot map memory of this process's device";
+    case refuse_reason::open_failed:
+        return "opening a CUDA IPC handle failed there";
+    }
+    return "it gave no reason";
+}
+
+void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
+{
+    if (!endpoint->gpu_warned) {
+        endpoint->gpu_warned = true;
+        show_help("cuda ipc refused", static_cast<unsigned>(endpoint->peer->identity().vpid),
+                  reason_in_words(reason));
+    }
+}
+
+void open_gate(mca_btl_base_endpoint_t *endpoint)
+{
+    endpoint->get_enabled = true;
+    log_line(log_level::info, "process %u reads device memory of this process directly",
+             static_cast<unsigned>(endpoint->peer->identity().vpid));
+    // Only ob1 takes this flag as good news, and only it registers the callback.
+    if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
+        mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
+                               endpoint->proc, nullptr);
+    }
+}
+
+// Tries the handle that a REQ carries, and says how that went.
+ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle)
+{
+    ipc_message reply{ipc_operation::refuse, refuse_reason::none, {}, {}};
+    gpu_desk *desk = gpu();
+    if (nullptr == desk) {
+        reply.reason = mca_btl_gpusm_component.use_cuda_ipc ? refuse_reason::no_driver
+                                                            : refuse_reason::switched_off;
+        return reply;
+    }
+    const std::lock_guard guard(desk->lock);
+    device *into = nullptr;
+    export_slot offered{};
+    if (status::ok != desk->devices.for_host(&into) ||
+        !read_export(from->peer->shared(), handle, &offered)) {
+        reply.operation = ipc_operation::not_ready;
+        return reply;
+    }
+    if (!mca_btl_gpusm_component.use_cuda_ipc_same_gpu &&
+        0 == std::memcmp(into->uuid.data(), offered.device_uuid, into->uuid.size())) {
+        reply.reason = refuse_reason::same_device;
+        return reply;
+    }
+    mapping *mapped = nullptr;
+    const status s = desk->import(*from, handle, *into, &mapped);
+    switch (s) {
+    case status::ok:
+        desk->imports.release(mapped); // stays mapped for the message that is about to come
+        reply.operation = ipc_operation::ack;
+        break;
+    case status::unsupported:
+        reply.reason = refuse_reason::no_peer_access;
+        break;
+    case status::not_found:
+    case status::no_memory:
+    case status::busy:
+    case status::not_ready:
+        reply.operation = ipc_operation::not_ready;
+        break;
+    case status::bad_argument:
+    case status::bad_peer:
+    case status::peer_gone:
+    case status::driver_failed:
+    case status::system_failed:
+        reply.reason = refuse_reason::open_failed;
+        break;
+    }
+    return reply;
+}
+
+void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_message &cause)
+{
+    switch (action) {
+    case ipc_action::none:
+    case ipc_action::count_retry:
+    case ipc_action::send_req: // gpu_message_to does that itself
+        break;
+    case ipc_action::open_gate:
+        open_gate(endpoint);
+        break;
+    case ipc_action::tell_user:
+        tell_user(endpoint, cause.reason);
+        break;
+    case ipc_action::answer:
+        // A reply that cannot be sent leaves the peer asking for ever; it then stays with the
+        // staged path, which works.
+        if (!send_control(endpoint, answer_to(endpoint, cause.handle))) {
+            log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+        }
+        break;
+    }
+}
+
+} // namespace
+
+void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
+{
+    const ipc_state state = endpoint->handshake->state();
+    if (ipc_state::idle != state) {
+        return;
+    }
+    gpu_desk *desk = gpu();
+    if (nullptr == desk) {
+        return;
+    }
+    ipc_message request{ipc_operation::req, refuse_reason::none, {}, {}};
+    {
+        const std::lock_guard guard(desk->lock);
+        exported *entry = nullptr;
+        // Memory that cannot be exported is no reason to ask.
+        if (status::ok != desk->export_range(reinterpret_cast<std::uint64_t>(address), 0, &entry,
+                                             &request.handle)) {
+            return;
+        }
+        desk->exports.release(entry);
+        if (ipc_action::send_req != endpoint->handshake->step(ipc_event::gpu_message)) {
+            return;
+        }
+    }
+    if (!send_control(endpoint, request)) {
+        const std::lock_guard guard(desk->lock);
+        (void)endpoint->handshake->step(ipc_event::lost);
+    }
+}
+
+void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const frag_header &header)
+{
+    ipc_message message;
+    if (header.payload_bytes != sizeof(message)) {
+        log_line(log_level::error, "a CUDA IPC message of %u bytes was dropped",
+                 header.payload_bytes);
+        return;
+    }
+    std::memcpy(&message, &header + 1, sizeof(message));
+    ipc_event event = ipc_event::req;
+    switch (message.operation) {
+    case ipc_operation::req:
+        break;
+    case ipc_operation::ack:
+        event = ipc_event::ack;
+        break;
+    case ipc_operation::not_ready:
+        event = ipc_event::not_ready;
+        break;
+    case ipc_operation::refuse:
+        event = ipc_event::refuse;
+        break;
+    default: // a peer's byte, not our enum
+        log_line(log_level::error, "a CUDA IPC message of an unknown kind was dropped");
+        return;
+    }
+    ipc_action action = ipc_action::none;
+    gpu_desk *desk = mca_btl_gpusm_component.gpu;
+    if (desk != nullptr) {
+        const std::lock_guard guard(desk->lock);
+        action = endpoint->handshake->step(event);
+    } else if (ipc_event::req == event) {
+        action = ipc_action::answer; // the first that this process hears of a GPU
+    }
+    perform(endpoint, action, message);
+}
+
+} // namespace gpusm

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_module.cc: who can be reached, and where descriptors come from.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cinttypes>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+namespace {
+
+void construct_frag(mca_btl_gpusm_frag_t *frag)
+{
+    frag->base.des_segments = &frag->segment;
+    frag->base.des_segment_count = 1;
+    frag->base.order = MCA_BTL_NO_ORDER;
+    frag->out = gpusm::outgoing{};
+    frag->endpoint = nullptr;
+    frag->list = nullptr;
+    frag->call_back = false;
+}
+
+} // namespace
+
+OBJ_CLASS_INSTANCE(mca_btl_gpusm_frag_t, mca_btl_base_descriptor_t, construct_frag, nullptr);
+
+namespace gpusm {
+
+mca_btl_base_endpoint_t *endpoint_of(peer &of)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    if (nullptr == of.user) {
+        auto *made = new mca_btl_base_endpoint_t{};
+        made->peer = &of;
+        made->handshake = new handshake;
+        made->number = static_cast<std::uint32_t>(mca_btl_gpusm_component.endpoints->size());
+        mca_btl_gpusm_component.endpoints->push_back(made);
+        of.user = made;
+    }
+    return static_cast<mca_btl_base_endpoint_t *>(of.user);
+}
+
+mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
+{
+    for (unsigned size = 0; size < static_cast<unsigned>(frag_size::count); ++size) {
+        if (bytes > mca_btl_gpusm_component.frag_capacity[size]) {
+            continue;
+        }
+        opal_free_list_t *list = &mca_btl_gpusm_component.frags[size];
+        if (opal_lifo_is_empty(&list->super)) {
+            reclaim_frags(); // before the list grows
+        }
+        return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
+    }
+    return nullptr;
+}
+
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get(bytes);
+    constexpr auto small = static_cast<unsigned>(frag_size::small);
+    if (nullptr == frag && bytes <= mca_btl_gpusm_component.frag_capacity[small]) {
+        frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(
+            opal_free_list_get(&mca_btl_gpusm_component.unbound));
+    }
+    return frag;
+}
+
+void frag_return(mca_btl_gpusm_frag_t *frag)
+{
+    opal_free_list_return(frag->list, &frag->base.super);
+}
+
+} // namespace gpusm
+
+extern "C" {
+
+static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
+                     mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable)
+{
+    const opal_proc_t *self = opal_proc_local_get();
+    for (size_t i = 0; i < nprocs; ++i) {
+        endpoints[i] = nullptr;
+        gpusm::segment_identity identity;
+        std::string directory;
+        if (procs[i] == self || !gpusm::find_segment_of(*procs[i], &identity, &directory)) {
+            continue;
+        }
+        gpusm::peer *peer = mca_btl_gpusm_component.node->add_peer(identity, directory);
+        endpoints[i] = gpusm::endpoint_of(*peer);
+        endpoints[i]->proc = procs[i];
+        if (reachable != nullptr) {
+            const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
+            if (OPAL_SUCCESS != rc) {
+                return rc;
+            }
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
+                     mca_btl_base_endpoint_t **endpoints)
+{
+    for (size_t i = 0; i < nprocs; ++i) {
+        // The endpoint stays in the component's list, where later progress gives its
+        // fragments back, and goes with the component.
+        if (endpoints[i] != nullptr) {
+            endpoints[i]->proc = nullptr;
+            if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
+                const std::lock_guard guard(desk->lock);
+                desk->imports.drop_owner(endpoints[i]->number);
+            }
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor)
+{
+    gpusm::frag_return(reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor));
+    return OPAL_SUCCESS;
+}
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                                               uint8_t order, size_t size, uint32_t flags)
+{
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    frag->segment.seg_len = size;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
+                                              mca_btl_base_endpoint_t *endpoint,
+                                              opal_convertor_t *convertor, uint8_t order,
+                                              size_t reserve, size_t *size, uint32_t flags)
+{
+    using gpusm::counter;
+    using gpusm::frag_size;
+
+    const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    const size_t most =
+        mca_btl_gpusm_component
+            .frag_capacity[static_cast<unsigned>(gpu ? frag_size::gpu : frag_size::max)];
+    if (reserve >= most) {
+        return nullptr;
+    }
+    size_t packed = std::min(*size, most - reserve);
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    const bool first = 0 == convertor->bConverted;
+    if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
+        gpusm::gpu_message_to(endpoint, convertor->pBaseBuf);
+    }
+    struct iovec iov = {static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve,
+                        packed};
+    uint32_t iov_count = 1;
+    if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0) {
+        gpusm::frag_return(frag);
+        return nullptr;
+    }
+    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
+    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
+    *size = packed;
+    frag->segment.seg_len = reserve + packed;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t cbfunc)
+{
+    mca_btl_gpusm.error_cb = cbfunc;
+    return OPAL_SUCCESS;
+}
+
+static void dump(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, int)
+{
+    for (const mca_btl_base_endpoint_t *each : *mca_btl_gpusm_component.endpoints) {
+        if (endpoint != nullptr && endpoint != each) {
+            continue;
+        }
+        opal_output(0,
+                    "btl/gpusm: process %" PRIu32 " of job %08" PRIx32
+                    ": %s, %s, next message %" PRIu64 ", CUDA IPC state %d after %" PRIu32
+                    " retries",
+                    each->peer->identity().vpid, each->peer->identity().jobid,
+                    each->peer->closed() ? "closed" : "open",
+                    each->peer->waiting() ? "waits for room in its FIFO" : "nothing waits",
+                    each->peer->next_sequence, static_cast<int>(each->handshake->state()),
+                    each->handshake->retries());
+    }
+}
+
+static int finalize(mca_btl_base_module_t *)
+{
+    gpusm::release_component();
+    return OPAL_SUCCESS;
+}
+
+mca_btl_gpusm_t mca_btl_gpusm = {
+    .super =
+        {
+            .btl_component = &mca_btl_gpusm_component.super,
+            .btl_add_procs = add_procs,
+            .btl_del_procs = del_procs,
+            .btl_finalize = finalize,
+            .btl_alloc = mca_btl_gpusm_alloc,
+            .btl_free = free_descriptor,
+            .btl_prepare_src = prepare_src,
+            .btl_send = mca_btl_gpusm_send,
+            .btl_sendi = mca_btl_gpusm_sendi,
+            .btl_get = mca_btl_gpusm_get,
+            .btl_dump = dump,
+            .btl_register_mem = mca_btl_gpusm_register_mem,
+            .btl_deregister_mem = mca_btl_gpusm_deregister_mem,
+            .btl_register_error = register_error,
+        },
+    .error_cb = nullptr,
+};
+
+} // extern "C"

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_params.cc: MCA parameters, their ranges, and the performance variables. Parameters
+// that mean what they mean in btl/smcuda have its names.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include <bit>
+#include <cstdint>
+
+namespace gpusm {
+
+namespace {
+
+constexpr std::size_t kibi = 1024;
+constexpr std::size_t mebi = 1024 * kibi;
+constexpr std::size_t gibi = 1024 * mebi;
+
+mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+mca_btl_base_module_t &module = mca_btl_gpusm.super;
+
+template <typename T> struct mca_type;
+template <> struct mca_type<int> {
+    static constexpr mca_base_var_type_t value = MCA_BASE_VAR_TYPE_INT;
+};
+template <> struct mca_type<unsigned> {
+    static constexpr mca_base_var_type_t value = MCA_BASE_VAR_TYPE_UNSIGNED_INT;
+};
+template <> struct mca_type<size_t> {
+    static constexpr mca_base_var_type_t value = MCA_BASE_VAR_TYPE_SIZE_T;
+};
+template <> struct mca_type<bool> {
+    static constexpr mca_base_var_type_t value = MCA_BASE_VAR_TYPE_BOOL;
+};
+template <> struct mca_type<char *> {
+    static constexpr mca_base_var_type_t value = MCA_BASE_VAR_TYPE_STRING;
+};
+
+template <typename T>
+void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
+         const char *description)
+{
+    *storage = value;
+    (void)mca_base_component_var_register(
+        &component.super.btl_version, name, description, mca_type<T>::value, nullptr, 0,
+        static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY, storage);
+}
+
+// One value that must lie in a range; all as 64-bit numbers.
+struct bound {
+    const char *name;
+    std::uint64_t value;
+    std::uint64_t least;
+    std::uint64_t most;
+};
+
+// A negative int becomes a number beyond every bound.
+std::uint64_t number(int value)
+{
+    return value < 0 ? UINT64_MAX : static_cast<std::uint64_t>(value);
+}
+
+} // namespace
+
+void register_parameters()
+{
+    add("free_list_num", &component.free_list_num, 8, OPAL_INFO_LVL_5,
+        "Fragments of each size to make at start (1 .. free_list_max)");
+    add("free_list_max", &component.free_list_max, 512, OPAL_INFO_LVL_5,
+        "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)");
+    add("free_list_inc", &component.free_list_inc, 64, OPAL_INFO_LVL_5,
+        "Fragments to add when a size runs out (1 .. 4096)");
+    add("fifo_size", &component.fifo_size, 4096U, OPAL_INFO_LVL_4,
+        "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
+    add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,
+        "Messages to take from the FIFO in one call of progress (1 .. 65536)");
+    add("max_peers", &component.max_peers, 1024U, OPAL_INFO_LVL_5,
+        "Processes of this node that can ever send to this one (1 .. 65535)");
+    add("max_exports", &component.max_exports, 1024U, OPAL_INFO_LVL_5,
+        "Device allocations of this process that peers can know at once; the least recently used "
+        "one makes room for the next (1 .. 65536)");
+    add("segment_size", &component.segment_size, size_t{0}, OPAL_INFO_LVL_5,
+        "Upper bound in bytes of this process's shared segment; 0: what the fragment lists can "
+        "come to need (0, or 1 MiB .. 1 GiB). Memory is taken only as it is used.");
+    add("backing_directory", &component.backing_directory, const_cast<char *>("/dev/shm"),
+        OPAL_INFO_LVL_3,
+        "Directory for the shared segments; must be on a memory-backed file system that all "
+        "processes of the node share");
+    add("use_cuda_ipc", &component.use_cuda_ipc, true, OPAL_INFO_LVL_4,
+        "Let peers read device memory directly through CUDA IPC; without it GPU messages go "
+        "through host memory");
+    add("use_cuda_ipc_same_gpu", &component.use_cuda_ipc_same_gpu, true, OPAL_INFO_LVL_4,
+        "Use CUDA IPC between processes on one device, too");
+    add("use_cuda_events", &component.use_cuda_events, false, OPAL_INFO_LVL_4,
+        "Let a peer's read wait for work that is still running on the sender's legacy default "
+        "stream (an interprocess event per message). Off: what the program finished or copied "
+        "synchronously before MPI_Send is what arrives.");
+    add("register_segments", &component.register_segments, true, OPAL_INFO_LVL_5,
+        "Register the shared segment with the CUDA driver when the GPU is first used, which makes "
+        "copies through host memory faster");
+    add("cache_max_entries", &component.cache_max_entries, 1024U, OPAL_INFO_LVL_5,
+        "Allocations of peers that are kept mapped while nobody uses them (1 .. 1048576)");
+    add("cache_max_bytes", &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
+        "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)");
+    add("copy_depth", &component.copy_depth, 4U, OPAL_INFO_LVL_9,
+        "Submissions to a device that may be in flight before further copies are gathered "
+        "(1 .. 64)");
+    add("copy_batch", &component.copy_batch, 16U, OPAL_INFO_LVL_9,
+        "Most copies gathered into one submission (1 .. 4096)");
+    add("copy_batch_bytes", &component.copy_batch_bytes, 1 * mebi, OPAL_INFO_LVL_9,
+        "Bytes after which a submission gathers no further copy (1 or more)");
+    add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
+        "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
+        "taken)");
+
+    module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
+    module.btl_eager_limit = 4 * kibi;
+    module.btl_rndv_eager_limit = 4 * kibi;
+    module.btl_max_send_size = 32 * kibi;
+    module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
+    module.btl_get_limit = SIZE_MAX;
+    module.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
+    // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
+    // longer than this, and would call btl_put, which there is none of.
+    module.btl_min_rdma_pipeline_size = SIZE_MAX;
+    // Behind btl/sm (latency 1), so that beside it host messages stay there and only GPU
+    // messages come here.
+    module.btl_latency = 2;
+    module.btl_bandwidth = 10000;
+    (void)mca_btl_base_param_register(&component.super.btl_version, &module);
+    // Set afterwards, because the call above clears them for modules without an accelerator
+    // flag; ours belongs to single endpoints.
+    if (0 == module.btl_accelerator_max_send_size) {
+        module.btl_accelerator_max_send_size = 128 * kibi;
+    }
+#if OPAL_CUDA_GDR_SUPPORT
+    if (0 == module.btl_accelerator_eager_limit) {
+        // ob1 reads this as: only the header goes eagerly, so that GPU messages of every size
+        // can be fetched.
+        module.btl_accelerator_eager_limit = SIZE_MAX;
+    }
+#endif
+}
+
+bool check_parameters()
+{
+    const bound bounds[] = {
+        {"free_list_max", number(component.free_list_max), 8, 16384},
+        {"free_list_num", number(component.free_list_num), 1, number(component.free_list_max)},
+        {"free_list_inc", number(component.free_list_inc), 1, 4096},
+        {"fifo_size", component.fifo_size, 16, 65536},
+        {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
+        {"max_peers", component.max_peers, 1, max_peer_slots - 1},
+        {"max_exports", component.max_exports, 1, 65536},
+        {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
+         max_segment_bytes},
+        {"cache_max_entries", component.cache_max_entries, 1, mebi},
+        {"copy_depth", component.copy_depth, 1, 64},
+        {"copy_batch", component.copy_batch, 1, 4096},
+        {"copy_batch_bytes", component.copy_batch_bytes, 1, UINT64_MAX - 1},
+        {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
+        {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
+        {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
+        {"max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi},
+        {"accelerator_max_send_size", module.btl_accelerator_max_send_size,
+         module.btl_max_send_size, 4 * mebi},
+        {"get_limit", module.btl_get_limit, 4 * kibi, UINT64_MAX},
+    };
+    for (const bound &each : bounds) {
+        if (each.value < each.least || each.value > each.most) {
+            show_help("parameter out of range", each.name,
+                      UINT64_MAX == each.value ? "a negative number"
+                                               : std::to_string(each.value).c_str(),
+                      static_cast<unsigned long long>(each.least),
+                      static_cast<unsigned long long>(each.most));
+            return false;
+        }
+    }
+    if (!std::has_single_bit(component.fifo_size)) {
+        show_help("fifo size", component.fifo_size);
+        return false;
+    }
+    if (nullptr == component.backing_directory || '/' != component.backing_directory[0]) {
+        show_help("backing directory",
+                  nullptr == component.backing_directory ? "" : component.backing_directory);
+        return false;
+    }
+    return true;
+}
+
+void register_counters()
+{
+    static constexpr struct {
+        counter which;
+        const char *name;
+        const char *description;
+    } variables[] = {
+        {counter::get_messages, "get_messages",
+         "Messages that this process fetched from a peer's device memory"},
+        {counter::get_bytes, "get_bytes", "Bytes of those messages"},
+        {counter::staged_messages, "staged_messages",
+         "Messages that this process sent from device memory through host memory"},
+        {counter::staged_bytes, "staged_bytes", "Bytes of those messages"},
+        {counter::host_messages, "host_messages",
+         "Messages that this process sent from host "
+         "memory"},
+        {counter::host_bytes, "host_bytes", "Bytes of those messages"},
+    };
+    static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
+    for (const auto &each : variables) {
+        (void)mca_base_component_pvar_register(
+            &component.super.btl_version, each.name, each.description, OPAL_INFO_LVL_4,
+            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
+            MCA_BASE_VAR_BIND_NO_OBJECT,
+            static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
+                                              MCA_BASE_PVAR_FLAG_CONTINUOUS),
+            nullptr, nullptr, nullptr, &component.counters[static_cast<unsigned>(each.which)]);
+    }
+}
+
+} // namespace gpusm

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_segment.cc: this process's segment, made, placed and made known through the modex, and
+// where the other processes keep theirs.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include <unistd.h>
+
+namespace gpusm {
+
+namespace {
+
+constexpr std::uint32_t event_slots = 32;
+
+// What a process posts through the modex: where its segment is.
+struct modex_t {
+    std::uint32_t wire_version;
+    std::uint32_t directory_bytes; // of the path that follows, without a terminating zero
+    segment_identity identity;
+};
+static_assert(sizeof(modex_t) == 24);
+
+// Memory of the segment comes from the NUMA node that this process is bound to. A hint: where
+// it cannot be followed, the segment works all the same.
+void place_near(const segment &own)
+{
+    if (nullptr == opal_hwloc_topology) {
+        return;
+    }
+    hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
+    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    if (0 == hwloc_get_cpubind(opal_hwloc_topology, cpus, HWLOC_CPUBIND_PROCESS)) {
+        hwloc_cpuset_to_nodeset(opal_hwloc_topology, cpus, nodes);
+        if (1 == hwloc_bitmap_weight(nodes)) {
+            const int rc = hwloc_set_area_membind(
+                opal_hwloc_topology, own.base(), own.view().header->segment_bytes, nodes,
+                HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET | HWLOC_MEMBIND_MIGRATE);
+            log_line(log_level::info, "segment on NUMA node %d: %s", hwloc_bitmap_first(nodes),
+                     0 == rc ? "yes" : "not supported");
+        }
+    }
+    hwloc_bitmap_free(nodes);
+    hwloc_bitmap_free(cpus);
+}
+
+} // namespace
+
+status make_node(std::size_t frags_bytes, std::string *why)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    segment_options options;
+    options.directory = component.backing_directory;
+    options.jobid = OPAL_PROC_MY_NAME.jobid;
+    options.vpid = OPAL_PROC_MY_NAME.vpid;
+    options.fifo_slots = component.fifo_size;
+    options.peer_slots = component.max_peers;
+    options.event_slots = event_slots;
+    options.export_slots = component.max_exports;
+    options.segment_bytes = component.segment_size;
+    if (0 == options.segment_bytes) {
+        constexpr std::size_t slack_bytes = 1U << 20;
+        options.segment_bytes = std::min(
+            frags_bytes + slack_bytes + options.fifo_slots * sizeof(fifo_slot) +
+                options.peer_slots * sizeof(peer_slot) + options.export_slots * sizeof(export_slot),
+            static_cast<std::size_t>(max_segment_bytes));
+    }
+    (void)segment_sweep(options.directory);
+    segment own;
+    const status s = segment::create(options, &own, why);
+    if (status::ok == s) {
+        place_near(own);
+        component.node = new node(std::move(own), component.threads);
+        // In case this process is killed: the runtime then removes the file.
+        std::string path = component.node->own().path();
+        (void)opal_pmix_register_cleanup(path.data(), false, false, false);
+    }
+    return s;
+}
+
+bool post_modex()
+{
+    const segment &own = mca_btl_gpusm_component.node->own();
+    const modex_t about{wire_version, static_cast<std::uint32_t>(own.directory().size()),
+                        own.identity()};
+    std::string posted(reinterpret_cast<const char *>(&about), sizeof(about));
+    posted += own.directory();
+    int rc = OPAL_SUCCESS;
+    // Global scope: only that can be asked for by processes of another job (MPI_Comm_spawn).
+    OPAL_MODEX_SEND(rc, PMIX_GLOBAL, &mca_btl_gpusm_component.super.btl_version, posted.data(),
+                    posted.size());
+    return OPAL_SUCCESS == rc;
+}
+
+bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory)
+{
+    // Processes of other jobs carry no locality: for them the answer decides, and it may have
+    // to be fetched. For the rest, asking about another node could wait for the network.
+    const bool same_job = proc.proc_name.jobid == OPAL_PROC_MY_NAME.jobid;
+    if (same_job && !OPAL_PROC_ON_LOCAL_NODE(proc.proc_flags)) {
+        return false;
+    }
+    void *data = nullptr;
+    size_t bytes = 0;
+    int rc = OPAL_SUCCESS;
+    const mca_base_component_t *version = &mca_btl_gpusm_component.super.btl_version;
+    if (same_job) {
+        OPAL_MODEX_RECV_IMMEDIATE(rc, version, &proc.proc_name, &data, &bytes);
+    } else {
+        OPAL_MODEX_RECV(rc, version, &proc.proc_name, &data, &bytes);
+    }
+    if (OPAL_SUCCESS != rc || nullptr == data) {
+        return false;
+    }
+    modex_t about{};
+    bool usable = bytes > sizeof(about);
+    if (usable) {
+        std::memcpy(&about, data, sizeof(about));
+        if (wire_version != about.wire_version) {
+            show_help("other version", static_cast<unsigned>(proc.proc_name.vpid),
+                      static_cast<unsigned>(about.wire_version),
+                      static_cast<unsigned>(wire_version));
+        }
+        usable =
+            wire_version == about.wire_version && bytes == sizeof(about) + about.directory_bytes;
+    }
+    if (usable) {
+        *identity = about.identity;
+        directory->assign(static_cast<const char *>(data) + sizeof(about), about.directory_bytes);
+        // Another container's /dev/shm looks like ours until one tries.
+        usable = 0 == access(segment_path(*directory, *identity).c_str(), R_OK | W_OK);
+    }
+    log_line(log_level::info, "process %u of job %08x %s",
+             static_cast<unsigned>(proc.proc_name.vpid),
+             static_cast<unsigned>(proc.proc_name.jobid),
+             usable ? "can be reached" : "has a segment that cannot be reached from here");
+    free(data);
+    return usable;
+}
+
+} // namespace gpusm

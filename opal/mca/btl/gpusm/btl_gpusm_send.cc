@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_send.cc: messages through shared memory. A send copies nothing: the payload is in
+// the fragment already. It counts as done when the fragment is posted, and the fragment is
+// taken back later, without a message from the peer (shm/peer.h).
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include <cstring>
+#include <mutex>
+#include <type_traits>
+
+namespace gpusm {
+
+namespace {
+
+mca_btl_gpusm_frag_t *frag_around(outgoing *out)
+{
+    static_assert(std::is_standard_layout_v<mca_btl_gpusm_frag_t>);
+    return reinterpret_cast<mca_btl_gpusm_frag_t *>(reinterpret_cast<unsigned char *>(out) -
+                                                    offsetof(mca_btl_gpusm_frag_t, out));
+}
+
+// Gives a fragment that the peer is done with back to whom it belongs.
+void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag)
+{
+    // The callback may free the descriptor, so ask first whose it is.
+    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    if (frag->call_back && frag->base.des_cbfunc != nullptr) {
+        frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base,
+                              endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS);
+    }
+    if (ours) {
+        frag_return(frag);
+    }
+}
+
+// The i-th entry of a list that other threads append to; null past its end.
+mca_btl_base_endpoint_t *at(const std::vector<mca_btl_base_endpoint_t *> &list, std::size_t i)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    return i < list.size() ? list[i] : nullptr;
+}
+
+// Keeps a complete control message that has no place in the segment yet.
+status keep_homeless(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    frag->kind = kind;
+    frag->tag = tag;
+    frag->call_back = 0 == (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) ||
+                      0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+    frag->out.next = nullptr;
+    const std::lock_guard guard(*component.lock);
+    (nullptr == component.homeless ? component.homeless : component.last_homeless->next) =
+        &frag->out;
+    component.last_homeless = &frag->out;
+    return status::busy;
+}
+
+// Sends what was kept, as fragments come back. Returns how many went.
+int house_the_homeless()
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    int sent = 0;
+    while (component.homeless != nullptr) {
+        mca_btl_gpusm_frag_t *home =
+            frag_get(component.frag_capacity[static_cast<unsigned>(frag_size::small)]);
+        if (nullptr == home) {
+            break;
+        }
+        mca_btl_gpusm_frag_t *guest = nullptr;
+        {
+            const std::lock_guard guard(*component.lock);
+            guest = frag_around(component.homeless);
+            component.homeless = component.homeless->next;
+        }
+        home->segment.seg_len = guest->segment.seg_len;
+        home->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+        home->base.des_cbfunc = nullptr;
+        std::memcpy(home->segment.seg_addr.pval, guest->segment.seg_addr.pval,
+                    guest->segment.seg_len);
+        const status s = post(guest->endpoint, home, guest->kind, guest->tag);
+        if (status::ok != s && status::busy != s) {
+            frag_return(home);
+        }
+        complete(guest->endpoint, guest);
+        ++sent;
+    }
+    return sent;
+}
+
+// The oldest of the fragments whose callback had to wait, or null.
+outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    outgoing *out = endpoint->called_back_late;
+    if (out != nullptr) {
+        endpoint->called_back_late = out->next;
+    }
+    return out;
+}
+
+} // namespace
+
+status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+            mca_btl_base_tag_t tag)
+{
+    frag->endpoint = endpoint;
+    if (nullptr == frag->out.header) {
+        return keep_homeless(frag, kind, tag);
+    }
+    frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
+    frag->out.header->kind = kind;
+    frag->out.header->tag = tag;
+    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    const bool always = 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+    // Decided before the post: after it the fragment may come back at any time. A descriptor
+    // that stays the caller's is only free to reuse once the peer has read it.
+    frag->call_back = always || !ours;
+    const bool watch = frag->call_back;
+    const status s = endpoint->peer->post(&frag->out);
+    if (status::busy == s || (status::ok == s && watch)) {
+        mark_active(endpoint);
+    }
+    return s;
+}
+
+void mark_active(mca_btl_base_endpoint_t *endpoint)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    if (!endpoint->active) {
+        endpoint->active = true;
+        mca_btl_gpusm_component.active->push_back(endpoint);
+    }
+}
+
+int progress_sends()
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    int completed = house_the_homeless();
+    std::size_t i = 0;
+    // Only this function removes entries, so a place stays what it is in between.
+    while (mca_btl_base_endpoint_t *endpoint = at(*component.active, i)) {
+        if (endpoint->peer->waiting()) {
+            (void)endpoint->peer->flush();
+        }
+        while (outgoing *out = late_one(endpoint)) {
+            complete(endpoint, frag_around(out));
+            ++completed;
+        }
+        while (outgoing *out = endpoint->peer->reap()) {
+            complete(endpoint, frag_around(out));
+            ++completed;
+        }
+        const std::lock_guard guard(*component.lock);
+        if (!endpoint->peer->idle() || endpoint->called_back_late != nullptr) {
+            ++i;
+            continue;
+        }
+        endpoint->active = false;
+        (*component.active)[i] = component.active->back();
+        component.active->pop_back();
+    }
+    return completed;
+}
+
+void reclaim_frags()
+{
+    std::size_t i = 0;
+    while (mca_btl_base_endpoint_t *endpoint = at(*mca_btl_gpusm_component.endpoints, i++)) {
+        while (outgoing *out = endpoint->peer->reap()) {
+            mca_btl_gpusm_frag_t *frag = frag_around(out);
+            if (!frag->call_back) {
+                complete(endpoint, frag);
+                continue;
+            }
+            // We are inside somebody's send: its callback waits for progress.
+            {
+                const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+                outgoing **end = &endpoint->called_back_late;
+                while (*end != nullptr) {
+                    end = &(*end)->next;
+                }
+                *end = out;
+            }
+            mark_active(endpoint);
+        }
+    }
+}
+
+} // namespace gpusm
+
+extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
+                                  mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+{
+    using gpusm::status;
+
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
+    constexpr uint32_t fire_and_forget = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    const uint32_t flags = descriptor->des_flags; // the descriptor may be gone after the post
+    const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
+    if (status::ok != s && status::busy != s) {
+        return gpusm::to_opal(s);
+    }
+    // 1: done, and nobody will be called. Also when the fragment still waits for room in the
+    // peer's FIFO: the payload has been taken, and it goes out in order.
+    return fire_and_forget == (flags & (fire_and_forget | MCA_BTL_DES_SEND_ALWAYS_CALLBACK))
+               ? 1
+               : OPAL_SUCCESS;
+}
+
+extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                   opal_convertor_t *convertor, void *header, size_t header_size,
+                                   size_t payload_size, uint8_t order, uint32_t flags,
+                                   mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+{
+    using gpusm::counter;
+    using gpusm::status;
+
+    // An empty message may come with a convertor that nobody has set up: do not look at it.
+    const bool has_payload = payload_size > 0 && convertor != nullptr;
+    const bool gpu = has_payload && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    if (descriptor != nullptr) {
+        *descriptor = nullptr;
+    }
+    if (gpu && endpoint->get_enabled) {
+        return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
+    }
+    const size_t size = header_size + payload_size;
+    mca_btl_gpusm_frag_t *frag = nullptr;
+    if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
+        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
+    }
+    if (nullptr == frag) {
+        if (descriptor != nullptr) {
+            *descriptor = mca_btl_gpusm_alloc(btl, endpoint, order, size, flags);
+        }
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
+    std::memcpy(payload, header, header_size);
+    if (has_payload) {
+        struct iovec iov = {payload + header_size, payload_size};
+        uint32_t iov_count = 1;
+        size_t packed = payload_size;
+        if (gpu) {
+            gpusm::gpu_message_to(endpoint, convertor->pBaseBuf);
+        }
+        if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0 ||
+            packed != payload_size) {
+            gpusm::frag_return(frag);
+            return OPAL_ERROR;
+        }
+    }
+    frag->segment.seg_len = size;
+    frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    frag->base.des_cbfunc = nullptr;
+    const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
+    if (status::ok != s && status::busy != s) {
+        gpusm::frag_return(frag);
+        return gpusm::to_opal(s);
+    }
+    if (nullptr == convertor) {
+        return OPAL_SUCCESS; // a control message of ob1's, not the user's
+    }
+    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, 1);
+    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
+    return OPAL_SUCCESS;
+}

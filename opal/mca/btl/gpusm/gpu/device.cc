@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/gpu/device.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cstring>
+
+namespace gpusm {
+
+pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
+{
+    CUmemorytype type{};
+    unsigned managed = 0;
+    CUcontext context = nullptr;
+    int ordinal = -1;
+    unsigned long long buffer_id = 0;
+    int legacy_ipc = 0;
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_CONTEXT,     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+    };
+    void *values[] = {&type, &managed, &context, &ordinal, &buffer_id, &legacy_ipc};
+    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
+
+    // This form of the question answers 0 for what does not apply instead of failing.
+    pointer_facts facts;
+    if (CUDA_SUCCESS != driver.pointer_get_attributes(count, attributes, values, address)) {
+        return facts;
+    }
+    facts.on_device = CU_MEMORYTYPE_DEVICE == type || 0 != managed;
+    facts.legacy_ipc = facts.on_device && 0 == managed && 0 != legacy_ipc;
+    facts.context = context;
+    facts.ordinal = ordinal;
+    facts.buffer_id = buffer_id;
+    return facts;
+}
+
+device_table::~device_table()
+{
+    for (const auto &each : devices_) {
+        const driver_scope scope(driver_, each->context);
+        if (scope.entered()) {
+            if (each->ipc_event != nullptr) {
+                (void)driver_.event_destroy(each->ipc_event);
+            }
+            (void)driver_.stream_destroy(each->stream);
+        }
+        if (each->retained_primary) {
+            (void)driver_.primary_ctx_release(each->ordinal);
+        }
+    }
+}
+
+status device_table::for_memory(const pointer_facts &facts, device **out)
+{
+    if (facts.context != nullptr) {
+        return for_context(facts.context, no_device, out);
+    }
+    // Memory without a context of its own: any context on its device will do, the thread's
+    // first, then one that we know, then the primary one if the program has made it active.
+    CUcontext current = nullptr;
+    CUdevice ordinal = -1;
+    if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr &&
+        CUDA_SUCCESS == driver_.ctx_get_device(&ordinal) &&
+        (ordinal == facts.ordinal || facts.ordinal < 0)) {
+        return for_context(current, no_device, out);
+    }
+    for (const auto &each : devices_) {
+        if (each->ordinal == facts.ordinal) {
+            *out = each.get();
+            return status::ok;
+        }
+    }
+    unsigned flags = 0;
+    int active = 0;
+    if (facts.ordinal >= 0 &&
+        CUDA_SUCCESS == driver_.primary_ctx_get_state(facts.ordinal, &flags, &active) &&
+        0 != active && CUDA_SUCCESS == driver_.primary_ctx_retain(&current, facts.ordinal)) {
+        return for_context(current, facts.ordinal, out);
+    }
+    return status::not_ready;
+}
+
+status device_table::for_address(std::uint64_t address, device **out)
+{
+    // Most device memory knows its context: one question instead of six, per message.
+    CUcontext context = nullptr;
+    if (CUDA_SUCCESS ==
+            driver_.pointer_get_attribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) &&
+        context != nullptr) {
+        return for_context(context, no_device, out);
+    }
+    const pointer_facts facts = inspect_pointer(driver_, address);
+    *out = nullptr;
+    return facts.on_device ? for_memory(facts, out) : status::ok;
+}
+
+status device_table::for_host(device **out)
+{
+    CUcontext current = nullptr;
+    if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr) {
+        return for_context(current, no_device, out);
+    }
+    if (last_ != nullptr) {
+        *out = last_;
+        return status::ok;
+    }
+    return status::not_ready;
+}
+
+status device_table::for_context(CUcontext context, CUdevice retained, device **out)
+{
+    if (last_ != nullptr && last_->context == context) {
+        *out = last_;
+        return status::ok;
+    }
+    for (const auto &each : devices_) {
+        if (each->context == context) {
+            *out = last_ = each.get();
+            return status::ok;
+        }
+    }
+
+    auto made = std::make_unique<device>();
+    made->index = static_cast<std::uint32_t>(devices_.size());
+    made->context = context;
+    made->retained_primary = no_device != retained;
+    const driver_scope scope(driver_, context);
+    CUuuid uuid{};
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    const char *what = "entering a context";
+    if (scope.entered()) {
+        what = "cuCtxGetDevice";
+        result = driver_.ctx_get_device(&made->ordinal);
+    }
+    if (CUDA_SUCCESS == result) {
+        what = "cuDeviceGetUuid";
+        result = driver_.device_get_uuid(&uuid, made->ordinal);
+    }
+    if (CUDA_SUCCESS == result) {
+        // Non-blocking: not held up by, and not holding up, the program's default stream. The
+        // driver clamps the priority to what the device has.
+        constexpr int highest_priority = -100;
+        what = "cuStreamCreateWithPriority";
+        result = driver_.stream_create(&made->stream, CU_STREAM_NON_BLOCKING, highest_priority);
+    }
+    if (CUDA_SUCCESS != result) {
+        if (no_device != retained) {
+            (void)driver_.primary_ctx_release(retained);
+        }
+        return driver_.report(what, result);
+    }
+    static_assert(sizeof(uuid.bytes) == sizeof(made->uuid));
+    std::memcpy(made->uuid.data(), uuid.bytes, made->uuid.size());
+    devices_.push_back(std::move(made));
+    *out = last_ = devices_.back().get();
+    log_line(log_level::info, "using the CUDA context of device %d", (*out)->ordinal);
+    return status::ok;
+}
+
+status device_table::ipc_event(device &of, CUevent *out)
+{
+    if (nullptr == of.ipc_event) {
+        const driver_scope scope(driver_, of.context);
+        if (!scope.entered()) {
+            return driver_.report("entering a context", CUDA_ERROR_INVALID_CONTEXT);
+        }
+        const CUresult result =
+            driver_.event_create(&of.ipc_event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+        if (CUDA_SUCCESS != result) {
+            of.ipc_event = nullptr;
+            return driver_.report("cuEventCreate", result);
+        }
+    }
+    *out = of.ipc_event;
+    return status::ok;
+}
+
+} // namespace gpusm

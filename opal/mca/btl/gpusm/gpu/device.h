@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// gpu/device.h: the CUDA contexts that this program uses, each with the stream and the events
+// that gpusm made in it. Nothing is made before the program hands over memory of a context,
+// and no context is made on a device that the program does not use.
+#ifndef GPUSM_GPU_DEVICE_H
+#define GPUSM_GPU_DEVICE_H
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/gpu/driver.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace gpusm {
+
+using device_uuid = std::array<std::uint8_t, 16>;
+
+struct device {
+    std::uint32_t index = 0; // in device_table, for as long as the process lives
+    CUcontext context = nullptr;
+    CUdevice ordinal = 0; // as this process counts; means nothing to a peer
+    device_uuid uuid{};
+    CUstream stream = nullptr;     // non-blocking, highest priority
+    CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
+    bool retained_primary = false; // we hold a reference that has to be given back
+};
+
+// What the driver says about a pointer.
+struct pointer_facts {
+    bool on_device = false;      // memory that the driver calls device memory
+    bool legacy_ipc = false;     // cuIpcGetMemHandle can serve it
+    CUcontext context = nullptr; // null for VMM and pool memory: those have none
+    int ordinal = -1;
+    std::uint64_t buffer_id = 0; // changes when the address is allocated anew
+};
+
+// Never fails: a pointer that the driver does not know, or no driver, is host memory. `managed`
+// memory counts as device memory without legacy IPC.
+pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
+
+// Not thread-safe: the caller holds its GPU lock.
+class device_table {
+  public:
+    explicit device_table(const driver_api &driver) : driver_(driver) {}
+    // Gives back streams, events and primary contexts; a driver that is down is fine.
+    ~device_table();
+    device_table(const device_table &) = delete;
+    device_table &operator=(const device_table &) = delete;
+
+    // The device whose context is to be current for work on that memory. `not_ready`: no
+    // context can be found for it; `driver_failed`.
+    status for_memory(const pointer_facts &facts, device **out);
+
+    // The same for a buffer of which nothing is known yet: null for host memory.
+    status for_address(std::uint64_t address, device **out);
+
+    // A device for work that touches only host memory here: the calling thread's current
+    // context, else the device used last. `not_ready` when this program has used none so far.
+    status for_host(device **out);
+
+    // The device's interprocess event, made when first asked for.
+    status ipc_event(device &of, CUevent *out);
+
+    const std::vector<std::unique_ptr<device>> &all() const { return devices_; }
+
+  private:
+    static constexpr CUdevice no_device = -1;
+
+    // `retained`: the device whose primary context `context` is, if a reference was taken for
+    // this call, which keeps it on success and gives it back on failure.
+    status for_context(CUcontext context, CUdevice retained, device **out);
+
+    const driver_api &driver_;
+    std::vector<std::unique_ptr<device>> devices_;
+    device *last_ = nullptr;
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// gpu/handshake.h: may this peer read our device memory? A question per direction:
+//
+//   we      REQ (the handle of a buffer of ours)   ->  peer opens it
+//   peer    ACK                                    ->  it could: ob1 may use get to it
+//           NOT_READY                              ->  it has no CUDA context yet: ask later
+//           REFUSE                                 ->  never
+//
+// Both sides may ask at once. There is no tie to break, because the two answers are about
+// different things: whether the peer can map our memory, and whether we can map its.
+// The machine is a table without side effects; the caller performs the action.
+#ifndef GPUSM_GPU_HANDSHAKE_H
+#define GPUSM_GPU_HANDSHAKE_H
+
+#include <cstdint>
+
+namespace gpusm {
+
+enum class ipc_state : std::uint8_t {
+    idle,    // nobody has asked, or the peer was not ready when we did
+    asked,   // a REQ is on its way
+    ready,   // the peer has opened memory of ours
+    refused, // it cannot, will not, or is gone
+};
+
+enum class ipc_event : std::uint8_t {
+    gpu_message, // we are about to send it device memory that could be shared
+    ack,
+    not_ready,
+    refuse,
+    req,  // the peer asks us
+    lost, // the endpoint is closed, or the REQ could not be sent
+};
+
+enum class ipc_action : std::uint8_t {
+    none,
+    send_req,    // and report `lost` if that fails
+    open_gate,   // tell ob1 that get works to this peer
+    count_retry, // the next gpu_message asks again, after a pause
+    tell_user,   // once: messages to this peer go through host memory, and why
+    answer,      // try the handle in the REQ, then send ACK, NOT_READY or REFUSE
+};
+
+struct ipc_row {
+    ipc_state from;
+    ipc_event event;
+    ipc_state to;
+    ipc_action action;
+};
+
+// Pairs that are not listed change nothing: an answer that nobody waits for (late, repeated
+// or made up by a broken peer) and further messages while a question is open.
+inline constexpr ipc_row ipc_table[] = {
+    {ipc_state::idle, ipc_event::gpu_message, ipc_state::asked, ipc_action::send_req},
+    {ipc_state::idle, ipc_event::req, ipc_state::idle, ipc_action::answer},
+    {ipc_state::idle, ipc_event::lost, ipc_state::refused, ipc_action::none},
+    {ipc_state::asked, ipc_event::ack, ipc_state::ready, ipc_action::open_gate},
+    {ipc_state::asked, ipc_event::not_ready, ipc_state::idle, ipc_action::count_retry},
+    {ipc_state::asked, ipc_event::refuse, ipc_state::refused, ipc_action::tell_user},
+    {ipc_state::asked, ipc_event::req, ipc_state::asked, ipc_action::answer},
+    {ipc_state::asked, ipc_event::lost, ipc_state::refused, ipc_action::none},
+    {ipc_state::ready, ipc_event::req, ipc_state::ready, ipc_action::answer},
+    {ipc_state::ready, ipc_event::lost, ipc_state::refused, ipc_action::none},
+    {ipc_state::refused, ipc_event::req, ipc_state::refused, ipc_action::answer},
+};
+
+struct ipc_step {
+    ipc_state to;
+    ipc_action action;
+};
+
+constexpr ipc_step ipc_next(ipc_state from, ipc_event event)
+{
+    for (const ipc_row &row : ipc_table) {
+        if (row.from == from && row.event == event) {
+            return {row.to, row.action};
+        }
+    }
+    return {from, ipc_action::none};
+}
+
+// The state of one direction, and the pauses between its questions. Not thread-safe: the
+// caller holds its GPU lock.
+class handshake {
+  public:
+    // The pause doubles with every NOT_READY: 1, 2, 4 ... messages, at most this many. There
+    // is no last try, because a program may well use CUDA late.
+    static constexpr std::uint32_t longest_pause_messages = 64;
+
+    ipc_state state() const { return state_; }
+    std::uint32_t retries() const { return retries_; }
+
+    // Moves on and returns what the caller has to do.
+    ipc_action step(ipc_event event)
+    {
+        if (ipc_state::idle == state_ && ipc_event::gpu_message == event && pause_messages_ > 0) {
+            --pause_messages_;
+            return ipc_action::none;
+        }
+        const ipc_step next = ipc_next(state_, event);
+        state_ = next.to;
+        if (ipc_action::count_retry == next.action) {
+            constexpr std::uint32_t doublings = 6;
+            static_assert(1U << doublings == longest_pause_messages);
+            pause_messages_ = 1U << (retries_ < doublings ? retries_ : doublings);
+            ++retries_;
+        }
+        return next.action;
+    }
+
+  private:
+    ipc_state state_ = ipc_state::idle;
+    std::uint32_t retries_ = 0;
+    std::uint32_t pause_messages_ = 0;
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+
+namespace gpusm {
+
+status export_memory(const driver_api &driver, const device &of, std::uint64_t address,
+                     exported_memory *out)
+{
+    const driver_scope scope(driver, of.context);
+    if (!scope.entered()) {
+        return status::driver_failed;
+    }
+    CUdeviceptr base = 0;
+    size_t len_bytes = 0;
+    CUresult result = driver.mem_get_address_range(&base, &len_bytes, address);
+    if (CUDA_SUCCESS != result) {
+        return driver.report("cuMemGetAddressRange", result);
+    }
+    exported_memory made;
+    result = driver.ipc_get_mem_handle(&made.handle, base);
+    if (CUDA_ERROR_INVALID_VALUE == result || CUDA_ERROR_NOT_SUPPORTED == result) {
+        return status::unsupported;
+    }
+    if (CUDA_SUCCESS != result) {
+        return driver.report("cuIpcGetMemHandle", result);
+    }
+    const unsigned on = 1;
+    result = driver.pointer_set_attribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, base);
+    if (CUDA_SUCCESS != result) {
+        return driver.report("setting SYNC_MEMOPS", result);
+    }
+    // The mark holds for later copies. One that returned just before may still be on its way.
+    result = driver.stream_synchronize(CU_STREAM_LEGACY);
+    if (CUDA_SUCCESS != result) {
+        return driver.report("cuStreamSynchronize", result);
+    }
+    made.base = base;
+    made.len_bytes = len_bytes;
+    *out = made;
+    return status::ok;
+}
+
+status open_memory(const driver_api &driver, const device &into, const CUipcMemHandle &handle,
+                   std::uint64_t *local_base)
+{
+    const driver_scope scope(driver, into.context);
+    if (!scope.entered()) {
+        return status::driver_failed;
+    }
+    CUdeviceptr opened = 0;
+    const CUresult result =
+        driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    switch (result) {
+    case CUDA_SUCCESS:
+        *local_base = opened;
+        return status::ok;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return status::no_memory;
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return status::unsupported;
+    default: // CUresult is the driver's enum, and grows
+        return driver.report("cuIpcOpenMemHandle", result);
+    }
+}
+
+void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base)
+{
+    const driver_scope scope(driver, into.context);
+    if (!scope.entered()) {
+        return; // the context is gone, and its mappings with it
+    }
+    const CUresult result = driver.ipc_close_mem_handle(local_base);
+    if (CUDA_SUCCESS != result) {
+        (void)driver.report("cuIpcCloseMemHandle", result);
+    }
+}
+
+status export_event(const driver_api &driver, device_table &table, device &of,
+                    CUipcEventHandle *out)
+{
+    CUevent event = nullptr;
+    if (const status s = table.ipc_event(of, &event); status::ok != s) {
+        return s;
+    }
+    const driver_scope scope(driver, of.context);
+    if (!scope.entered()) {
+        return status::driver_failed;
+    }
+    const CUresult result = driver.ipc_get_event_handle(out, event);
+    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcGetEventHandle", result);
+}
+
+status open_event(const driver_api &driver, const device &into, const CUipcEventHandle &handle,
+                  CUevent *out)
+{
+    const driver_scope scope(driver, into.context);
+    if (!scope.entered()) {
+        return status::driver_failed;
+    }
+    const CUresult result = driver.ipc_open_event_handle(out, handle);
+    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcOpenEventHandle", result);
+}
+
+} // namespace gpusm

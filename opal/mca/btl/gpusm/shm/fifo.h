@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/fifo.h: the receiver's queue: many senders, one reader, bounded, in shared memory.
+//
+//   fifo_post     any process, any thread
+//   fifo_reader   the owner of the segment, one thread at a time
+//
+// Algorithm: a ring of words with a lap number in each word, after the array queue of Tsigas
+// and Zhang ("A simple, fast and scalable non-blocking concurrent FIFO queue", SPAA 2001). A
+// ticket t stands for slot t mod n in lap t / n. A sender swaps the whole message into the
+// slot that is empty in its lap; the tail counter is only a hint of where that is, and
+// whoever finds it lagging moves it. So there is no moment in which a slot is claimed but not
+// published: a sender that is killed anywhere in here blocks nobody.
+//
+// Order: messages of one sender arrive in the order of its posts, because the tail is past a
+// message's ticket before its post returns.
+//
+// Lap overflow: the lap has 24 bits. A sender would have to sleep between reading the tail
+// and its compare-and-swap for exactly 2^24 laps (at 4096 slots 7 * 10^10 messages, two hours
+// at 10 million a second) to mistake an old lap for its own.
+#ifndef GPUSM_SHM_FIFO_H
+#define GPUSM_SHM_FIFO_H
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
+
+#include <bit>
+#include <cstdint>
+
+namespace gpusm {
+
+// What one FIFO word says, unpacked.
+struct fifo_message {
+    std::uint32_t sender;  // peer slot in the receiver's segment
+    std::uint32_t granule; // where the fragment starts in the sender's segment, never 0
+};
+
+namespace fifo_word {
+
+inline constexpr unsigned granule_bits = 24;
+inline constexpr unsigned sender_bits = 16;
+inline constexpr unsigned lap_bits = 24;
+inline constexpr std::uint64_t granule_mask = (1ULL << granule_bits) - 1;
+inline constexpr std::uint64_t sender_mask = (1ULL << sender_bits) - 1;
+inline constexpr std::uint64_t lap_mask = (1ULL << lap_bits) - 1;
+static_assert(granule_bits + sender_bits + lap_bits == 64);
+
+constexpr std::uint64_t empty(std::uint64_t lap)
+{
+    return (lap & lap_mask) << (granule_bits + sender_bits);
+}
+constexpr std::uint64_t full(std::uint64_t lap, fifo_message message)
+{
+    return empty(lap) | (message.sender & sender_mask) << granule_bits |
+           (message.granule & granule_mask);
+}
+constexpr bool is_empty(std::uint64_t word)
+{
+    return 0 == (word & granule_mask);
+}
+constexpr std::uint64_t lap_of(std::uint64_t word)
+{
+    return word >> (granule_bits + sender_bits);
+}
+constexpr fifo_message message_of(std::uint64_t word)
+{
+    return {static_cast<std::uint32_t>((word >> granule_bits) & sender_mask),
+            static_cast<std::uint32_t>(word & granule_mask)};
+}
+
+} // namespace fifo_word
+
+// The ring as a sender or the reader sees it. `slots` is a power of two. The pointers are into
+// a mapped segment that outlives the view.
+struct fifo_view {
+    std::atomic<std::uint64_t> *tail = nullptr;
+    fifo_slot *slot = nullptr;
+    std::uint32_t slots = 0;
+
+    std::uint64_t lap_of_ticket(std::uint64_t ticket) const
+    {
+        return (ticket >> std::countr_zero(slots)) & fifo_word::lap_mask;
+    }
+};
+
+// Appends a message. Lock-free; `busy` when the ring is full, and nothing is changed then.
+inline status fifo_post(const fifo_view &fifo, fifo_message message)
+{
+    for (;;) {
+        std::uint64_t ticket = fifo.tail->load(std::memory_order_acquire);
+        const std::uint64_t lap = fifo.lap_of_ticket(ticket);
+        std::atomic<std::uint64_t> &word = fifo.slot[ticket & (fifo.slots - 1)].word;
+        std::uint64_t seen = fifo_word::empty(lap);
+
+        // Release: pairs with the reader's acquire in take(); the fragment is complete.
+        if (word.compare_exchange_strong(seen, fifo_word::full(lap, message),
+                                         std::memory_order_release, std::memory_order_relaxed)) {
+            // Failure means that somebody helped: the tail is past our ticket either way.
+            (void)fifo.tail->compare_exchange_strong(ticket, ticket + 1, std::memory_order_release,
+                                                     std::memory_order_relaxed);
+            return status::ok;
+        }
+        if (fifo_word::lap_of(seen) == ((lap - 1) & fifo_word::lap_mask)) {
+            // The message of the lap before is still there: full, if the ticket is still the one.
+            if (fifo.tail->load(std::memory_order_relaxed) == ticket) {
+                return status::busy;
+            }
+            continue;
+        }
+        // The ticket is used up: its message is in the slot, or has been read already, and the
+        // sender has not moved the tail, or never will because it was killed. Do it for it.
+        (void)fifo.tail->compare_exchange_strong(ticket, ticket + 1, std::memory_order_release,
+                                                 std::memory_order_relaxed);
+    }
+}
+
+// The owner's end. The head lives in private memory: nobody else needs it, a sender sees from
+// the slot itself whether there is room.
+class fifo_reader {
+  public:
+    fifo_reader() = default;
+    explicit fifo_reader(fifo_view fifo) : fifo_(fifo) {}
+
+    // True: `message` is the oldest one and its slot is free again. False: nothing there.
+    bool take(fifo_message *message)
+    {
+        std::atomic<std::uint64_t> &word = fifo_.slot[head_ & (fifo_.slots - 1)].word;
+        const std::uint64_t seen = word.load(std::memory_order_acquire);
+        if (fifo_word::is_empty(seen)) {
+            return false;
+        }
+        *message = fifo_word::message_of(seen);
+        ++head_;
+        // The slot's next ticket is one lap on. Relaxed is enough: the slot carries no other
+        // data, and a sender's next word is ordered by its own release.
+        word.store(fifo_word::empty(fifo_.lap_of_ticket(head_ - 1 + fifo_.slots)),
+                   std::memory_order_relaxed);
+        return true;
+    }
+
+  private:
+    fifo_view fifo_;
+    std::uint64_t head_ = 0;
+};
+
+} // namespace gpusm
+
+#endif

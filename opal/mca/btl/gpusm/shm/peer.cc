@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/shm/peer.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cinttypes>
+#include <mutex>
+#include <utility>
+
+namespace gpusm {
+
+namespace {
+
+// A FIFO that stays full this many flushes may belong to a dead process. Asking costs two
+// system calls, so not every time.
+constexpr std::uint32_t flushes_between_life_checks = 1U << 14;
+
+} // namespace
+
+peer::peer(const segment_identity &self, const segment_identity &identity, std::string directory,
+           bool threads)
+    : mutex_(threads), self_(self), identity_(identity), directory_(std::move(directory))
+{
+}
+
+status peer::attach()
+{
+    const std::lock_guard guard(mutex_);
+    return attach_locked();
+}
+
+status peer::attach_locked()
+{
+    if (segment_.valid() || status::ok != refused_) {
+        return refused_;
+    }
+    status s = peer_segment::attach(directory_.c_str(), identity_, &segment_);
+    s = status::not_found == s ? status::peer_gone : s;
+    if (status::bad_peer == s || status::peer_gone == s) {
+        refused_ = s;
+    }
+    return s;
+}
+
+status peer::connect()
+{
+    if (closed_) {
+        return status::peer_gone;
+    }
+    if (connected_) {
+        return status::ok;
+    }
+    const bool known = status::ok != refused_;
+    status s = attach_locked();
+    if (status::ok == s) {
+        s = segment_.claim_peer_slot(self_, &slot_);
+    }
+    // attach() has said what is wrong with a bad segment.
+    if (status::ok != s && status::bad_peer != s && !known) {
+        log_line(log_level::error, "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s",
+                 identity_.vpid, identity_.jobid, to_string(s));
+    }
+    connected_ = status::ok == s;
+    return s;
+}
+
+status peer::post_to_fifo(const outgoing &fragment)
+{
+    return fifo_post(segment_.view().fifo, {slot_, fragment.granule});
+}
+
+status peer::post(outgoing *fragment)
+{
+    const std::lock_guard guard(mutex_);
+    if (const status s = connect(); status::ok != s) {
+        return s;
+    }
+    fragment->header->sequence = next_to_post_;
+    fragment->next = nullptr;
+    const status s = nullptr == unposted_ ? post_to_fifo(*fragment) : status::busy;
+    ++next_to_post_;
+    (nullptr == in_flight_ ? in_flight_ : last_->next) = fragment;
+    last_ = fragment;
+    if (status::busy == s && nullptr == unposted_) {
+        unposted_ = fragment;
+    }
+    return s;
+}
+
+bool peer::flush()
+{
+    const std::lock_guard guard(mutex_);
+    bool posted = false;
+    while (!closed_ && unposted_ != nullptr && status::ok == post_to_fifo(*unposted_)) {
+        unposted_ = unposted_->next;
+        posted = true;
+    }
+    if (nullptr == unposted_ || posted) {
+        full_in_a_row_ = 0;
+    } else if (!closed_ && 0 == ++full_in_a_row_ % flushes_between_life_checks &&
+               !segment_.owner_alive()) {
+        log_line(log_level::error,
+                 "process %" PRIu32 " of job %08" PRIx32
+                 " has ended with messages to it on the way",
+                 identity_.vpid, identity_.jobid);
+        closed_ = true;
+    }
+    return posted;
+}
+
+outgoing *peer::reap()
+{
+    const std::lock_guard guard(mutex_);
+    outgoing *oldest = in_flight_;
+    if (nullptr == oldest) {
+        return nullptr;
+    }
+    if (!closed_) {
+        if (oldest == unposted_) {
+            return nullptr;
+        }
+        // Acquire pairs with node::poll: the peer has read the fragment to its end. The
+        // counter is the peer's word: it can give back early what is ours, never more than
+        // what was posted.
+        const std::uint64_t done =
+            segment_.view().peers[slot_].consumed.load(std::memory_order_acquire);
+        if (done <= reaped_) {
+            return nullptr;
+        }
+    } else if (oldest == unposted_) {
+        unposted_ = oldest->next;
+    }
+    ++reaped_;
+    in_flight_ = oldest->next;
+    oldest->next = nullptr;
+    return oldest;
+}
+
+bool peer::waiting()
+{
+    const std::lock_guard guard(mutex_);
+    return unposted_ != nullptr;
+}
+
+bool peer::idle()
+{
+    const std::lock_guard guard(mutex_);
+    return nullptr == in_flight_;
+}
+
+void peer::close()
+{
+    const std::lock_guard guard(mutex_);
+    closed_ = true;
+}
+
+} // namespace gpusm

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/segment.h: the file and the mapping behind a segment.
+//
+//   segment        the owner's: makes the file, puts memory behind it as it is needed
+//   peer_segment   somebody else's, mapped and checked
+//   segment_sweep  removes files of owners that died without removing them
+//
+// The owner holds a lock (flock) on its file as long as it lives, however it ends. That is how
+// others tell a live owner from a dead one, across PID namespaces and without signals.
+#ifndef GPUSM_SHM_SEGMENT_H
+#define GPUSM_SHM_SEGMENT_H
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/fifo.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace gpusm {
+
+struct segment_options {
+    const char *directory = "/dev/shm";
+    std::uint32_t jobid = 0;
+    std::uint32_t vpid = 0;
+    std::uint64_t segment_bytes = 0; // upper bound of its growth
+    std::uint32_t fifo_slots = 0;    // a power of two
+    std::uint32_t peer_slots = 0;
+    std::uint32_t event_slots = 0;
+    std::uint32_t export_slots = 0;
+};
+
+// A file descriptor and a shared mapping of its file; both are given back at the end.
+class file_mapping {
+  public:
+    file_mapping() = default;
+    explicit file_mapping(int fd) : fd_(fd) {}
+    file_mapping(file_mapping &&other) noexcept
+        : fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)),
+          len_bytes_(std::exchange(other.len_bytes_, 0))
+    {
+    }
+    file_mapping &operator=(file_mapping &&other) noexcept
+    {
+        std::swap(fd_, other.fd_);
+        std::swap(base_, other.base_);
+        std::swap(len_bytes_, other.len_bytes_);
+        return *this;
+    }
+    ~file_mapping();
+
+    // Maps the first `len_bytes` of the file for reading and writing; false: errno says why.
+    bool map(std::size_t len_bytes);
+
+    int fd() const { return fd_; }
+    unsigned char *base() const { return base_; }
+    std::size_t len_bytes() const { return len_bytes_; }
+
+  private:
+    int fd_ = -1;
+    unsigned char *base_ = nullptr;
+    std::size_t len_bytes_ = 0;
+};
+
+// Where the sections of a mapped segment are: pointers into the mapping, and the counts as they
+// were when the header was checked. Later changes of the header by its owner change nothing.
+struct segment_view {
+    segment_header *header = nullptr;
+    std::uint32_t peer_slots = 0;
+    std::uint32_t event_slots = 0;
+    std::uint32_t export_slots = 0;
+    std::uint32_t frag_offset = 0;
+    peer_slot *peers = nullptr;
+    event_slot *events = nullptr;
+    export_slot *exports = nullptr;
+    fifo_view fifo;
+};
+
+class segment {
+  public:
+    segment() = default;
+    segment(segment &&other) noexcept { *this = std::move(other); }
+    // Removes the file that this one had, if any.
+    segment &operator=(segment &&other) noexcept;
+    // Removes the file's name; peers keep what they have mapped.
+    ~segment() { remove(); }
+
+    // Makes the file with memory behind the header, the FIFO and the first peer and event
+    // slots. When it fails, nothing is left behind and the cause is written to *why, if given,
+    // else logged. `no_memory`: the file system is full; `system_failed`: anything else the
+    // system said; `bad_argument`: sizes that do not fit each other.
+    static status create(const segment_options &options, segment *out, std::string *why = nullptr);
+
+    // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
+    // segment has reached its bound or the file system is full.
+    status carve(std::size_t bytes, std::uint32_t *granule);
+
+    // Where the next fragment would start, after moving that up to a page: no fragment lies
+    // across the returned offset. For whoever treats the parts before and after it differently.
+    std::size_t seal();
+
+    // Puts memory behind the first `count` export slots.
+    status commit_exports(std::uint32_t count);
+
+    bool valid() const { return mapping_.base() != nullptr; }
+    const segment_view &view() const { return view_; }
+    const segment_identity &identity() const { return identity_; }
+    const std::string &directory() const { return directory_; }
+    const std::string &path() const { return path_; }
+    unsigned char *at(std::uint32_t granule) const
+    {
+        return mapping_.base() + static_cast<std::size_t>(granule) * granule_bytes;
+    }
+    unsigned char *base() const { return mapping_.base(); }
+
+  private:
+    void remove();
+
+    file_mapping mapping_;
+    segment_view view_;
+    // Kept here as well: peers can write over the header.
+    segment_identity identity_{};
+    std::string directory_;
+    std::string path_;
+    std::size_t next_frag_offset_ = 0;
+};
+
+class peer_segment {
+  public:
+    // Maps the segment of `identity` in `directory` and checks all that its header says.
+    // `not_found`: no such file here (another mount of the directory, or the owner is gone);
+    // `bad_peer`: a file, but not one that we can use, cause logged; `system_failed`.
+    static status attach(const char *directory, const segment_identity &identity,
+                         peer_segment *out);
+
+    // Takes a peer slot in that segment for `self` and describes it there. `no_memory`: all
+    // slots are taken or no memory can be put behind one.
+    status claim_peer_slot(const segment_identity &self, std::uint32_t *slot) const;
+
+    bool valid() const { return mapping_.base() != nullptr; }
+    const segment_view &view() const { return view_; }
+    unsigned char *base() const { return mapping_.base(); }
+
+    // The fragment at `granule` with its payload inside the owner's fragment section, or null
+    // when the header there cannot be right.
+    const frag_header *fragment(std::uint32_t granule) const;
+
+    // False once the owner's process has ended, in whatever way.
+    bool owner_alive() const;
+
+  private:
+    file_mapping mapping_;
+    segment_view view_;
+};
+
+std::string segment_path(const std::string &directory, const segment_identity &identity);
+
+// Removes segment files of this user in `directory` whose owner is dead. Returns how many.
+int segment_sweep(const std::string &directory);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/wire.h: every byte that two processes share, declared once and sealed.
+//
+// A segment is one file, made and grown by its owner and mapped by the peers that talk to it:
+//
+//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments ...
+//
+// Segment, exports and fragments are written by the owner. The FIFO slots and the peer slots
+// are written by the peers that send to the owner. Positions are offsets from the start of
+// the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is checked
+// before it is used.
+#ifndef GPUSM_SHM_WIRE_H
+#define GPUSM_SHM_WIRE_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
+// Raised whenever anything in this file changes its meaning or its place.
+inline constexpr std::uint32_t wire_version = 1;
+
+inline constexpr std::size_t cache_line_bytes = 64;
+// Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
+// a FIFO word. 2^24 granules bound a segment to 1 GiB.
+inline constexpr std::size_t granule_bytes = 64;
+inline constexpr std::uint64_t max_segment_bytes = granule_bytes << 24;
+inline constexpr std::uint32_t max_peer_slots = 1U << 16;
+
+// Who owns a segment. `nonce` is random, made anew with every segment, and part of the file
+// name: a file that an earlier run left behind can never be mistaken for a live one.
+struct segment_identity {
+    std::uint32_t jobid;
+    std::uint32_t vpid;
+    std::uint64_t nonce;
+
+    bool operator==(const segment_identity &) const = default;
+};
+static_assert(sizeof(segment_identity) == 16);
+
+// Written by the owner before the file gets its name's meaning through the modex; constant
+// from then on, but for the three counters at the end, each alone on its cache line.
+struct segment_header {
+    std::uint64_t magic;
+    std::uint32_t version;
+    std::uint32_t owner_pid; // in the owner's PID namespace: for messages only
+    segment_identity identity;
+    std::uint64_t segment_bytes; // mapped length; the file has it, memory behind it grows
+    std::uint32_t fifo_offset;
+    std::uint32_t fifo_slots; // a power of two
+    std::uint32_t peer_offset;
+    std::uint32_t peer_slots;
+    std::uint32_t event_offset;
+    std::uint32_t event_slots;
+    std::uint32_t export_offset;
+    std::uint32_t export_slots;
+    std::uint32_t frag_offset; // first byte that a fragment may occupy
+    std::uint32_t reserved;
+
+    // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
+    // Peer slots given out; writers: peers that connect. May run past peer_slots: no room.
+    alignas(cache_line_bytes) std::atomic<std::uint32_t> peers_claimed;
+    // Writer: the owner. Bytes of the file that have memory behind them, counted from 0.
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> committed_bytes;
+    // Writer: the owner. Export slots that have memory behind them.
+    std::atomic<std::uint32_t> exports_committed;
+    std::uint32_t reserved2;
+    // Writer: the owner, after it ended an export's generation. An importer that sees a new
+    // value looks through its mappings of this owner for generations that are over.
+    std::atomic<std::uint64_t> retire_epoch;
+};
+static_assert(sizeof(segment_header) == 5 * cache_line_bytes);
+static_assert(offsetof(segment_header, fifo_tail) == 2 * cache_line_bytes);
+static_assert(offsetof(segment_header, peers_claimed) == 3 * cache_line_bytes);
+static_assert(offsetof(segment_header, committed_bytes) == 4 * cache_line_bytes);
+
+// One FIFO slot is one word: lap (24 bits) | sender's peer slot (16) | granule (24). The whole
+// message is the word, so claiming a slot and publishing it is one compare-and-swap and a
+// sender that dies leaves the slot either empty or complete. Granule 0 is the segment header
+// and never a fragment: it marks an empty slot.
+struct fifo_slot {
+    std::atomic<std::uint64_t> word;
+};
+static_assert(sizeof(fifo_slot) == 8);
+
+// A peer that sends to the owner describes itself here, once, before its first post.
+struct alignas(cache_line_bytes) peer_slot {
+    segment_identity identity; // writer: the peer
+    std::uint32_t pid;         // writer: the peer; for messages only
+    // Writer: the peer; 1 once the fields above are complete.
+    std::atomic<std::uint32_t> ready;
+    // Writer: the owner. Fragments of that peer which the owner is done with. They are
+    // handled in the order of their posting, so one counter gives them all back.
+    std::atomic<std::uint64_t> consumed;
+    std::uint8_t reserved[24];
+};
+static_assert(sizeof(peer_slot) == cache_line_bytes);
+
+enum class frag_kind : std::uint8_t {
+    active_message = 1, // payload for the function registered under `tag`
+    ipc_control = 2,    // payload is an ipc_message
+};
+
+// Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
+struct frag_header {
+    std::uint64_t sequence; // counts the fragments of this sender to this receiver, from 0
+    std::uint32_t payload_bytes;
+    frag_kind kind;
+    std::uint8_t tag;
+    std::uint8_t reserved[18];
+};
+static_assert(sizeof(frag_header) == 32);
+
+enum class ipc_operation : std::uint8_t { req = 1, ack = 2, not_ready = 3, refuse = 4 };
+
+// Why a peer refused; a help text says it in words.
+enum class refuse_reason : std::uint8_t {
+    none = 0,
+    switched_off = 1,   // its parameter use_cuda_ipc says no
+    same_device = 2,    // its parameter use_cuda_ipc_same_gpu says no
+    no_driver = 3,      // no CUDA driver there
+    no_peer_access = 4, // the driver cannot map that memory there
+    open_failed = 5,    // it should work, but opening the handle failed
+};
+
+// Names one export of the sender: what ob1 carries in its RGET header and what a REQ offers
+// as the handle to try. Owner: whoever holds the copy; the export is described in the
+// owner's directory and read there only when the importer has not mapped it yet.
+struct remote_handle {
+    std::uint32_t slot;
+    std::uint32_t event_slot; // no_event_slot, or where the event to wait for is
+    std::uint64_t generation;
+    std::uint64_t base;
+    std::uint64_t len_bytes;
+};
+static_assert(sizeof(remote_handle) == 32);
+inline constexpr std::uint32_t no_event_slot = 0xffffffffU;
+inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
+
+struct ipc_message {
+    ipc_operation operation;
+    refuse_reason reason; // with refuse only
+    std::uint8_t reserved[6];
+    remote_handle handle; // with req only
+};
+static_assert(sizeof(ipc_message) == 40);
+
+inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
+inline constexpr std::size_t device_uuid_bytes = 16;
+
+// An export: memory of the owner that peers may map. Writer: the owner. The fields belong to
+// `generation`; it is 0 while they are being written. A reader takes the generation, the
+// fields, and the generation again.
+struct alignas(cache_line_bytes) export_slot {
+    std::atomic<std::uint64_t> generation;
+    std::uint64_t base;
+    std::uint64_t len_bytes;
+    std::uint8_t device_uuid[device_uuid_bytes];
+    std::uint8_t memory_handle[ipc_handle_bytes]; // CUipcMemHandle
+    std::uint8_t reserved[24];
+};
+static_assert(sizeof(export_slot) == 2 * cache_line_bytes);
+
+// An interprocess event of one of the owner's contexts. Writer: the owner, once.
+struct alignas(cache_line_bytes) event_slot {
+    std::atomic<std::uint32_t> ready;
+    std::uint8_t reserved[60];
+    std::uint8_t event_handle[ipc_handle_bytes]; // CUipcEventHandle
+};
+static_assert(sizeof(event_slot) == 2 * cache_line_bytes);
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+} // namespace gpusm
+
+#endif

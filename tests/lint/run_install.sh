@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_install.sh: tools/install-components keeps what it replaces and takes back only what is ours.
+set -u
+tool=${GPUSM_SRCDIR:-$(dirname "$0")/../..}/tools/install-components
+work=$(mktemp -d "${TMPDIR:-/tmp}/gpusm-install.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+dir=$work/lib/openmpi
+btl=mca_btl_gpusm.so
+rcache=mca_rcache_gpusm.so
+failed=0
+
+# expect NAME FILE TEXT: FILE holds TEXT; an empty TEXT: there is no such file
+expect() {
+    if [ "$(cat "$2" 2>/dev/null)" = "$3" ]; then
+        echo "PASS: install/$1"
+    else
+        echo "    $2 should hold '$3' but holds '$(cat "$2" 2>&1)'"
+        echo "FAIL: install/$1"
+        failed=1
+    fi
+}
+run() { REPLACE_RCACHE=$1 sh "$tool" "$2" "$dir" "$work/$btl" "$work/$rcache" >"$work/said" || exit 1; }
+start() {
+    rm -rf "${work:?}/lib"
+    mkdir -p "$dir"
+    echo ours >"$work/$btl"
+    echo ours >"$work/$rcache"
+    [ -z "$1" ] || echo "$1" >"$dir/$rcache"
+}
+
+start stock
+run no install
+expect "btl is installed" "$dir/$btl" ours
+expect "the stock rcache stays" "$dir/$rcache" stock
+if grep -q REPLACE_RCACHE "$work/said"; then said=yes; else said=no; fi
+echo $said >"$work/answer"
+expect "and the user is told" "$work/answer" yes
+run no uninstall
+expect "btl is removed" "$dir/$btl" ""
+expect "the stock rcache is still there" "$dir/$rcache" stock
+
+start stock
+run yes install
+expect "rcache is replaced when asked" "$dir/$rcache" ours
+echo newer >"$work/$rcache"
+run no install
+expect "ours is renewed without asking" "$dir/$rcache" newer
+run no uninstall
+expect "the stock rcache is brought back" "$dir/$rcache" stock
+find "$dir" -name 'gpusm*' >"$work/answer"
+expect "nothing is left behind" "$work/answer" ""
+
+start ""
+run no install
+expect "rcache is installed where there was none" "$dir/$rcache" ours
+run no uninstall
+expect "and removed" "$dir/$rcache" ""
+
+start ""
+mkdir "$work/lib/stock"
+echo stock >"$work/lib/stock/$rcache"
+OPENMPI_COMPONENT_DIR=$work/lib/stock
+export OPENMPI_COMPONENT_DIR
+run no install
+expect "elsewhere ours does not come before the stock rcache" "$dir/$rcache" ""
+unset OPENMPI_COMPONENT_DIR
+
+start stock
+run yes install
+echo reinstalled >"$dir/$rcache"
+run no uninstall
+expect "a file that somebody put there since is left alone" "$dir/$rcache" reinstalled
+exit $failed

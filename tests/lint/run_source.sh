@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_source.sh: what the house rules ask of the sources, as far as a script can see it.
+# shellcheck disable=SC2086,SC2231,SC2209 # lists of files without blanks in their names
+set -u
+cd "${GPUSM_SRCDIR:-$(dirname "$0")/../..}" || exit 1
+failed=0
+
+# report NAME FINDINGS: one case; it passes when nothing was found
+report() {
+    if [ -z "$2" ]; then
+        echo "PASS: source/$1"
+    else
+        printf '%s\n' "$2" | sed 's/^/    /'
+        echo "FAIL: source/$1"
+        failed=1
+    fi
+}
+
+# All files of the repository: no build folders, nothing hidden but .ci, nothing that autogen.sh made.
+everything=$(find ./.ci . \( -path './build*' -o -path './_*' -o -path './.[!c]*' -o -path './.c[!i]*' \
+    -o -path './autom4te.cache' -o -path '*/.libs' -o -path '*/.deps' \) -prune -o -type f \
+    ! -name 'configure*~' ! -name configure ! -name aclocal.m4 ! -name Makefile.in ! -name 'l*.m4' \
+    ! -name '*.tar.gz' -print | sort -u)
+sources=$(printf '%s\n' $everything | grep -E '\.(cc|h)$' | grep -v _help_text)
+scripts=$(printf '%s\n' $everything |
+    while read -r file; do
+        case $(head -c 40 "$file" | tr -d '\0') in
+        '#!/bin/sh'* | '#!/usr/bin/env bash'* | '#!/bin/bash'*) echo "$file" ;;
+        esac
+    done)
+
+# includes_of FOLDER ALLOWED: quoted includes of its files that the pattern does not allow
+includes_of() {
+    grep -n '^[[:space:]]*#[[:space:]]*include' -r "$1" --include='*.cc' --include='*.h' |
+        grep -v -E "$2"
+}
+btl=opal/mca/btl/gpusm
+standard='include <[a-z_0-9/]+(\.h)?>'
+no_gpu_or_mpi='include <(cuda|cudart|mpi|pmix|hwloc|opal)'
+
+report "base includes itself only" "$(grep -v _headers_ <<EOT
+$(includes_of $btl/base "$standard|include \"$btl/base/" | grep -v openmpi_headers)
+EOT
+)"
+report "shm includes itself and base only" \
+    "$(includes_of $btl/shm "$standard|include \"$btl/(base|shm)/"; grep -rnE "$no_gpu_or_mpi" $btl/shm)"
+report "gpu includes itself, base and cuda.h only" \
+    "$(includes_of $btl/gpu "$standard|include \"$btl/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $btl/gpu | grep -v 'include <cuda.h>')"
+cache=opal/mca/rcache/gpusm
+report "the cache includes itself and base only" "$(for file in $cache/rcache_gpusm_cache.* $cache/rcache_gpusm_export.*; do
+    grep -Hn '^[[:space:]]*#[[:space:]]*include' "$file" |
+        grep -v -E "$standard|include \"($cache/rcache_gpusm_(cache|export)|$btl/base/)"
+    grep -HnE "$no_gpu_or_mpi" "$file"
+done)"
+report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' opal --include='*.cc' --include='*.h' | grep -v -e '_opal\.h:' -e 'openmpi_headers_begin\.h:')"
+report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
+report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|h|am|ac|m4|map|sh|in)$') $scripts; do
+    head -n 6 "$file" | grep -q 'SPDX-License-Identifier: BSD-3-Clause' || echo "$file"
+done)"
+report "no tabs, no trailing blanks in C++" "$(grep -nE "$(printf '\t')|[ ]+\$" $sources)"
+report "lines have at most 100 columns" "$(awk 'length($0) > 100 { print FILENAME ":" FNR }' $sources)"
+report "every unit test is in the Makefile" "$(for file in tests/unit/*_test.cc; do
+    grep -q "= unit/${file##*/}\$" tests/Makefile.am || echo "$file"
+done)"
+report "shell scripts parse" "$(for file in $scripts tests/mpi/common.sh tools/setup/*.sh; do
+    if head -n 12 "$file" | grep -q bash; then shell=bash; else shell=sh; fi
+    $shell -n "$file" 2>&1
+done)"
+# Addresses of package registries and paths of one machine have no place in a repository.
+report "no machine's paths, no registry's address" "$(grep -nIE '/(root|home|mnt|scratch)/[a-z]|/wo''rk/|(deb|pypi|files|registry|security)\.(debian|python|pythonhosted|npmjs)|https?://[0-9]' $everything |
+    grep -v -F '/home/you')"
+exit $failed

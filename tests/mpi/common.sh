@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# common.sh: what the drivers run_*.sh share. Sourced, never run. One line per case is printed,
+# "PASS: name", "FAIL: name" or "SKIP: name: reason", and `finish` ends the driver.
+#
+# The environment, set by tests/environment under make check:
+#   GPUSM_MPIRUN        an mpirun whose ranks find the components under test
+#   GPUSM_EXCHANGE      the program exchange (default: in the build tree)
+#   GPUSM_PERF          the program gpusm_perf
+#   GPUSM_CUDA_DRIVER   "real" or "softcuda"
+# By hand:
+#   GPUSM_TEST_BTL              value of --mca btl (default gpusm,self)
+#   GPUSM_TEST_MPIRUN_ARGS      more options of mpirun
+#   GPUSM_COMPONENT_DIR         a folder with mca_btl_gpusm.so, when mpirun does not know of it
+#   GPUSM_SOFTCUDA_LIBDIR       a folder with the software libcuda.so.1, likewise
+#   GPUSM_TEST_SLOWNESS         factor for all deadlines
+# shellcheck shell=sh
+# shellcheck disable=SC1091,SC2034
+set -u
+
+if [ -z "${GPUSM_MPIRUN-}" ] && [ -r ../environment ]; then
+    . ../environment
+elif [ -z "${GPUSM_MPIRUN-}" ] && [ -r tests/environment ]; then
+    . tests/environment
+fi
+GPUSM_MPIRUN=${GPUSM_MPIRUN:-mpirun}
+GPUSM_BUILDDIR=${GPUSM_BUILDDIR:-.}
+exchange=${GPUSM_EXCHANGE:-$GPUSM_BUILDDIR/tests/mpi/exchange}
+perf=${GPUSM_PERF:-$GPUSM_BUILDDIR/bench/gpusm_perf/gpusm_perf}
+driver_kind=${GPUSM_CUDA_DRIVER:-softcuda}
+btl=${GPUSM_TEST_BTL:-gpusm,self}
+slowness=${GPUSM_TEST_SLOWNESS:-1}
+if [ -n "${GPUSM_SANITIZERS-}" ] && [ "${GPUSM_SANITIZERS-}" != no ]; then
+    slowness=$((slowness * 5))
+fi
+if [ -n "${GPUSM_SOFTCUDA_LIBDIR-}" ]; then
+    LD_LIBRARY_PATH="$GPUSM_SOFTCUDA_LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export LD_LIBRARY_PATH
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+test_name=$(basename "$0" .sh)
+work=$(mktemp -d "${TMPDIR:-/tmp}/gpusm-$test_name.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+passed=0
+failed=0
+skipped=0
+
+pass() {
+    echo "PASS: $test_name/$1"
+    passed=$((passed + 1))
+}
+
+# fail NAME REASON: also shows what the last launch printed
+fail() {
+    if [ -s "$work/output" ]; then
+        tr -d '\000' <"$work/output" | sed 's/^/    | /' | tail -n 60
+    fi
+    echo "    $2"
+    echo "FAIL: $test_name/$1"
+    failed=$((failed + 1))
+}
+
+skip() {
+    echo "SKIP: $test_name/$1: $2"
+    skipped=$((skipped + 1))
+}
+
+finish() {
+    [ "$failed" -eq 0 ] || exit 1
+    [ "$passed" -gt 0 ] || [ "$skipped" -eq 0 ] || exit 77
+    exit 0
+}
+
+# launch SECONDS RANKS [OPTIONS OF MPIRUN] PROGRAM [ARGUMENTS]: runs it under a deadline; its output
+# is in $work/output and its status is returned. An empty $btl leaves the choice to Open MPI. The
+# program has a deadline of its own, a little earlier, so that it can say where it hung.
+launch() {
+    launch_limit=$(($1 * slowness))
+    launch_ranks=$2
+    shift 2
+    if [ -n "$btl" ]; then
+        set -- --mca btl "$btl" "$@"
+    fi
+    if [ -n "${GPUSM_COMPONENT_DIR-}" ]; then
+        set -- -x "OMPI_MCA_mca_base_component_path=$GPUSM_COMPONENT_DIR:SYS_DEFAULT" "$@"
+    fi
+    # shellcheck disable=SC2086 # a list of options
+    GPUSM_TEST_DEADLINE=$launch_limit timeout -k 5 $((launch_limit + 5)) \
+        "$GPUSM_MPIRUN" -n "$launch_ranks" ${GPUSM_TEST_MPIRUN_ARGS-} "$@" \
+        >"$work/output" 2>&1 </dev/null
+}
+
+# per_rank RANK NAME=VALUE: makes $work/per-rank, which runs a program with that setting in one rank
+# only. (Options of a second application of mpirun would do, were it not that the wrapper around
+# mpirun can give its own options to the first application only.)
+per_rank() {
+    {
+        echo '#!/bin/sh'
+        # shellcheck disable=SC2016 # expanded by the script
+        printf '[ "$OMPI_COMM_WORLD_RANK" != %s ] || export "%s"\nexec "$@"\n' "$1" "$2"
+    } >"$work/per-rank-$1"
+    chmod +x "$work/per-rank-$1"
+}
+
+# What a status of launch means, in words.
+explain() {
+    case $1 in
+    3 | 124 | 137) echo "no end within $launch_limit s (status $1)" ;;
+    139 | 134 | 135 | 138) echo "it crashed (status $1)" ;;
+    *) echo "status $1" ;;
+    esac
+}
+
+# check NAME SECONDS RANKS ...: a case that passes when the launch ends with status 0
+check() {
+    check_name=$1
+    shift
+    launch "$@"
+    check_status=$?
+    case $check_status in
+    0) pass "$check_name" ;;
+    77) skip "$check_name" "$(tail -n 1 "$work/output")" ;;
+    *) fail "$check_name" "$(explain $check_status)" ;;
+    esac
+}
+
+# The kinds of memory that exist here: all of them, or H when no CUDA driver can be loaded.
+if gpu_name=$("$exchange" print-gpu 2>/dev/null); then
+    have_gpu=yes
+    kinds=HDMVWA
+else
+    have_gpu=no
+    kinds=H
+fi
+
+# need_gpu NAME: false, with the case skipped, when there is none
+need_gpu() {
+    [ "$have_gpu" = yes ] && return 0
+    skip "$1" "$gpu_name"
+    return 1
+}
+
+# need_softcuda NAME: likewise for what only the software driver can be asked to do
+need_softcuda() {
+    need_gpu "$1" || return 1
+    case $gpu_name in
+    *software*) return 0 ;;
+    esac
+    skip "$1" "needs the software CUDA driver, and this is $gpu_name"
+    return 1
+}
+
+# need_gpusm NAME: likewise for what is true of btl/gpusm only
+need_gpusm() {
+    case ",$btl," in
+    *,gpusm,*) return 0 ;;
+    esac
+    skip "$1" "the transport under test is $btl, not gpusm"
+    return 1
+}
+
+# How often a text stands in the output of the last launch.
+count_in_output() {
+    grep -c -e "$1" "$work/output" || true
+}

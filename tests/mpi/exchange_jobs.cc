@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_jobs.cc: several threads per rank, processes that are started later, and a process that
+// is killed.
+#include "tests/mpi/exchange.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace gpusm::exchange {
+
+namespace {
+
+constexpr int tag = 61;
+constexpr std::size_t lengths[] = {8, 65535, 256, 4097, 200000};
+
+std::uint64_t seed_of(int sender, int thread, int message)
+{
+    return 100000u + static_cast<std::uint64_t>(sender) * 10000 +
+           static_cast<std::uint64_t>(thread) * 1000 + static_cast<std::uint64_t>(message);
+}
+
+// Messages both ways with `peer` on a tag of this thread's own.
+void talk(context &c, MPI_Comm communicator, int me, int peer, int thread, int messages)
+{
+    for (int i = 0; i < messages; ++i) {
+        const std::size_t len = lengths[static_cast<std::size_t>(i + thread) % std::size(lengths)];
+        const memory_kind kind = c.kind_at(static_cast<std::size_t>(i + thread));
+        const int n = static_cast<int>(len);
+        auto out = c.make(kind, len);
+        auto in = c.make(kind, len);
+        (void)c.expect(out->fill(0, len, seed_of(me, thread, i)), "fill");
+        (void)c.expect(in->poison(), "poison");
+        if (c.mpi(MPI_Sendrecv(out->data(), n, MPI_BYTE, peer, tag + thread, in->data(), n,
+                               MPI_BYTE, peer, tag + thread, communicator, MPI_STATUS_IGNORE),
+                  "MPI_Sendrecv")) {
+            (void)c.expect(in->compare(0, len, seed_of(peer, thread, i)),
+                           "thread " + std::to_string(thread) + ", message " + std::to_string(i) +
+                               ", " + describe(kind, kind, len, "MPI_Sendrecv"));
+            ++c.messages;
+        }
+    }
+}
+
+} // namespace
+
+void test_threads(context &c)
+{
+    constexpr int threads = 4;
+    constexpr int messages = 50;
+    at_step("threads");
+    if (1 < c.rank) {
+        return;
+    }
+    std::vector<std::thread> running;
+    for (int t = 0; t < threads; ++t) {
+        running.emplace_back([&c, t] {
+            if (c.on_gpu()) {
+                c.use_gpu();
+            }
+            talk(c, MPI_COMM_WORLD, c.rank, 1 - c.rank, t, messages);
+        });
+    }
+    for (std::thread &thread : running) {
+        thread.join();
+    }
+}
+
+// Parents and child are one communicator; every parent talks with the child.
+void test_spawn(context &c)
+{
+    std::string kinds;
+    for (memory_kind kind : c.kinds) {
+        kinds += bench::letter_of(kind);
+    }
+    char subtest[] = "spawned-child";
+    char option[] = "--kinds";
+    char *arguments[] = {subtest, option, kinds.data(), nullptr};
+    MPI_Comm between = MPI_COMM_NULL;
+    at_step("MPI_Comm_spawn");
+    if (!c.mpi(MPI_Comm_spawn(c.argv[0], arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between,
+                              MPI_ERRCODES_IGNORE),
+               "MPI_Comm_spawn")) {
+        return;
+    }
+    MPI_Comm all = MPI_COMM_NULL;
+    at_step("MPI_Intercomm_merge, parent");
+    (void)c.mpi(MPI_Intercomm_merge(between, 0, &all), "MPI_Intercomm_merge");
+    at_step("talk with the child");
+    talk(c, all, c.rank, c.ranks, c.rank, 20);
+    (void)MPI_Barrier(all);
+    at_step("MPI_Comm_disconnect, parent");
+    (void)MPI_Comm_free(&all);
+    (void)MPI_Comm_disconnect(&between);
+}
+
+void spawned_child(context &c)
+{
+    MPI_Comm parents = MPI_COMM_NULL;
+    MPI_Comm all = MPI_COMM_NULL;
+    (void)MPI_Comm_get_parent(&parents);
+    if (!c.expect_true(MPI_COMM_NULL != parents, "the child has parents")) {
+        return;
+    }
+    at_step("MPI_Intercomm_merge, child");
+    (void)c.mpi(MPI_Intercomm_merge(parents, 1, &all), "MPI_Intercomm_merge");
+    int me = 0;
+    (void)MPI_Comm_rank(all, &me);
+    at_step("talk with the parents");
+    for (int parent = 0; parent < me; ++parent) {
+        talk(c, all, me, parent, parent, 20);
+    }
+    (void)MPI_Barrier(all);
+    at_step("MPI_Comm_disconnect, child");
+    (void)MPI_Comm_free(&all);
+    (void)MPI_Comm_disconnect(&parents);
+}
+
+// Rank 1 dies in the middle of it. mpirun ends the others; whether anything is left behind is for
+// the shell driver to see.
+void test_killed(context &c)
+{
+    if (1 >= c.rank) {
+        talk(c, MPI_COMM_WORLD, c.rank, 1 - c.rank, 0, 20);
+    }
+    if (1 == c.rank) {
+        (void)std::raise(SIGKILL);
+    }
+    at_step("waiting for mpirun to end this process");
+    char never = 0;
+    (void)MPI_Recv(&never, 1, MPI_CHAR, 1, tag - 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+} // namespace gpusm::exchange

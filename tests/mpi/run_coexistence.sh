@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_coexistence.sh: with gpusm where Open MPI finds it, the stock transports and the choice that
+# Open MPI makes by itself work as before.
+. "$(dirname "$0")/common.sh"
+
+some=$([ "$have_gpu" = yes ] && echo HD || echo H)
+btl=sm,self
+check sm 60 2 "$exchange" pairs --kinds "$some" --max-size 2M
+check sm-alltoall 60 4 "$exchange" alltoall --kinds "$some"
+if need_gpu smcuda; then
+    btl=smcuda,self
+    # Without a pinned 128 MiB segment smcuda says so, and works.
+    check smcuda 90 2 "$exchange" pairs --kinds HD --max-size 2M
+    check smcuda-alltoall 90 4 "$exchange" alltoall --kinds HD
+    GPUSM_TEST_RCACHE=ours
+    export GPUSM_TEST_RCACHE
+    check smcuda-with-our-rcache 90 2 "$exchange" pairs --kinds HD --max-size 2M
+    unset GPUSM_TEST_RCACHE
+fi
+btl=
+check default-choice 60 2 "$exchange" pairs --kinds "$some" --max-size 2M
+check default-choice-alltoall 60 4 "$exchange" alltoall --kinds "$some"
+btl=gpusm,sm,self
+check beside-sm 60 2 "$exchange" pairs --kinds "$some" --max-size 2M
+check beside-sm-alltoall 60 4 "$exchange" alltoall --kinds "$some"
+finish

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_faults.sh: driver calls that fail. The data arrives all the same, by another way; where a copy
+# itself fails, the message may report an error instead. Nothing hangs, and no data is wrong.
+. "$(dirname "$0")/common.sh"
+
+need_softcuda driver-faults || finish
+
+# survives NAME FAULT: with that fault in both ranks everything arrives
+survives() {
+    check "$1" 60 2 -x GPUSM_SOFTCUDA_FAIL="$2" "$exchange" pairs --kinds HD --max-size 2M
+}
+survives no-handle-can-be-exported cuIpcGetMemHandle:0:801
+survives first-export-fails cuIpcGetMemHandle:1:2
+survives no-handle-can-be-opened cuIpcOpenMemHandle:0:217
+survives first-open-fails cuIpcOpenMemHandle:1:2
+survives third-open-fails cuIpcOpenMemHandle:3:2
+survives host-memory-cannot-be-registered cuMemHostRegister:0:1
+survives no-event-can-be-made cuEventCreate:0:2
+survives no-buffer-id cuPointerGetAttribute:0:1
+
+# One rank cannot open what the other exports, but the other can.
+per_rank 1 GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
+check one-rank-cannot-open 60 2 "$work/per-rank-1" "$exchange" pairs --kinds HD --max-size 2M
+
+# failing_call NAME FUNCTION N: the N-th call of FUNCTION fails in rank 1. Open MPI's own copies use
+# the same functions; when the fault hit one of those, nothing about gpusm was learnt.
+hits=0
+failing_call() {
+    rm -rf "$work/log"
+    mkdir "$work/log"
+    per_rank 1 "GPUSM_SOFTCUDA_FAIL=$2:$3:700"
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/log" "$work/per-rank-1" \
+        "$exchange" pairs --kinds D --max-size 2M --allow-errors
+    status=$?
+    if ! grep -h "^$2[_a-z0-9]* 700 mca_btl_gpusm\.so" "$work"/log/*.log >/dev/null 2>&1; then
+        return
+    fi
+    hits=$((hits + 1))
+    case $status in
+    0 | 4) pass "$1" ;;
+    *) fail "$1" "call $3 of $2 by gpusm failed: $(explain $status)" ;;
+    esac
+}
+if need_gpusm failed-copies; then
+    for n in 1 2 3 5 8 20 50; do
+        failing_call "copy-$n-fails" cuMemcpyAsync $n
+        failing_call "event-record-$n-fails" cuEventRecord $n
+        failing_call "event-query-$n-fails" cuEventQuery $n
+    done
+    rm -f "$work/output"
+    if [ $hits -eq 0 ]; then
+        fail failed-copies "no injected fault hit a call by gpusm"
+    fi
+fi
+finish

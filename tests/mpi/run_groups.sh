@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_groups.sh: 2, 3, 4 and 8 ranks, everyone with everyone, messages and MPI_Alltoall.
+. "$(dirname "$0")/common.sh"
+
+for ranks in 2 3 4 8; do
+    check "host-$ranks-ranks" 60 $ranks "$exchange" alltoall --kinds H
+    if need_gpu "device-$ranks-ranks"; then
+        check "device-$ranks-ranks" 90 $ranks "$exchange" alltoall --kinds DH
+    fi
+done
+if need_gpu every-kind-3-ranks; then
+    check every-kind-3-ranks 90 3 "$exchange" alltoall --kinds "$kinds"
+fi
+finish

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_paths.sh: messages go the way that they should: device memory by get, and host memory without
+# a single driver call by gpusm.
+. "$(dirname "$0")/common.sh"
+
+if need_gpusm device-messages-by-get && need_gpu device-messages-by-get; then
+    check device-messages-by-get 60 2 "$exchange" counters
+    grep 'by get' "$work/output" || true
+fi
+
+# calls_by_gpusm DIR: lines in the call logs that name gpusm as the caller
+calls_by_gpusm() {
+    cat "$1"/*.log 2>/dev/null | grep -c ' mca_btl_gpusm\.so' || true
+}
+
+name=host-only-program-makes-no-driver-call
+if need_gpusm $name && need_softcuda $name; then
+    mkdir "$work/host" "$work/device"
+    # That the log would show such calls is shown first.
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/device" "$exchange" many --kinds D
+    seen=$(calls_by_gpusm "$work/device")
+    if [ "$seen" -eq 0 ]; then
+        fail $name "the call log shows no call by gpusm for device memory either"
+    else
+        launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/host" "$exchange" pairs --kinds H
+        status=$?
+        calls=$(calls_by_gpusm "$work/host")
+        if [ $status -ne 0 ]; then
+            fail $name "$(explain $status)"
+        elif [ "$calls" -ne 0 ]; then
+            cat "$work"/host/*.log | grep ' mca_btl_gpusm\.so' | sort | uniq -c >"$work/output"
+            fail $name "$calls driver calls by gpusm"
+        else
+            pass $name
+        fi
+    fi
+fi
+finish

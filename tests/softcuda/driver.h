@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// driver.h: the state of the software driver in one process: devices, contexts, and what hangs
+// from them. One lock guards all of it; workers hold it only to take work, never to copy.
+#ifndef GPUSM_SOFTCUDA_DRIVER_H
+#define GPUSM_SOFTCUDA_DRIVER_H
+
+#include "call.h"
+#include "memory.h"
+#include "registry.h"
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace softcuda {
+
+struct stream;
+struct event;
+struct pool;
+struct module_image;
+struct vmm_allocation;
+using stream_ref = std::shared_ptr<stream>;
+
+struct context {
+    int device = 0; // visible ordinal
+    unsigned flags = 0;
+    bool primary = false;
+    bool alive = true;
+    int retained = 0; // primary: how often
+    unsigned long long id = 0;
+    CUresult sticky = CUDA_SUCCESS; // a kernel went wrong: every later call answers this
+    stream_ref legacy;
+    std::vector<stream_ref> streams; // all but legacy; created ones and per-thread ones
+    std::set<int> peers;
+    std::unique_ptr<small_heap> small = std::make_unique<small_heap>();
+};
+
+struct device_state {
+    int physical = 0;
+    context *primary = nullptr; // made once, never freed
+    unsigned primary_flags = 0;
+    pool *default_pool = nullptr;
+    pool *current_pool = nullptr;
+};
+
+struct driver {
+    std::mutex lock;
+    std::condition_variable finished; // some stream operation is done
+    int finished_waiters = 0;
+
+    std::vector<device_state> devices;
+    std::uint64_t memory_bytes = 0; // of each device
+    bool peers_connected = true;
+    bool early_return = true;
+    unsigned long long delay_us = 0;
+
+    registry taken;
+    address_space space;
+    std::unordered_set<context *> contexts; // every one ever made; destroyed ones stay, dead
+    std::unordered_map<stream *, stream_ref> streams;
+    std::unordered_set<event *> events;
+    std::unordered_set<pool *> pools;
+    std::unordered_map<std::uint64_t, vmm_allocation *> vmm;
+    std::map<std::uint64_t, std::uint64_t> reservations; // VMM: base -> length
+    unsigned long long next_id = 1;
+};
+
+using hold = std::unique_lock<std::mutex>; // as a parameter: the caller holds drv().lock
+
+// Valid after cuInit; never destroyed, because calls may come during exit.
+driver &drv();
+
+CUresult driver_start();
+void driver_exit();
+
+// The calling thread's context: CUDA_SUCCESS, INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its
+// sticky error.
+CUresult current_context_state() noexcept;
+context *current_context() noexcept;
+void set_sticky(context *ctx, CUresult error);
+
+bool valid_device(CUdevice device);
+// A visible ordinal for a physical number, or -1.
+int visible_device(int physical);
+
+// Gives memory and mappings of a context back. Waits for its streams first.
+void release_context(hold &held, context *ctx);
+
+// Frees what cuMemAlloc, cuMemAllocManaged, a pool or an import made; no waiting.
+void release_range(const hold &held, range *what);
+void ipc_release(const hold &held, range *what);
+
+// Another process's open file, or -1 when it is not there any more.
+int open_foreign(int pid, int fd, std::uint64_t inode);
+
+} // namespace softcuda
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// stream.h: work that runs late. Every stream has a worker thread of its own, started with the
+// first operation; an idle one sleeps. Order between streams (legacy stream, events, memory
+// words) is kept by the operations themselves.
+#ifndef GPUSM_SOFTCUDA_STREAM_H
+#define GPUSM_SOFTCUDA_STREAM_H
+
+#include "driver.h"
+
+#include <chrono>
+#include <deque>
+#include <functional>
+
+namespace softcuda {
+
+struct dependency {
+    stream_ref on;
+    std::uint64_t number; // done when on->completed reaches it
+};
+
+struct operation {
+    std::function<void()> run;   // outside the lock; may be empty
+    std::function<bool()> ready; // under the lock; empty: always
+    bool polled = false;         // `ready` looks at something no worker of ours changes
+    std::vector<dependency> after;
+    std::chrono::steady_clock::time_point not_before;
+};
+
+struct stream {
+    context *ctx = nullptr;
+    unsigned flags = 0;
+    int priority = 0;
+    unsigned long long id = 0;
+    bool legacy = false;
+    bool per_thread = false;
+    bool destroyed = false;
+    bool started = false;
+    std::uint64_t submitted = 0;
+    std::uint64_t completed = 0;
+    std::deque<operation> queue;
+    std::condition_variable work;
+
+    bool blocking() const { return !legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
+};
+
+// What a CUstream means in the calling thread. INVALID_HANDLE for one that does not exist.
+CUresult find_stream(const hold &held, CUstream handle, stream_ref *out);
+
+stream_ref make_stream(const hold &held, context *ctx, unsigned flags, int priority);
+
+// Puts the operation at the end of the stream, ordered with the context's legacy stream.
+// Returns its number.
+std::uint64_t submit(const hold &held, const stream_ref &s, operation op);
+
+// Blocks until the operation is done.
+void wait_for(hold &held, const stream_ref &s, std::uint64_t number);
+
+// Blocks until everything submitted to the context so far is done.
+void wait_for_context(hold &held, context *ctx);
+
+// The stream is done with everything that it would have to wait for now.
+bool stream_idle(const hold &held, const stream_ref &s);
+
+inline CUstream per_thread(CUstream s)
+{
+    return s == nullptr ? CU_STREAM_PER_THREAD : s;
+}
+
+} // namespace softcuda
+
+#endif

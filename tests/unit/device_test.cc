@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// device_test.cc: which context serves which memory, what is made in it and given back, and what
+// happens when the driver refuses; on a scripted driver.
+#include "opal/mca/btl/gpusm/gpu/device.h"
+
+#include "tests/unit/fake_driver.h"
+#include "tests/unit/shm_support.h"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::device;
+using gpusm::device_table;
+using gpusm::pointer_facts;
+using gpusm::status;
+using gpusm_test::fake;
+using gpusm_test::handle_of;
+using gpusm_test::log_capture;
+
+const auto context_0 = handle_of<CUcontext>(0xc0); // on device 0
+const auto context_1 = handle_of<CUcontext>(0xc1); // on device 1
+
+pointer_facts memory_of(CUcontext context, int ordinal)
+{
+    pointer_facts facts;
+    facts.on_device = true;
+    facts.context = context;
+    facts.ordinal = ordinal;
+    return facts;
+}
+
+class DeviceTable : public testing::Test {
+  protected:
+    void expect_all_given_back()
+    {
+        fake().heal();
+        table_.reset();
+        EXPECT_TRUE(fake().streams.empty());
+        EXPECT_TRUE(fake().events.empty());
+        for (const auto &[ordinal, references] : fake().retained) {
+            EXPECT_EQ(references, 0) << "primary context of device " << ordinal;
+        }
+        EXPECT_TRUE(fake().stack.empty());
+    }
+
+    gpusm::driver_api api_ = gpusm_test::reset_fake();
+    std::unique_ptr<device_table> table_ = std::make_unique<device_table>(api_);
+    device *found_ = nullptr;
+};
+
+TEST_F(DeviceTable, MakesNothingBeforeItIsAsked)
+{
+    EXPECT_TRUE(table_->all().empty());
+    table_.reset();
+    EXPECT_TRUE(fake().calls.empty()) << "not one driver call";
+}
+
+TEST_F(DeviceTable, AContextGetsOneNonBlockingStreamOfTheHighestPriority)
+{
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    EXPECT_EQ(found_->context, context_1);
+    EXPECT_EQ(found_->ordinal, 1);
+    EXPECT_EQ(found_->uuid[0], 0x11);
+    EXPECT_EQ(found_->uuid[15], 0x11);
+    ASSERT_EQ(fake().stream_arguments.size(), 1U);
+    EXPECT_EQ(fake().stream_arguments[0].first, unsigned{CU_STREAM_NON_BLOCKING});
+    EXPECT_LE(fake().stream_arguments[0].second, -5) << "clamped by the driver";
+    EXPECT_EQ(fake().streams[found_->stream], context_1);
+    device *again = nullptr;
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &again), status::ok);
+    EXPECT_EQ(again, found_);
+    EXPECT_EQ(fake().streams.size(), 1U);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, TwoContextsAreTwoDevicesWithIndicesOfTheirOwn)
+{
+    device *second = nullptr;
+    ASSERT_EQ(table_->for_memory(memory_of(context_0, 0), &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &second), status::ok);
+    EXPECT_EQ(found_->index, 0U);
+    EXPECT_EQ(second->index, 1U);
+    EXPECT_NE(found_->stream, second->stream);
+    device *again = nullptr;
+    ASSERT_EQ(table_->for_memory(memory_of(context_0, 0), &again), status::ok);
+    EXPECT_EQ(again, found_);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, MemoryOfAContextIsServedInAThreadWithoutOne)
+{
+    ASSERT_TRUE(fake().stack.empty());
+    EXPECT_EQ(table_->for_memory(memory_of(context_0, 0), &found_), status::ok);
+    EXPECT_TRUE(fake().stack.empty());
+    EXPECT_EQ(fake().retained.size(), 0U) << "no primary context is touched for that";
+}
+
+TEST_F(DeviceTable, MemoryWithoutAContextIsServedByTheThreadsContextOnItsDevice)
+{
+    fake().stack = {context_1};
+    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    EXPECT_EQ(found_->context, context_1);
+    fake().stack.clear();
+}
+
+TEST_F(DeviceTable, AThreadsContextOnAnotherDeviceIsNotUsed)
+{
+    fake().stack = {context_0};
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::not_ready);
+    EXPECT_EQ(found_, nullptr);
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    device *known = nullptr;
+    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &known), status::ok);
+    EXPECT_EQ(known, found_) << "one that we know on that device";
+    fake().stack.clear();
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, AnActivePrimaryContextIsRetainedOnceAndGivenBack)
+{
+    fake().active_primary = {1};
+    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    EXPECT_EQ(found_->ordinal, 1);
+    EXPECT_TRUE(found_->retained_primary);
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    EXPECT_EQ(fake().retained[1], 1);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, APrimaryContextThatTheProgramDoesNotUseIsNeverMade)
+{
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::not_ready);
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, -1), &found_), status::not_ready);
+    EXPECT_EQ(fake().calls["primary_ctx_retain"], 0);
+    EXPECT_EQ(found_, nullptr);
+}
+
+TEST_F(DeviceTable, HostWorkUsesTheThreadsContextElseTheLastOneElseNone)
+{
+    EXPECT_EQ(table_->for_host(&found_), status::not_ready);
+    EXPECT_EQ(found_, nullptr);
+    fake().stack = {context_0};
+    ASSERT_EQ(table_->for_host(&found_), status::ok);
+    EXPECT_EQ(found_->context, context_0);
+    fake().stack.clear();
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    ASSERT_EQ(table_->for_host(&found_), status::ok);
+    EXPECT_EQ(found_->context, context_1);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, ItsInterprocessEventIsMadeOnceAndInItsContext)
+{
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    EXPECT_TRUE(fake().events.empty()) << "not before somebody asks";
+    CUevent event = nullptr;
+    ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok);
+    EXPECT_EQ(fake().events[event], context_1);
+    EXPECT_EQ(fake().event_flags[event],
+              unsigned{CU_EVENT_INTERPROCESS} | unsigned{CU_EVENT_DISABLE_TIMING});
+    CUevent again = nullptr;
+    ASSERT_EQ(table_->ipc_event(*found_, &again), status::ok);
+    EXPECT_EQ(again, event);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, NoEventIsMadeInAnotherContextWhenItsOwnCannotBeEntered)
+{
+    const log_capture log;
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    fake().stack = {context_0};
+    fake().fail("ctx_push_current", 0, CUDA_ERROR_INVALID_CONTEXT);
+    CUevent event = nullptr;
+    EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
+    EXPECT_EQ(event, nullptr);
+    EXPECT_TRUE(fake().events.empty());
+    fake().stack.clear();
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, AnEventThatCannotBeMadeIsAskedForAgain)
+{
+    const log_capture log;
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    fake().fail("event_create", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CUevent event = nullptr;
+    EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
+    EXPECT_EQ(event, nullptr);
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(table_->ipc_event(*found_, &event), status::ok);
+    expect_all_given_back();
+}
+
+class DeviceFault : public DeviceTable, public testing::WithParamInterface<const char *> {};
+
+INSTANTIATE_TEST_SUITE_P(Functions, DeviceFault,
+                         testing::Values("exchange_capture_mode", "ctx_push_current",
+                                         "ctx_get_device", "device_get_uuid", "stream_create"),
+                         [](const auto &about) { return std::string(about.param); });
+
+TEST_P(DeviceFault, GivesBackThePrimaryContextOfThatDeviceAndLeavesNoEntry)
+{
+    const log_capture log;
+    fake().active_primary = {0, 1};
+    fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::driver_failed);
+    EXPECT_EQ(found_, nullptr);
+    EXPECT_TRUE(table_->all().empty());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(fake().retained[1], 0) << "ours to give back";
+    EXPECT_EQ(fake().retained[0], 0) << "not ours";
+    fake().heal();
+    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    expect_all_given_back();
+}
+
+TEST_P(DeviceFault, OfAProgramsOwnContextTouchesNoPrimaryContext)
+{
+    const log_capture log;
+    fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::driver_failed);
+    EXPECT_TRUE(fake().retained.empty());
+    EXPECT_TRUE(fake().stack.empty());
+    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_F(DeviceTable, EndsQuietlyWhenTheDriverIsGone)
+{
+    const log_capture log;
+    fake().active_primary = {0};
+    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 0), &found_), status::ok);
+    for (const char *function : {"exchange_capture_mode", "ctx_push_current", "ctx_get_current",
+                                 "stream_destroy", "event_destroy", "primary_ctx_release"}) {
+        fake().fail(function, 0, CUDA_ERROR_DEINITIALIZED);
+    }
+    table_.reset();
+    EXPECT_EQ(log.count(), 0U) << log.text();
+    EXPECT_EQ(fake().calls["stream_destroy"], 0) << "its context cannot be entered";
+}
+
+} // namespace

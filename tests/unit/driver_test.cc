@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// driver_test.cc: loading the driver, its errors in words, and the scope that makes a context
+// current.
+#include "opal/mca/btl/gpusm/gpu/driver.h"
+
+#include "tests/unit/fake_driver.h"
+#include "tests/unit/shm_support.h"
+
+#include <dlfcn.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::driver_api;
+using gpusm::driver_scope;
+using gpusm::status;
+using gpusm_test::fake;
+using gpusm_test::handle_of;
+using gpusm_test::log_capture;
+
+class DriverScope : public testing::Test {
+  protected:
+    driver_api api_ = gpusm_test::reset_fake();
+    const CUcontext mine_ = handle_of<CUcontext>(0xbeef);
+    const CUcontext other_ = handle_of<CUcontext>(0xc0);
+};
+
+TEST_F(DriverScope, MakesTheContextCurrentAndBringsTheCallersBack)
+{
+    fake().stack = {mine_};
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_TRUE(scope.entered());
+        EXPECT_EQ(fake().current(), other_);
+    }
+    EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
+}
+
+TEST_F(DriverScope, WorksInAThreadWithoutAContext)
+{
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_TRUE(scope.entered());
+        EXPECT_EQ(fake().current(), other_);
+    }
+    EXPECT_TRUE(fake().stack.empty());
+}
+
+TEST_F(DriverScope, DoesNotPushWhatIsCurrentAlready)
+{
+    fake().stack = {other_};
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_TRUE(scope.entered());
+    }
+    EXPECT_EQ(fake().calls["ctx_push_current"], 0);
+    EXPECT_EQ(fake().calls["ctx_pop_current"], 0);
+    EXPECT_EQ(fake().stack, std::vector<CUcontext>{other_});
+}
+
+TEST_F(DriverScope, NestsLikeItsScopes)
+{
+    const driver_scope outer(api_, other_);
+    {
+        const driver_scope inner(api_, mine_);
+        EXPECT_EQ(fake().current(), mine_);
+    }
+    EXPECT_EQ(fake().current(), other_);
+    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED) << "of the outer one";
+}
+
+TEST_F(DriverScope, RelaxesTheCaptureModeOfTheThreadAndBringsItBack)
+{
+    fake().capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+TEST_F(DriverScope, ThatCannotPushIsNotEnteredAndPopsNothing)
+{
+    fake().stack = {mine_};
+    fake().fail("ctx_push_current", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_FALSE(scope.entered());
+    }
+    EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
+    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_F(DriverScope, ThatDoesNotKnowTheCurrentContextPushesItsOwn)
+{
+    fake().stack = {mine_};
+    fake().fail("ctx_get_current", 1, CUDA_ERROR_UNKNOWN);
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_TRUE(scope.entered());
+        EXPECT_EQ(fake().current(), other_);
+    }
+    EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
+}
+
+TEST_F(DriverScope, ThatCouldNotRelaxTheCaptureModeLeavesItAsItWas)
+{
+    fake().fail("exchange_capture_mode", 1, CUDA_ERROR_UNKNOWN);
+    {
+        const driver_scope scope(api_, other_);
+        EXPECT_FALSE(scope.entered());
+    }
+    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    EXPECT_TRUE(fake().stack.empty());
+}
+
+class DriverReport : public DriverScope {};
+
+TEST_F(DriverReport, NamesTheCallAndTheErrorInOneLine)
+{
+    const log_capture log;
+    EXPECT_EQ(api_.report("cuThisOrThat", CUDA_ERROR_INVALID_VALUE), status::driver_failed);
+    EXPECT_EQ(log.text(), "cuThisOrThat failed: CUDA_ERROR_INVALID_VALUE\n");
+}
+
+TEST_F(DriverReport, SaysNothingWhenTheDriverIsShuttingDown)
+{
+    const log_capture log;
+    for (const CUresult down :
+         {CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED}) {
+        EXPECT_TRUE(gpusm::driver_is_down(down));
+        EXPECT_EQ(api_.report("cuThisOrThat", down), status::driver_failed);
+    }
+    EXPECT_EQ(log.count(), 0U) << log.text();
+    EXPECT_FALSE(gpusm::driver_is_down(CUDA_SUCCESS));
+    EXPECT_FALSE(gpusm::driver_is_down(CUDA_ERROR_NOT_READY));
+    EXPECT_FALSE(gpusm::driver_is_down(CUDA_ERROR_INVALID_CONTEXT));
+}
+
+TEST_F(DriverReport, AnErrorThatTheDriverCannotNameHasWordsToo)
+{
+    fake().fail("get_error_name", 0, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_STREQ(api_.error_name(static_cast<CUresult>(123456)), "an unknown error");
+}
+
+TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const driver_api *api = gpusm::driver_load();
+    EXPECT_EQ(gpusm::driver_load(), api);
+    if (nullptr == library) {
+        EXPECT_EQ(api, nullptr);
+        GTEST_SKIP() << "no libcuda.so.1 here: only its absence was tested";
+    }
+    ASSERT_NE(api, nullptr);
+#define GPUSM_EXPECT_LOADED(member, function) EXPECT_NE(api->member, nullptr) << #function;
+    GPUSM_DRIVER_FUNCTIONS(GPUSM_EXPECT_LOADED)
+#undef GPUSM_EXPECT_LOADED
+    // Loading is not using: the driver is as uninitialized as before.
+    EXPECT_EQ(CUDA_ERROR_NOT_INITIALIZED, [api] {
+        CUcontext context = nullptr;
+        return api->ctx_get_current(&context);
+    }());
+}
+
+} // namespace

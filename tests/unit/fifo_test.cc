@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// fifo_test.cc: the FIFO alone, in one thread: what shm/fifo.h promises, and what senders leave
+// behind that are killed in the middle of a post.
+#include "opal/mca/btl/gpusm/shm/fifo.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <deque>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::fifo_message;
+using gpusm::fifo_post;
+using gpusm::fifo_reader;
+using gpusm::fifo_slot;
+using gpusm::fifo_view;
+using gpusm::status;
+
+struct ring {
+    explicit ring(std::uint32_t slots) : slot(slots) {}
+
+    fifo_view view() { return {&tail, slot.data(), static_cast<std::uint32_t>(slot.size())}; }
+
+    // The first half of a post: the word is there, the tail has not been moved. What a sender
+    // leaves behind that is killed between its two compare-and-swaps.
+    bool publish_and_die(fifo_message message)
+    {
+        const std::uint64_t ticket = tail.load();
+        const std::uint64_t lap = view().lap_of_ticket(ticket);
+        std::uint64_t expected = gpusm::fifo_word::empty(lap);
+        return slot[ticket % slot.size()].word.compare_exchange_strong(
+            expected, gpusm::fifo_word::full(lap, message));
+    }
+
+    std::vector<std::uint64_t> bytes() const
+    {
+        std::vector<std::uint64_t> all{tail.load()};
+        for (const fifo_slot &each : slot) {
+            all.push_back(each.word.load());
+        }
+        return all;
+    }
+
+    std::atomic<std::uint64_t> tail{0};
+    std::vector<fifo_slot> slot;
+};
+
+class Fifo : public testing::TestWithParam<std::uint32_t> {
+  protected:
+    ring ring_{GetParam()};
+    fifo_view view_ = ring_.view();
+    fifo_reader reader_{view_};
+
+    void expect_next(std::uint32_t sender, std::uint32_t granule)
+    {
+        fifo_message message{};
+        ASSERT_TRUE(reader_.take(&message));
+        EXPECT_EQ(message.sender, sender);
+        EXPECT_EQ(message.granule, granule);
+    }
+    void expect_empty()
+    {
+        fifo_message message{};
+        EXPECT_FALSE(reader_.take(&message));
+    }
+    // The ring works as if nothing had happened: filled to the last slot and drained, for
+    // several laps.
+    void expect_working()
+    {
+        for (int lap = 0; lap < 3; ++lap) {
+            for (std::uint32_t i = 1; i <= view_.slots; ++i) {
+                ASSERT_EQ(fifo_post(view_, {9, i}), status::ok) << "message " << i;
+            }
+            ASSERT_EQ(fifo_post(view_, {9, 99}), status::busy);
+            for (std::uint32_t i = 1; i <= view_.slots; ++i) {
+                expect_next(9, i);
+            }
+            expect_empty();
+        }
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Slots, Fifo, testing::Values(1U, 2U, 4U, 64U),
+                         testing::PrintToStringParamName());
+
+TEST(FifoWord, EveryFieldSurvivesAtItsLargest)
+{
+    constexpr std::uint64_t lap = gpusm::fifo_word::lap_mask;
+    constexpr std::uint64_t word = gpusm::fifo_word::full(lap, {0xffff, 0xffffff});
+    EXPECT_EQ(gpusm::fifo_word::message_of(word).sender, 0xffffU);
+    EXPECT_EQ(gpusm::fifo_word::message_of(word).granule, 0xffffffU);
+    EXPECT_EQ(gpusm::fifo_word::lap_of(word), lap);
+    EXPECT_FALSE(gpusm::fifo_word::is_empty(word));
+    EXPECT_TRUE(gpusm::fifo_word::is_empty(gpusm::fifo_word::empty(lap)));
+    EXPECT_EQ(gpusm::fifo_word::empty(0), 0U) << "zeroed memory is an empty ring";
+}
+
+TEST_P(Fifo, AnEmptyRingGivesNothing)
+{
+    expect_empty();
+}
+
+TEST_P(Fifo, MessagesComeOutInTheOrderOfTheirPosts)
+{
+    std::mt19937 random(GetParam());
+    std::deque<fifo_message> model;
+    for (std::uint32_t step = 1; step < 5000; ++step) {
+        const fifo_message next{static_cast<std::uint32_t>(random() & 0xffffU), step};
+        if (random() % 2 == 0) {
+            const bool room = model.size() < GetParam();
+            ASSERT_EQ(fifo_post(view_, next), room ? status::ok : status::busy);
+            if (room) {
+                model.push_back(next);
+            }
+        } else if (model.empty()) {
+            expect_empty();
+        } else {
+            expect_next(model.front().sender, model.front().granule);
+            model.pop_front();
+        }
+    }
+}
+
+TEST_P(Fifo, AFullRingAnswersBusyAndChangesNothing)
+{
+    for (std::uint32_t i = 1; i <= GetParam(); ++i) {
+        ASSERT_EQ(fifo_post(view_, {1, i}), status::ok);
+    }
+    const std::vector<std::uint64_t> before = ring_.bytes();
+    EXPECT_EQ(fifo_post(view_, {2, 77}), status::busy);
+    EXPECT_EQ(ring_.bytes(), before);
+}
+
+TEST_P(Fifo, OneTakeMakesRoomForOnePost)
+{
+    for (std::uint32_t i = 1; i <= GetParam(); ++i) {
+        ASSERT_EQ(fifo_post(view_, {1, i}), status::ok);
+    }
+    expect_next(1, 1);
+    EXPECT_EQ(fifo_post(view_, {1, 1000}), status::ok);
+    EXPECT_EQ(fifo_post(view_, {1, 1001}), status::busy);
+}
+
+TEST_P(Fifo, ASenderKilledBeforeItMovedTheTailIsHelpedByTheNext)
+{
+    ASSERT_TRUE(ring_.publish_and_die({3, 33}));
+    if (GetParam() > 1) {
+        EXPECT_EQ(fifo_post(view_, {4, 44}), status::ok);
+        expect_next(3, 33);
+        expect_next(4, 44);
+    } else {
+        EXPECT_EQ(fifo_post(view_, {4, 44}), status::busy);
+        expect_next(3, 33);
+    }
+    expect_empty();
+    expect_working();
+}
+
+// The reader is faster than the next sender: the tail still names a slot that the reader has
+// already emptied for the lap after.
+TEST_P(Fifo, ASenderKilledBeforeItMovedTheTailBlocksNobodyOnceItsMessageIsTaken)
+{
+    ASSERT_TRUE(ring_.publish_and_die({3, 33}));
+    expect_next(3, 33);
+    expect_empty();
+    EXPECT_EQ(fifo_post(view_, {4, 44}), status::ok);
+    expect_next(4, 44);
+    expect_working();
+}
+
+TEST_P(Fifo, ManySendersKilledOneAfterTheOtherBlockNobody)
+{
+    std::mt19937 random(17);
+    for (std::uint32_t killed = 1; killed < 200; ++killed) {
+        if (ring_.publish_and_die({5, killed})) {
+            if (random() % 2 == 0) {
+                expect_next(5, killed);
+                expect_empty();
+            }
+        }
+        // A live sender gets through, and everything up to its message can be taken.
+        fifo_message message{};
+        while (status::ok != fifo_post(view_, {6, killed})) {
+            ASSERT_TRUE(reader_.take(&message)) << "busy, though the ring is empty";
+        }
+        do {
+            ASSERT_TRUE(reader_.take(&message));
+        } while (message.sender != 6U);
+        ASSERT_EQ(message.granule, killed);
+        expect_empty();
+    }
+}
+
+TEST(FifoLap, TheLapCounterWrapsWithoutANotice)
+{
+    ring one(1);
+    const fifo_view view = one.view();
+    fifo_reader reader(view);
+    fifo_message message{};
+    constexpr std::uint64_t laps = (1ULL << gpusm::fifo_word::lap_bits) + 3;
+    for (std::uint64_t lap = 0; lap < laps; ++lap) {
+        ASSERT_EQ(fifo_post(view, {1, 5}), status::ok) << "lap " << lap;
+        ASSERT_EQ(fifo_post(view, {1, 6}), status::busy) << "lap " << lap;
+        ASSERT_TRUE(reader.take(&message)) << "lap " << lap;
+        ASSERT_FALSE(reader.take(&message)) << "lap " << lap;
+    }
+    EXPECT_LT(gpusm::fifo_word::lap_of(one.slot[0].word.load()), 8U) << "it has wrapped";
+}
+
+} // namespace

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// gpu_memory_support.h: memory of every kind, as a program would allocate it, on whatever driver
+// there is; and copies by the copy engine that a test waits for.
+#ifndef GPUSM_TESTS_GPU_MEMORY_SUPPORT_H
+#define GPUSM_TESTS_GPU_MEMORY_SUPPORT_H
+
+#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
+#include "opal/mca/btl/gpusm/gpu/device.h"
+#include "opal/mca/btl/gpusm/gpu/driver.h"
+
+#include "tests/unit/shm_support.h"
+#include "tests/unit/softcuda_support.h"
+
+#include <string>
+
+namespace gpusm_test {
+
+inline constexpr std::size_t mib = 1U << 20;
+
+// The driver's table; ends the child when there is none.
+inline const gpusm::driver_api &driver()
+{
+    const gpusm::driver_api *api = gpusm::driver_load();
+    if (nullptr == api) {
+        ADD_FAILURE() << "there is no driver";
+        _exit(10);
+    }
+    return *api;
+}
+
+inline CUdeviceptr allocate_managed(std::size_t len_bytes)
+{
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuMemAllocManaged)(&at, len_bytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    return at;
+}
+
+// Virtual memory management: at least `len_bytes` on device 0.
+inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
+{
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    std::size_t unit = 0;
+    EXPECT_EQ(
+        CU(cuMemGetAllocationGranularity)(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        CUDA_SUCCESS);
+    const std::size_t bytes = (len_bytes + unit - 1) / unit * unit;
+    CUmemGenericAllocationHandle memory = 0;
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuMemCreate)(&memory, bytes, &properties, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemAddressReserve)(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemMap)(at, bytes, 0, memory, 0), CUDA_SUCCESS);
+    CUmemAccessDesc access{};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    EXPECT_EQ(CU(cuMemSetAccess)(at, bytes, &access, 1), CUDA_SUCCESS);
+    return at;
+}
+
+// From the device's default pool.
+inline CUdeviceptr allocate_pool(std::size_t len_bytes)
+{
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuMemAllocAsync)(&at, len_bytes, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+    return at;
+}
+
+// A text of that length that tells one place from another.
+inline std::string pattern(std::size_t len_bytes, unsigned seed)
+{
+    std::string text(len_bytes, ' ');
+    for (std::size_t i = 0; i < len_bytes; ++i) {
+        text[i] = static_cast<char>('!' + (i * 7 + i / 251 + seed * 31) % 90);
+    }
+    return text;
+}
+
+// Asks until everything is back or the deadline is over; how many came back `ok`.
+inline int collect_all(gpusm::copy_engine &engine)
+{
+    const deadline end(30);
+    int good = 0;
+    while (!engine.idle() && !end.over()) {
+        for (const auto *each = engine.collect(); each != nullptr; each = each->next) {
+            good += gpusm::status::ok == each->outcome ? 1 : 0;
+        }
+    }
+    EXPECT_TRUE(engine.idle()) << "copies do not end";
+    return good;
+}
+
+// One copy, from beginning to end.
+inline gpusm::status copy_now(gpusm::copy_engine &engine, gpusm::device &on, CUdeviceptr to,
+                              CUdeviceptr from, std::size_t len_bytes, CUevent wait_for = nullptr)
+{
+    gpusm::copy_request request;
+    request.destination = to;
+    request.source = from;
+    request.len_bytes = len_bytes;
+    request.wait_for = wait_for;
+    engine.submit(on, &request);
+    (void)collect_all(engine);
+    return request.outcome;
+}
+
+} // namespace gpusm_test
+
+#endif

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// gpu_two_processes_test.cc: memory and events that one process exports and another opens, on
+// whatever driver there is. Both are forked before either has called the driver.
+#include "tests/unit/gpu_memory_support.h"
+
+#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+
+using namespace softcuda_test;
+
+namespace {
+
+using gpusm::copy_engine;
+using gpusm::device;
+using gpusm::device_table;
+using gpusm::exported_memory;
+using gpusm::inspect_pointer;
+using gpusm::status;
+using gpusm_test::driver;
+using gpusm_test::mib;
+
+device &device_of(device_table &table, CUdeviceptr memory)
+{
+    device *found = nullptr;
+    if (status::ok != table.for_memory(inspect_pointer(driver(), memory), &found)) {
+        ADD_FAILURE() << "no device for the test's memory";
+        _exit(11);
+    }
+    return *found;
+}
+
+// An owner on `owner_device` and a reader on `reader_device`: what a get does.
+void read_over_ipc(int owner_device, int reader_device)
+{
+    constexpr std::size_t offset = 70001;
+    constexpr std::size_t bytes = 300000;
+    together(
+        [=](line &l) {
+            (void)start(owner_device);
+            const CUdeviceptr at = allocate(4 * mib);
+            store(at + offset, gpusm_test::pattern(bytes, 5));
+            device_table table(driver());
+            device &on = device_of(table, at);
+            exported_memory out;
+            EXPECT_EQ(export_memory(driver(), on, at + offset, &out), status::ok);
+            EXPECT_EQ(out.base, at);
+            EXPECT_EQ(out.len_bytes, 4 * mib);
+            unsigned sync = 0;
+            EXPECT_EQ(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at),
+                      CUDA_SUCCESS);
+            EXPECT_EQ(sync & 0xffU, 1U) << "synchronous copies must be complete when they return";
+            l.put(out);
+            l.wait();
+        },
+        [=](line &l) {
+            (void)start(reader_device);
+            const CUdeviceptr to = allocate(mib);
+            device_table table(driver());
+            device &on = device_of(table, to);
+            const auto in = l.get<exported_memory>();
+            std::uint64_t base = 0;
+            EXPECT_EQ(open_memory(driver(), on, in.handle, &base), status::ok);
+            {
+                copy_engine engine(driver(), {});
+                EXPECT_EQ(gpusm_test::copy_now(engine, on, to, base + offset, bytes), status::ok);
+            }
+            EXPECT_TRUE(load(to, bytes) == gpusm_test::pattern(bytes, 5));
+            const gpusm_test::log_capture log;
+            close_memory(driver(), on, base);
+            EXPECT_EQ(log.count(), 0U) << log.text();
+            close_memory(driver(), on, base);
+            EXPECT_EQ(log.count(), 1U) << "closed twice: " << log.text();
+            l.step();
+        });
+}
+
+TEST(GpuIpc, APeerOnTheSameDeviceReadsExportedMemory)
+{
+    read_over_ipc(0, 0);
+}
+
+TEST(GpuIpc, APeerOnAnotherDeviceReadsExportedMemory)
+{
+    NEEDS_DEVICES(2)
+    read_over_ipc(0, 1);
+    read_over_ipc(1, 0);
+}
+
+TEST(GpuIpc, TheCallersContextIsNotTouched)
+{
+    NEEDS_DEVICES(2)
+    alone([] {
+        (void)start(1);
+        const CUdeviceptr at = allocate(mib);
+        const CUcontext elsewhere = start(0);
+        device_table table(driver());
+        exported_memory out;
+        EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
+        CUcontext current = nullptr;
+        EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
+        EXPECT_EQ(current, elsewhere);
+    });
+}
+
+TEST(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnError)
+{
+    alone([] {
+        (void)start();
+        const gpusm_test::log_capture log;
+        device_table table(driver());
+        device &on = device_of(table, allocate(mib));
+        for (const CUdeviceptr at :
+             {gpusm_test::allocate_vmm(2 * mib), gpusm_test::allocate_pool(2 * mib),
+              gpusm_test::allocate_managed(2 * mib)}) {
+            exported_memory out;
+            EXPECT_EQ(export_memory(driver(), on, at, &out), status::unsupported);
+        }
+        EXPECT_EQ(log.count(), 0U) << log.text();
+    });
+}
+
+TEST(GpuIpc, HostMemoryCannotBeExported)
+{
+    alone([] {
+        (void)start();
+        const gpusm_test::log_capture log;
+        device_table table(driver());
+        device &on = device_of(table, allocate(mib));
+        const int host = 0;
+        exported_memory out;
+        EXPECT_NE(export_memory(driver(), on, reinterpret_cast<CUdeviceptr>(&host), &out),
+                  status::ok);
+    });
+}
+
+TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
+{
+    NEEDS_SOFTCUDA()
+    together(
+        [](line &l) {
+            (void)start();
+            const CUdeviceptr at = allocate(mib);
+            device_table table(driver());
+            exported_memory out;
+            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
+            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            l.put(out);
+            l.wait();
+        },
+        [](line &l) {
+            (void)start();
+            const gpusm_test::log_capture log;
+            device_table table(driver());
+            device &on = device_of(table, allocate(mib));
+            std::uint64_t base = 42;
+            EXPECT_NE(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+                      status::ok);
+            EXPECT_EQ(base, 42U);
+            l.step();
+        });
+}
+
+TEST(GpuIpc, DevicesThatCannotReachEachOtherAreUnsupported)
+{
+    NEEDS_SOFTCUDA()
+    together(
+        [](line &l) {
+            (void)start();
+            const CUdeviceptr at = allocate(mib);
+            device_table table(driver());
+            exported_memory out;
+            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
+            l.put(out);
+            l.wait();
+        },
+        [](line &l) {
+            const std::string code =
+                std::to_string(static_cast<int>(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
+            setenv("GPUSM_SOFTCUDA_FAIL", ("cuIpcOpenMemHandle:0:" + code).c_str(), 1);
+            (void)start();
+            const gpusm_test::log_capture log;
+            device_table table(driver());
+            device &on = device_of(table, allocate(mib));
+            std::uint64_t base = 42;
+            EXPECT_EQ(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+                      status::unsupported);
+            EXPECT_EQ(log.count(), 0U) << log.text();
+            l.step();
+        });
+}
+
+struct offer {
+    exported_memory memory;
+    CUipcEventHandle event;
+};
+
+// The owner's device is still writing when the reader asks: the reader's copy waits for the
+// owner's event.
+TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
+{
+    constexpr std::size_t bytes = 64 * mib;
+    together(
+        [](line &l) {
+            if (soft()) {
+                setenv("GPUSM_SOFTCUDA_DELAY_US", "200000", 1);
+            }
+            (void)start();
+            const CUdeviceptr at = allocate(bytes);
+            CUstream slow = nullptr;
+            EXPECT_EQ(CU(cuStreamCreate)(&slow, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuMemsetD8Async)(at, 'o', bytes, slow), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuStreamSynchronize)(slow), CUDA_SUCCESS);
+            device_table table(driver());
+            device &on = device_of(table, at);
+            offer out{};
+            EXPECT_EQ(export_memory(driver(), on, at, &out.memory), status::ok);
+            EXPECT_EQ(export_event(driver(), table, on, &out.event), status::ok);
+            l.put(out);
+            l.wait(); // opened
+            for (int i = 0; i < 4; ++i) {
+                EXPECT_EQ(CU(cuMemsetD8Async)(at, 'a' + i, bytes, slow), CUDA_SUCCESS);
+            }
+            CUevent event = nullptr;
+            EXPECT_EQ(table.ipc_event(on, &event), status::ok);
+            EXPECT_EQ(CU(cuEventRecord)(event, slow), CUDA_SUCCESS);
+            l.step();
+            l.wait();
+        },
+        [](line &l) {
+            (void)start();
+            const CUdeviceptr to = allocate(bytes);
+            device_table table(driver());
+            device &on = device_of(table, to);
+            const auto in = l.get<offer>();
+            std::uint64_t base = 0;
+            EXPECT_EQ(open_memory(driver(), on, in.memory.handle, &base), status::ok);
+            CUevent event = nullptr;
+            EXPECT_EQ(open_event(driver(), on, in.event, &event), status::ok);
+            l.step();
+            l.wait(); // recorded
+            {
+                copy_engine engine(driver(), {});
+                EXPECT_EQ(gpusm_test::copy_now(engine, on, to, base, bytes, event), status::ok);
+            }
+            EXPECT_TRUE(load(to, bytes) == std::string(bytes, 'd')) << "the last memset's letter";
+            close_memory(driver(), on, base);
+            EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
+            l.step();
+        });
+}
+
+TEST(GpuIpc, AMappingOutlivesItsOwnersEndWithoutACrash)
+{
+    together(
+        [](line &l) {
+            (void)start();
+            const CUdeviceptr at = allocate(mib);
+            device_table table(driver());
+            exported_memory out;
+            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
+            l.put(out);
+            l.wait(); // and ends
+        },
+        [](line &l) {
+            (void)start();
+            const gpusm_test::log_capture log;
+            device_table table(driver());
+            device &on = device_of(table, allocate(mib));
+            std::uint64_t base = 0;
+            EXPECT_EQ(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+                      status::ok);
+            l.step();
+            (void)usleep(200000);
+            close_memory(driver(), on, base);
+        });
+}
+
+} // namespace

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// node_test.cc: messages between the nodes of two and three processes, played in one process, and
+// the garbage that a broken process may leave in somebody's inbox.
+#include "opal/mca/btl/gpusm/shm/node.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <deque>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::frag_header;
+using gpusm::node;
+using gpusm::outgoing;
+using gpusm::peer;
+using gpusm::segment;
+using gpusm::status;
+using gpusm_test::log_capture;
+using gpusm_test::make_segment;
+using gpusm_test::scratch_folder;
+using gpusm_test::small_options;
+
+// One process: its node, and the fragments that it sent.
+class process {
+  public:
+    process(const std::string &folder, std::uint32_t vpid)
+        : folder_(folder), node_(make_segment(options(folder, vpid)), false)
+    {
+    }
+
+    node &its() { return node_; }
+    const gpusm::segment_identity &identity() { return node_.own().identity(); }
+    peer &towards(process &other) { return *node_.add_peer(other.identity(), folder_); }
+
+    outgoing &send(process &to, const std::string &payload)
+    {
+        fragments_.push_back(gpusm_test::make_fragment(node_.own(), payload));
+        const status s = towards(to).post(&fragments_.back());
+        EXPECT_TRUE(status::ok == s || status::busy == s) << gpusm::to_string(s);
+        return fragments_.back();
+    }
+
+    // All that has come, as "vpid:payload ".
+    std::string poll(int limit = 1000)
+    {
+        std::string all;
+        last_count = node_.poll(limit, [&all](peer &from, const frag_header &header) {
+            all +=
+                std::to_string(from.identity().vpid) + ":" + gpusm_test::payload_of(header) + " ";
+        });
+        return all;
+    }
+
+    int last_count = 0;
+
+  private:
+    static gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
+    {
+        gpusm::segment_options made = small_options(folder, vpid);
+        made.fifo_slots = 16;
+        return made;
+    }
+    const std::string folder_;
+    node node_;
+    std::deque<outgoing> fragments_;
+};
+
+class Node : public testing::Test {
+  protected:
+    scratch_folder folder_;
+    process one_{folder_.path(), 1};
+    process two_{folder_.path(), 2};
+    process three_{folder_.path(), 3};
+};
+
+TEST_F(Node, MessagesGoBothWaysAndFragmentsComeBack)
+{
+    outgoing &ping = one_.send(two_, "ping");
+    EXPECT_EQ(two_.poll(), "1:ping ");
+    outgoing &pong = two_.send(one_, "pong");
+    EXPECT_EQ(one_.poll(), "2:pong ");
+    EXPECT_EQ(one_.towards(two_).reap(), &ping);
+    EXPECT_EQ(two_.towards(one_).reap(), &pong);
+    EXPECT_TRUE(one_.towards(two_).idle());
+    EXPECT_EQ(one_.poll(), "");
+}
+
+TEST_F(Node, AProcessCanSendToItself)
+{
+    (void)one_.send(one_, "note");
+    EXPECT_EQ(one_.poll(), "1:note ");
+    EXPECT_NE(one_.towards(one_).reap(), nullptr);
+}
+
+TEST_F(Node, PollStopsAtItsLimit)
+{
+    for (const char *payload : {"a", "b", "c"}) {
+        (void)one_.send(two_, payload);
+    }
+    EXPECT_EQ(two_.poll(2), "1:a 1:b ");
+    EXPECT_EQ(two_.last_count, 2);
+    EXPECT_EQ(two_.poll(2), "1:c ");
+    EXPECT_EQ(two_.last_count, 1);
+    EXPECT_EQ(two_.poll(0), "");
+}
+
+TEST_F(Node, TheSamePeerIsMadeOnce)
+{
+    peer *first = one_.its().add_peer(two_.identity(), folder_.path());
+    EXPECT_EQ(one_.its().add_peer(two_.identity(), folder_.path()), first);
+    EXPECT_NE(one_.its().add_peer(three_.identity(), folder_.path()), first);
+    EXPECT_EQ(one_.its().peers().size(), 2U);
+    (void)two_.send(one_, "hello");
+    EXPECT_EQ(one_.poll(), "2:hello ");
+    EXPECT_EQ(one_.its().peers().size(), 2U) << "the sender was known";
+}
+
+TEST_F(Node, AMessageOfAPeerThatNobodyHasSpokenOfIsReceived)
+{
+    (void)two_.send(one_, "hello");
+    EXPECT_TRUE(one_.its().peers().empty());
+    EXPECT_EQ(one_.poll(), "2:hello ");
+    ASSERT_EQ(one_.its().peers().size(), 1U);
+    EXPECT_TRUE(one_.its().peers()[0]->identity() == two_.identity());
+}
+
+TEST_F(Node, TheFragmentIsNotGivenBackWhileItIsHandled)
+{
+    (void)one_.send(two_, "a");
+    const int handled = two_.its().poll(
+        1, [this](peer &, const frag_header &) { EXPECT_EQ(one_.towards(two_).reap(), nullptr); });
+    EXPECT_EQ(handled, 1);
+    EXPECT_NE(one_.towards(two_).reap(), nullptr);
+}
+
+// --- garbage: `two` is broken and has sent one good message; `three` is a good citizen ----------
+
+struct garbage {
+    const char *name;
+    bool sender_is_known; // and must be closed
+    void (*leave)(process &receiver, process &broken, std::uint32_t slot_of_broken);
+};
+void PrintTo(const garbage &about, std::ostream *out)
+{
+    *out << about.name;
+}
+
+void put(process &receiver, std::uint32_t slot, std::uint32_t granule)
+{
+    ASSERT_EQ(gpusm::fifo_post(receiver.its().own().view().fifo, {slot, granule}), status::ok);
+}
+
+const garbage kinds_of_garbage[] = {
+    {"SlotThatNobodyTook", false, [](process &to, process &, std::uint32_t) { put(to, 7, 1000); }},
+    {"SlotBeyondTheTable", false, [](process &to, process &, std::uint32_t) { put(to, 8, 1000); }},
+    {"LargestSlot", false, [](process &to, process &, std::uint32_t) { put(to, 0xffff, 1000); }},
+    {"GranuleInTheHeader", true,
+     [](process &to, process &, std::uint32_t slot) { put(to, slot, 1); }},
+    {"GranuleInTheTables", true,
+     [](process &to, process &from, std::uint32_t slot) {
+         put(to, slot, from.its().own().view().frag_offset / 64 - 1);
+     }},
+    {"GranuleBeyondTheSegment", true,
+     [](process &to, process &, std::uint32_t slot) { put(to, slot, (1U << 20) / 64); }},
+    {"LargestGranule", true,
+     [](process &to, process &, std::uint32_t slot) { put(to, slot, 0xffffff); }},
+    {"PayloadBeyondTheSegment", true,
+     [](process &to, process &from, std::uint32_t) {
+         from.send(to, "x").header->payload_bytes = 1U << 20;
+     }},
+    {"LargestPayload", true,
+     [](process &to, process &from, std::uint32_t) {
+         from.send(to, "x").header->payload_bytes = 0xffffffffU;
+     }},
+    {"SequenceNumberAhead", true,
+     [](process &to, process &from, std::uint32_t) { ++from.send(to, "x").header->sequence; }},
+    {"SequenceNumberAgain", true,
+     [](process &to, process &from, std::uint32_t) { --from.send(to, "x").header->sequence; }},
+    {"TheSameFragmentTwice", true,
+     [](process &to, process &from, std::uint32_t slot) {
+         const outgoing &sent = from.send(to, "x");
+         (void)to.poll();
+         put(to, slot, sent.granule);
+     }},
+    {"MemoryThatWasNeverWritten", true,
+     [](process &to, process &from, std::uint32_t slot) {
+         put(to, slot, from.its().own().view().frag_offset / 64 + 500);
+     }},
+};
+
+class Garbage : public Node, public testing::WithParamInterface<garbage> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Garbage, testing::ValuesIn(kinds_of_garbage),
+                         [](const auto &about) { return about.param.name; });
+
+TEST_P(Garbage, IsDroppedWithOneLineItsSenderIsClosedAndOthersGoOn)
+{
+    (void)two_.send(one_, "good");
+    (void)three_.send(one_, "a");
+    ASSERT_EQ(one_.poll(), "2:good 3:a ");
+    const log_capture log;
+    GetParam().leave(one_, two_, 0); // two was the first to take a slot
+    (void)three_.send(one_, "b");
+    EXPECT_EQ(one_.poll(), "3:b ");
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(one_.towards(two_).closed(), GetParam().sender_is_known);
+    EXPECT_FALSE(one_.towards(three_).closed());
+
+    (void)two_.send(one_, "more");
+    (void)three_.send(one_, "c");
+    EXPECT_EQ(one_.poll(), GetParam().sender_is_known ? "3:c " : "2:more 3:c ");
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_NE(three_.towards(one_).reap(), nullptr);
+}
+
+TEST_F(Node, OfAClosedSenderNothingIsHandledAndNothingGivenBack)
+{
+    (void)two_.send(one_, "good");
+    ASSERT_EQ(one_.poll(), "2:good ");
+    ASSERT_NE(two_.towards(one_).reap(), nullptr);
+    one_.towards(two_).close();
+    const log_capture log;
+    (void)two_.send(one_, "late");
+    EXPECT_EQ(one_.poll(), "");
+    EXPECT_EQ(two_.towards(one_).reap(), nullptr);
+    EXPECT_EQ(log.count(), 0U) << log.text();
+}
+
+TEST_F(Node, AHandlerMayCloseTheSender)
+{
+    (void)two_.send(one_, "a");
+    (void)two_.send(one_, "b");
+    int handled = 0;
+    (void)one_.its().poll(10, [&handled](peer &from, const frag_header &) {
+        ++handled;
+        from.close();
+    });
+    EXPECT_EQ(handled, 1);
+}
+
+TEST_F(Node, MessagesOfASenderWhoseFileIsGoneAreDroppedAndReportedOnce)
+{
+    const log_capture log;
+    for (int i = 0; i < 5; ++i) {
+        (void)two_.send(one_, "unreadable");
+    }
+    (void)three_.send(one_, "a");
+    ASSERT_EQ(unlink(two_.its().own().path().c_str()), 0);
+    EXPECT_EQ(one_.poll(), "3:a ");
+    EXPECT_EQ(log.count(), 1U) << log.text();
+}
+
+TEST_F(Node, APeerSlotThatNamesABrokenSegmentIsDroppedAndReportedOnce)
+{
+    const log_capture log;
+    for (int i = 0; i < 5; ++i) {
+        (void)two_.send(one_, "unreadable");
+    }
+    (void)three_.send(one_, "a");
+    two_.its().own().view().header->magic = 0;
+    EXPECT_EQ(one_.poll(), "3:a ");
+    EXPECT_EQ(log.count(), 1U) << log.text();
+}
+
+TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)
+{
+    constexpr int messages = 300;
+    int sent[2] = {0, 0};
+    int back[2] = {0, 0};
+    int next[2] = {0, 0};
+    process *senders[2] = {&two_, &three_};
+    const gpusm_test::deadline end(30);
+    while ((back[0] < messages || back[1] < messages) && !end.over()) {
+        for (int i = 0; i < 2; ++i) {
+            for (int burst = 0; burst < 25 && sent[i] < messages; ++burst) {
+                (void)senders[i]->send(one_, std::to_string(sent[i]++));
+            }
+            (void)senders[i]->towards(one_).flush();
+            while (senders[i]->towards(one_).reap() != nullptr) {
+                ++back[i];
+            }
+        }
+        (void)one_.its().poll(7, [&next](peer &from, const frag_header &header) {
+            int &due = next[from.identity().vpid - 2];
+            EXPECT_EQ(gpusm_test::payload_of(header), std::to_string(due));
+            ++due;
+        });
+    }
+    EXPECT_EQ(next[0], messages);
+    EXPECT_EQ(next[1], messages);
+    EXPECT_EQ(back[0], messages);
+    EXPECT_EQ(back[1], messages);
+}
+
+} // namespace

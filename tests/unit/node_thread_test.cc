@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// node_thread_test.cc: several threads of one process post, flush and reap on the same peer while
+// the peer's thread polls: for ThreadSanitizer, and for the promise that nothing is lost, doubled
+// or handed back twice.
+#include "opal/mca/btl/gpusm/shm/node.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <array>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::frag_header;
+using gpusm::node;
+using gpusm::outgoing;
+using gpusm::peer;
+using gpusm::status;
+using gpusm_test::make_segment;
+
+constexpr int threads_of_sender = 3;
+#if defined(__SANITIZE_THREAD__)
+constexpr int messages = 1000;
+#else
+constexpr int messages = 5000;
+#endif
+constexpr int per_thread_in_flight = 8;
+
+struct payload {
+    int thread;
+    int number;
+};
+
+// Says which thread sent a fragment that reap() gives to any thread.
+struct numbered {
+    outgoing out; // first, so that reap's pointer is ours
+    std::atomic<bool> free{true};
+};
+
+TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
+{
+    const gpusm_test::scratch_folder folder;
+    node sender(make_segment(folder.path(), 1), true);
+    node receiver(make_segment(folder.path(), 2), true);
+    const gpusm::segment_identity target = receiver.own().identity();
+    const gpusm_test::deadline end(60);
+    std::atomic<bool> give_up{false};
+    std::atomic<int> reaped{0};
+    std::atomic<int> running{threads_of_sender};
+
+    std::vector<std::vector<numbered>> fragments(threads_of_sender);
+    for (std::vector<numbered> &own : fragments) {
+        own = std::vector<numbered>(per_thread_in_flight);
+        for (numbered &each : own) {
+            each.out = gpusm_test::make_fragment(sender.own(), std::string(sizeof(payload), 0));
+        }
+    }
+    const auto collect = [&reaped](peer &to) {
+        while (outgoing *back = to.reap()) {
+            auto *owner = reinterpret_cast<numbered *>(back);
+            EXPECT_FALSE(owner->free.exchange(true, std::memory_order_acq_rel)) << "twice";
+            reaped.fetch_add(1);
+        }
+    };
+    const auto work = [&](int self) {
+        peer &to = *sender.add_peer(target, folder.path());
+        for (int number = 0; number < messages && !give_up.load(); ++number) {
+            numbered &mine = fragments[self][number % per_thread_in_flight];
+            while (!mine.free.exchange(false, std::memory_order_acq_rel)) {
+                (void)to.flush();
+                collect(to);
+                if (give_up.load()) {
+                    break;
+                }
+                std::this_thread::yield();
+            }
+            new (static_cast<void *>(mine.out.header + 1)) payload{self, number};
+            const status s = to.post(&mine.out);
+            EXPECT_TRUE(status::ok == s || status::busy == s);
+        }
+        running.fetch_sub(1);
+    };
+    std::vector<std::thread> threads;
+    for (int self = 0; self < threads_of_sender; ++self) {
+        threads.emplace_back(work, self);
+    }
+
+    std::array<int, threads_of_sender> next{};
+    int received = 0;
+    constexpr int all = threads_of_sender * messages;
+    peer &from_here = *sender.add_peer(target, folder.path());
+    while ((received < all || reaped.load() < all) && !end.over()) {
+        (void)receiver.poll(16, [&next, &received](peer &, const frag_header &header) {
+            const payload &got = *reinterpret_cast<const payload *>(&header + 1);
+            EXPECT_EQ(got.number, next[got.thread]) << "of thread " << got.thread;
+            ++next[got.thread];
+            ++received;
+        });
+        if (0 == running.load()) {
+            (void)from_here.flush();
+            collect(from_here);
+        }
+        std::this_thread::yield();
+    }
+    give_up.store(true);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(received, all);
+    EXPECT_EQ(reaped.load(), all);
+    EXPECT_TRUE(from_here.idle());
+    EXPECT_EQ(sender.peers().size(), 1U);
+}
+
+TEST(NodeThreads, APeerMayBeClosedWhileOtherThreadsUseIt)
+{
+    const gpusm_test::scratch_folder folder;
+    node sender(make_segment(folder.path(), 1), true);
+    node receiver(make_segment(folder.path(), 2), true);
+    peer &to = *sender.add_peer(receiver.own().identity(), folder.path());
+    std::vector<outgoing> fragments(40);
+    for (outgoing &each : fragments) {
+        each = gpusm_test::make_fragment(sender.own(), "x");
+    }
+    const gpusm_test::deadline end(30);
+    std::size_t taken = 0; // by post()
+    std::thread poster([&] {
+        for (outgoing &each : fragments) {
+            const status s = to.post(&each);
+            taken += status::ok == s || status::busy == s ? 1 : 0;
+            std::this_thread::yield();
+        }
+    });
+    std::thread watcher([&] {
+        while (!to.closed() && !end.over()) {
+            (void)to.waiting();
+            (void)to.idle();
+            (void)to.flush();
+            std::this_thread::yield();
+        }
+    });
+    (void)receiver.poll(4, [](peer &, const frag_header &) {});
+    to.close();
+    poster.join();
+    watcher.join();
+    EXPECT_FALSE(end.over());
+    std::size_t back = 0;
+    while (to.reap() != nullptr) {
+        ++back;
+    }
+    EXPECT_EQ(back, taken);
+    EXPECT_TRUE(to.idle());
+}
+
+} // namespace

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// peer_test.cc: what shm/peer.h promises a sender: order, waiting when the FIFO is full, getting
+// fragments back, and what happens when the peer is closed, dead, full or broken.
+#include "opal/mca/btl/gpusm/shm/peer.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <deque>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::fifo_message;
+using gpusm::outgoing;
+using gpusm::peer;
+using gpusm::segment;
+using gpusm::status;
+using gpusm_test::log_capture;
+using gpusm_test::make_segment;
+using gpusm_test::scratch_folder;
+
+constexpr std::uint32_t room = 4; // slots of the receiver's FIFO
+
+class Peer : public testing::Test {
+  protected:
+    outgoing *fragment(const std::string &payload)
+    {
+        fragments_.push_back(gpusm_test::make_fragment(own_, payload));
+        return &fragments_.back();
+    }
+    // What the receiver finds next in its FIFO; "-" for nothing.
+    std::string receive()
+    {
+        fifo_message message{};
+        if (!inbox_.take(&message)) {
+            return "-";
+        }
+        last_sender_ = message.sender;
+        ++received_;
+        return gpusm_test::payload_of(
+            *reinterpret_cast<const gpusm::frag_header *>(own_.at(message.granule)));
+    }
+    std::string receive(int count)
+    {
+        std::string all;
+        for (int i = 0; i < count; ++i) {
+            all += receive();
+        }
+        return all;
+    }
+    // The receiver is done with that many fragments in all.
+    void consume(std::uint64_t count)
+    {
+        theirs_->view().peers[last_sender_].consumed.store(count, std::memory_order_release);
+    }
+
+    scratch_folder folder_;
+    segment own_ = make_segment(folder_.path(), 1);
+    std::optional<segment> theirs_ = make_segment(folder_.path(), 2);
+    peer to_{own_.identity(), theirs_->identity(), folder_.path(), false};
+    gpusm::fifo_reader inbox_{theirs_->view().fifo};
+    std::deque<outgoing> fragments_;
+    std::uint32_t last_sender_ = 0;
+    std::uint64_t received_ = 0;
+};
+
+TEST_F(Peer, NothingIsMappedBeforeTheFirstPost)
+{
+    EXPECT_FALSE(to_.shared().valid());
+    EXPECT_EQ(theirs_->view().header->peers_claimed.load(), 0U);
+    EXPECT_TRUE(to_.idle());
+    EXPECT_EQ(to_.reap(), nullptr);
+    EXPECT_FALSE(to_.flush());
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    EXPECT_TRUE(to_.shared().valid());
+    EXPECT_EQ(theirs_->view().header->peers_claimed.load(), 1U);
+    ASSERT_EQ(to_.post(fragment("b")), status::ok);
+    EXPECT_EQ(theirs_->view().header->peers_claimed.load(), 1U) << "one slot for all posts";
+}
+
+TEST_F(Peer, FragmentsArriveInTheOrderOfTheirPostsWithCountedSequenceNumbers)
+{
+    for (const char *payload : {"a", "b", "c"}) {
+        ASSERT_EQ(to_.post(fragment(payload)), status::ok);
+    }
+    EXPECT_EQ(receive(4), "abc-");
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(fragments_[i].header->sequence, i);
+    }
+}
+
+TEST_F(Peer, AFragmentComesBackWhenThePeerIsDoneWithItAndNotBefore)
+{
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    ASSERT_EQ(to_.post(fragment("b")), status::ok);
+    EXPECT_EQ(receive(2), "ab");
+    EXPECT_EQ(to_.reap(), nullptr) << "taken from the FIFO, but still being read";
+    consume(1);
+    EXPECT_EQ(to_.reap(), &fragments_[0]);
+    EXPECT_EQ(to_.reap(), nullptr);
+    EXPECT_FALSE(to_.idle());
+    consume(2);
+    EXPECT_EQ(to_.reap(), &fragments_[1]);
+    EXPECT_EQ(to_.reap(), nullptr);
+    EXPECT_TRUE(to_.idle());
+}
+
+TEST_F(Peer, WhenTheFifoIsFullFragmentsWaitAndAreFlushedInOrder)
+{
+    const std::string payloads = "abcdefghi";
+    for (std::size_t i = 0; i < payloads.size(); ++i) {
+        const status expected = i < room ? status::ok : status::busy;
+        ASSERT_EQ(to_.post(fragment(payloads.substr(i, 1))), expected) << i;
+    }
+    EXPECT_TRUE(to_.waiting());
+    EXPECT_FALSE(to_.flush()) << "there is no room";
+    std::string arrived = receive(2);
+    EXPECT_TRUE(to_.flush());
+    EXPECT_TRUE(to_.waiting());
+    for (int i = 0; i < 20; ++i) {
+        const std::string next = receive();
+        arrived += "-" == next ? "" : next;
+        (void)to_.flush();
+    }
+    EXPECT_EQ(arrived, payloads);
+    EXPECT_FALSE(to_.waiting());
+    consume(payloads.size());
+    for (std::size_t i = 0; i < payloads.size(); ++i) {
+        EXPECT_EQ(to_.reap(), &fragments_[i]);
+        EXPECT_EQ(fragments_[i].header->sequence, i);
+    }
+    EXPECT_TRUE(to_.idle());
+}
+
+TEST_F(Peer, NothingOvertakesAFragmentThatWaits)
+{
+    for (std::uint32_t i = 0; i < room; ++i) {
+        ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    }
+    ASSERT_EQ(to_.post(fragment("b")), status::busy);
+    EXPECT_EQ(receive(2), "aa");
+    EXPECT_EQ(to_.post(fragment("c")), status::busy) << "there is room, but b is first";
+    EXPECT_TRUE(to_.flush());
+    EXPECT_EQ(receive(5), "aabc-");
+}
+
+TEST_F(Peer, APeerThatGivesBackMoreThanItGotGetsNothingThatStillWaits)
+{
+    for (std::uint32_t i = 0; i < room; ++i) {
+        ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    }
+    ASSERT_EQ(to_.post(fragment("b")), status::busy);
+    consume(~0ULL);
+    for (std::uint32_t i = 0; i < room; ++i) {
+        EXPECT_EQ(to_.reap(), &fragments_[i]);
+    }
+    EXPECT_EQ(to_.reap(), nullptr) << "b is not in the peer's FIFO yet";
+}
+
+TEST_F(Peer, FromAClosedPeerEveryFragmentComesBackOldestFirst)
+{
+    for (std::uint32_t i = 0; i < room + 3; ++i) {
+        const status posted = to_.post(fragment("a"));
+        ASSERT_TRUE(status::ok == posted || status::busy == posted);
+    }
+    to_.close();
+    EXPECT_TRUE(to_.closed());
+    for (outgoing &each : fragments_) {
+        EXPECT_EQ(to_.reap(), &each);
+        EXPECT_EQ(each.next, nullptr);
+    }
+    EXPECT_EQ(to_.reap(), nullptr);
+    EXPECT_TRUE(to_.idle());
+    EXPECT_FALSE(to_.waiting());
+}
+
+TEST_F(Peer, AClosedPeerIsGoneAndTheFragmentStaysWithTheCaller)
+{
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    to_.close();
+    EXPECT_EQ(to_.post(fragment("b")), status::peer_gone);
+    EXPECT_EQ(to_.reap(), &fragments_[0]);
+    EXPECT_EQ(to_.reap(), nullptr);
+}
+
+// Whoever flushes all peers does not know which are closed; the fragments may be in use again.
+TEST_F(Peer, NothingIsPostedToAClosedPeer)
+{
+    for (std::uint32_t i = 0; i < room; ++i) {
+        ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    }
+    ASSERT_EQ(to_.post(fragment("b")), status::busy);
+    EXPECT_EQ(receive(2), "aa");
+    to_.close();
+    EXPECT_FALSE(to_.flush());
+    EXPECT_EQ(receive(3), "aa-");
+}
+
+TEST_F(Peer, WithoutAFileThePeerIsGoneAndTheFragmentStaysWithTheCaller)
+{
+    const gpusm::segment_identity nobody{1, 2, 3};
+    peer gone(own_.identity(), nobody, folder_.path(), false);
+    const log_capture log;
+    EXPECT_EQ(gone.post(fragment("a")), status::peer_gone);
+    EXPECT_TRUE(gone.idle());
+    EXPECT_EQ(gone.reap(), nullptr);
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(gone.attach(), status::peer_gone);
+    EXPECT_FALSE(gone.flush());
+}
+
+TEST_F(Peer, ABrokenSegmentIsReportedInOneLine)
+{
+    theirs_->view().header->magic = 0;
+    const log_capture log;
+    EXPECT_EQ(to_.post(fragment("a")), status::bad_peer);
+    EXPECT_TRUE(to_.idle());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    theirs_->view().header->magic = gpusm::segment_magic;
+}
+
+TEST_F(Peer, AnAnswerThatIsFinalStaysAndIsReportedOnce)
+{
+    theirs_->view().header->magic = 0;
+    const log_capture log;
+    EXPECT_EQ(to_.post(fragment("a")), status::bad_peer);
+    const std::size_t lines = log.count();
+    for (int i = 0; i < 10; ++i) {
+        const status again = to_.post(fragment("a"));
+        EXPECT_TRUE(status::bad_peer == again || status::peer_gone == again);
+    }
+    EXPECT_EQ(log.count(), lines) << log.text();
+    theirs_->view().header->magic = gpusm::segment_magic;
+}
+
+TEST_F(Peer, WhenAllPeerSlotsAreTakenThePostIsRefusedAndOthersGoOn)
+{
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    gpusm::peer_segment shared;
+    ASSERT_EQ(gpusm::peer_segment::attach(folder_.path().c_str(), theirs_->identity(), &shared),
+              status::ok);
+    std::uint32_t slot = 0;
+    while (status::ok == shared.claim_peer_slot({1, 1, 1}, &slot)) {
+    }
+    const segment late_segment = make_segment(folder_.path(), 3);
+    peer late(late_segment.identity(), theirs_->identity(), folder_.path(), false);
+    const log_capture log;
+    EXPECT_EQ(late.post(fragment("late")), status::no_memory);
+    EXPECT_TRUE(late.idle());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(to_.post(fragment("b")), status::ok);
+    EXPECT_EQ(receive(3), "ab-");
+}
+
+TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)
+{
+    for (std::uint32_t i = 0; i < room + 2; ++i) {
+        (void)(status::ok == to_.post(fragment("a")));
+    }
+    for (int i = 0; i < 40000; ++i) {
+        ASSERT_FALSE(to_.flush());
+    }
+    ASSERT_FALSE(to_.closed()) << "it is only slow";
+    theirs_.reset();
+    const log_capture log;
+    const gpusm_test::deadline end(20);
+    while (!to_.closed() && !end.over()) {
+        (void)to_.flush();
+    }
+    ASSERT_TRUE(to_.closed());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    for (outgoing &each : fragments_) {
+        EXPECT_EQ(to_.reap(), &each);
+    }
+    EXPECT_TRUE(to_.idle());
+}
+
+} // namespace

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// segment_full_test.cc: a full /dev/shm, played by a tiny tmpfs that only this process sees: an
+// error and never a SIGBUS, whatever is touched.
+#include "opal/mca/btl/gpusm/shm/node.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::node;
+using gpusm::segment;
+using gpusm::segment_options;
+using gpusm::status;
+using gpusm_test::log_capture;
+using gpusm_test::make_segment;
+using gpusm_test::scratch_folder;
+using gpusm_test::small_options;
+
+void write_file(const char *path, const std::string &text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!write(fd, text.data(), text.size());
+        (void)close(fd);
+    }
+}
+
+// A mount namespace of our own, so that no mount outlives this process. Empty: done.
+std::string enter_own_namespace()
+{
+    const unsigned uid = geteuid();
+    const unsigned gid = getegid();
+    if (0 != unshare(CLONE_NEWNS | (0 == uid ? 0 : CLONE_NEWUSER))) {
+        return std::string("unshare: ") + std::strerror(errno);
+    }
+    if (0 != uid) {
+        write_file("/proc/self/setgroups", "deny");
+        write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
+        write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
+    }
+    if (0 != mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr)) {
+        return std::string("making mounts private: ") + std::strerror(errno);
+    }
+    return {};
+}
+
+class FullFileSystem : public testing::Test {
+  protected:
+    void SetUp() override
+    {
+        static const std::string why_not = enter_own_namespace();
+        if (!why_not.empty()) {
+            GTEST_SKIP() << "a tmpfs cannot be mounted here: " << why_not;
+        }
+    }
+    void TearDown() override
+    {
+        if (mounted_) {
+            (void)umount2(folder_.path().c_str(), MNT_DETACH);
+        }
+    }
+    void mount_tmpfs(const char *options)
+    {
+        mounted_ = 0 == mount("gpusm-test", folder_.path().c_str(), "tmpfs", 0, options);
+        if (!mounted_) {
+            GTEST_SKIP() << "a tmpfs cannot be mounted here: " << std::strerror(errno);
+        }
+    }
+    // Takes all memory that is left.
+    void fill()
+    {
+        const gpusm::file_mapping filler(
+            open((folder_.path() + "/filler").c_str(), O_RDWR | O_CREAT, 0600));
+        ASSERT_GE(filler.fd(), 0);
+        const std::string page(4096, 'x');
+        while (static_cast<ssize_t>(page.size()) == write(filler.fd(), page.data(), page.size())) {
+        }
+        ASSERT_EQ(errno, ENOSPC);
+    }
+    void make_room() { ASSERT_EQ(unlink((folder_.path() + "/filler").c_str()), 0); }
+
+    scratch_folder folder_;
+    bool mounted_ = false;
+};
+
+TEST_F(FullFileSystem, NoSegmentIsMadeAndNoFileIsLeft)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=64k"));
+    if (IsSkipped()) {
+        return;
+    }
+    const log_capture log;
+    segment out;
+    EXPECT_EQ(segment::create(small_options(folder_.path(), 0), &out), status::no_memory);
+    EXPECT_FALSE(out.valid());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(folder_.files(), 0U);
+}
+
+TEST_F(FullFileSystem, WithoutAFreeInodeIsNoMemoryToo)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=8m,nr_inodes=2"));
+    if (IsSkipped()) {
+        return;
+    }
+    const segment first = make_segment(folder_.path(), 0);
+    const log_capture log;
+    segment out;
+    EXPECT_EQ(segment::create(small_options(folder_.path(), 1), &out), status::no_memory);
+    EXPECT_EQ(log.count(), 1U) << log.text();
+}
+
+TEST_F(FullFileSystem, CarvingAndExportsAnswerNoMemoryUntilThereIsRoomAgain)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
+    if (IsSkipped()) {
+        return;
+    }
+    segment own = make_segment(folder_.path(), 0);
+    fill();
+    const log_capture log;
+    std::uint32_t granule = 0;
+    std::size_t carved = 0;
+    for (; carved < 1U << 20 && status::ok == own.carve(4096, &granule); carved += 4096) {
+        std::memset(own.at(granule), 1, 4096);
+    }
+    EXPECT_LT(carved, 256U << 10) << "only what had memory from the start";
+    EXPECT_EQ(own.carve(4096, &granule), status::no_memory);
+    EXPECT_EQ(own.commit_exports(4), status::no_memory);
+    EXPECT_EQ(own.view().header->exports_committed.load(), 0U);
+    make_room();
+    ASSERT_EQ(own.carve(4096, &granule), status::ok);
+    std::memset(own.at(granule), 1, 4096);
+    ASSERT_EQ(own.commit_exports(4), status::ok);
+    own.view().exports[3].base = 1;
+}
+
+TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
+    if (IsSkipped()) {
+        return;
+    }
+    segment_options options = small_options(folder_.path(), 0);
+    options.fifo_slots = 4096;
+    EXPECT_EXIT(
+        {
+            segment own = make_segment(options);
+            fill();
+            std::memset(static_cast<void *>(own.view().events), 1,
+                        options.event_slots * sizeof(gpusm::event_slot));
+            for (std::uint32_t i = 0; i < options.fifo_slots; ++i) {
+                if (status::ok != gpusm::fifo_post(own.view().fifo, {1, 1})) {
+                    _exit(1);
+                }
+            }
+            _exit(0);
+        },
+        testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
+    if (IsSkipped()) {
+        return;
+    }
+    EXPECT_EXIT(
+        {
+            const segment own = make_segment(folder_.path(), 0);
+            gpusm::peer_segment theirs;
+            const status attached =
+                gpusm::peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs);
+            fill();
+            std::uint32_t slot = 0;
+            const status claimed = theirs.claim_peer_slot({1, 2, 3}, &slot);
+            // Ok is right as well, if the slots had memory from the start.
+            _exit(status::ok == attached && (status::no_memory == claimed || status::ok == claimed)
+                      ? 0
+                      : 1);
+        },
+        testing::ExitedWithCode(0), "");
+}
+
+// The slot's memory may never have been allocated.
+TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
+    if (IsSkipped()) {
+        return;
+    }
+    EXPECT_EXIT(
+        {
+            segment_options options = small_options(folder_.path(), 0);
+            options.peer_slots = 4096;
+            node self(make_segment(options), false);
+            fill();
+            const log_capture log;
+            (void)gpusm::fifo_post(self.own().view().fifo, {4000, 1000});
+            int handled = 0;
+            (void)self.poll(8,
+                            [&handled](gpusm::peer &, const gpusm::frag_header &) { ++handled; });
+            _exit(handled);
+        },
+        testing::ExitedWithCode(0), "");
+}
+
+// The granule lies in the peer's segment, but the peer has put no memory behind it.
+TEST_F(FullFileSystem, AMessageWhoseFragmentHasNoMemoryIsDropped)
+{
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=4m"));
+    if (IsSkipped()) {
+        return;
+    }
+    EXPECT_EXIT(
+        {
+            node self(make_segment(folder_.path(), 0), false);
+            segment theirs = make_segment(folder_.path(), 1);
+            gpusm::peer_segment seen_by_them;
+            std::uint32_t slot = 0;
+            if (status::ok != gpusm::peer_segment::attach(folder_.path().c_str(),
+                                                          self.own().identity(), &seen_by_them) ||
+                status::ok != seen_by_them.claim_peer_slot(theirs.identity(), &slot)) {
+                _exit(100);
+            }
+            fill();
+            const log_capture log;
+            const auto last_page =
+                static_cast<std::uint32_t>(((1U << 20) - 4096) / gpusm::granule_bytes);
+            (void)gpusm::fifo_post(self.own().view().fifo, {slot, last_page});
+            int handled = 0;
+            (void)self.poll(8,
+                            [&handled](gpusm::peer &, const gpusm::frag_header &) { ++handled; });
+            _exit(handled);
+        },
+        testing::ExitedWithCode(0), "");
+}
+
+} // namespace

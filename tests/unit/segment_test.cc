@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// segment_test.cc: a process's own segment: its file, its growth, its end, and the sweep.
+#include "opal/mca/btl/gpusm/shm/segment.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::segment;
+using gpusm::segment_options;
+using gpusm::status;
+using gpusm_test::log_capture;
+using gpusm_test::make_segment;
+using gpusm_test::scratch_folder;
+using gpusm_test::small_options;
+
+bool is_file(const std::string &path)
+{
+    return 0 == access(path.c_str(), F_OK);
+}
+
+// A file with that name whose owner nobody is.
+void write_orphan(const std::string &path, std::size_t bytes)
+{
+    const gpusm::file_mapping file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    ASSERT_GE(file.fd(), 0) << path;
+    ASSERT_EQ(ftruncate(file.fd(), static_cast<off_t>(bytes)), 0);
+}
+
+TEST(Segment, TheHeaderSaysWhatWasAskedFor)
+{
+    const scratch_folder folder;
+    const segment_options options = small_options(folder.path(), 7);
+    const segment own = make_segment(options);
+    const gpusm::segment_header &header = *own.view().header;
+    EXPECT_EQ(header.magic, gpusm::segment_magic);
+    EXPECT_EQ(header.version, gpusm::wire_version);
+    EXPECT_EQ(header.owner_pid, static_cast<std::uint32_t>(getpid()));
+    EXPECT_EQ(header.identity.jobid, options.jobid);
+    EXPECT_EQ(header.identity.vpid, 7U);
+    EXPECT_NE(header.identity.nonce, 0U);
+    EXPECT_EQ(header.segment_bytes, options.segment_bytes);
+    EXPECT_EQ(own.view().fifo.slots, options.fifo_slots);
+    EXPECT_EQ(own.view().peer_slots, options.peer_slots);
+    EXPECT_EQ(own.view().event_slots, options.event_slots);
+    EXPECT_EQ(own.view().export_slots, options.export_slots);
+}
+
+TEST(Segment, NobodyElseMayOpenItsFile)
+{
+    const scratch_folder folder;
+    const segment own = make_segment(folder.path(), 0);
+    struct stat about {};
+    ASSERT_EQ(stat(own.path().c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777U, 0600U);
+}
+
+TEST(Segment, ItsFileTakesNoMoreMemoryThanItUses)
+{
+    const scratch_folder folder;
+    segment_options options = small_options(folder.path(), 0);
+    options.segment_bytes = 256U << 20;
+    const segment own = make_segment(options);
+    struct stat about {};
+    ASSERT_EQ(stat(own.path().c_str(), &about), 0);
+    EXPECT_EQ(about.st_size, static_cast<off_t>(options.segment_bytes));
+    EXPECT_LT(about.st_blocks * 512, 1 << 20);
+}
+
+TEST(Segment, ItsDestructorRemovesTheFile)
+{
+    const scratch_folder folder;
+    {
+        const segment own = make_segment(folder.path(), 0);
+        EXPECT_EQ(folder.files(), 1U);
+    }
+    EXPECT_EQ(folder.files(), 0U);
+}
+
+TEST(Segment, AMovedSegmentKeepsItsFileUntilTheLastOneEnds)
+{
+    const scratch_folder folder;
+    std::optional<segment> kept;
+    {
+        segment first = make_segment(folder.path(), 0);
+        kept.emplace(std::move(first));
+        EXPECT_FALSE(first.valid());
+    }
+    EXPECT_TRUE(is_file(kept->path()));
+    kept.reset();
+    EXPECT_EQ(folder.files(), 0U);
+}
+
+TEST(Segment, AssigningOverASegmentRemovesTheFileOfTheOldOneOnly)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    const std::string old_path = own.path();
+    own = make_segment(folder.path(), 1);
+    EXPECT_FALSE(is_file(old_path));
+    EXPECT_TRUE(is_file(own.path()));
+}
+
+// The header is in memory that every peer can write to.
+TEST(Segment, APeerThatWritesOverTheHeaderCannotKeepTheFileAlive)
+{
+    const scratch_folder folder;
+    {
+        const segment own = make_segment(folder.path(), 0);
+        own.view().header->identity.nonce ^= 1;
+        own.view().header->identity.vpid += 1;
+    }
+    EXPECT_EQ(folder.files(), 0U);
+}
+
+TEST(Segment, TwoSegmentsOfOneProcessAreApart)
+{
+    const scratch_folder folder;
+    segment one = make_segment(folder.path(), 3);
+    segment two = make_segment(folder.path(), 3);
+    EXPECT_FALSE(one.identity() == two.identity()) << "the nonce tells them apart";
+    EXPECT_EQ(folder.files(), 2U);
+    std::uint32_t granule_one = 0;
+    std::uint32_t granule_two = 0;
+    ASSERT_EQ(one.carve(64, &granule_one), status::ok);
+    ASSERT_EQ(two.carve(64, &granule_two), status::ok);
+    std::memset(one.at(granule_one), 0x55, 64);
+    EXPECT_EQ(two.at(granule_two)[0], 0);
+    ASSERT_EQ(gpusm::fifo_post(one.view().fifo, {0, 1}), status::ok);
+    gpusm::fifo_message message{};
+    EXPECT_FALSE(gpusm::fifo_reader(two.view().fifo).take(&message));
+    EXPECT_TRUE(gpusm::fifo_reader(one.view().fifo).take(&message));
+}
+
+struct impossible {
+    const char *name;
+    void (*spoil)(segment_options *);
+};
+void PrintTo(const impossible &about, std::ostream *out)
+{
+    *out << about.name;
+}
+
+class ImpossibleSegment : public testing::TestWithParam<impossible> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, ImpossibleSegment,
+    testing::Values(
+        impossible{"FifoSlotsNotAPowerOfTwo", [](segment_options *o) { o->fifo_slots = 12; }},
+        impossible{"NoFifoSlots", [](segment_options *o) { o->fifo_slots = 0; }},
+        impossible{"TooManyPeers",
+                   [](segment_options *o) { o->peer_slots = gpusm::max_peer_slots + 1; }},
+        impossible{"TooSmall", [](segment_options *o) { o->segment_bytes = 4096; }},
+        impossible{"Empty", [](segment_options *o) { o->segment_bytes = 0; }},
+        impossible{"TooLarge",
+                   [](segment_options *o) { o->segment_bytes = gpusm::max_segment_bytes + 1; }},
+        impossible{"HugeFifo", [](segment_options *o) { o->fifo_slots = 1U << 31; }},
+        impossible{"HugeExports", [](segment_options *o) { o->export_slots = 0xffffffffU; }}),
+    [](const auto &about) { return about.param.name; });
+
+TEST_P(ImpossibleSegment, IsABadArgumentWithOneLineAndWithoutAFile)
+{
+    const scratch_folder folder;
+    segment_options options = small_options(folder.path(), 0);
+    GetParam().spoil(&options);
+    const log_capture log;
+    segment out;
+    EXPECT_EQ(segment::create(options, &out), status::bad_argument);
+    EXPECT_FALSE(out.valid());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(folder.files(), 0U);
+}
+
+TEST(Segment, AFolderThatDoesNotExistIsASystemErrorWithOneLine)
+{
+    const log_capture log;
+    segment out;
+    const std::string nowhere = "/dev/shm/gpusm-no-such-folder";
+    EXPECT_EQ(segment::create(small_options(nowhere, 0), &out), status::system_failed);
+    EXPECT_FALSE(out.valid());
+    EXPECT_EQ(log.count(), 1U) << log.text();
+}
+
+TEST(Segment, CarvedMemoryIsZeroAlignedAndNobodyElses)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    std::size_t end_before = own.view().frag_offset;
+    for (const std::size_t bytes : {1U, 64U, 65U, 4096U, 100000U, 33U}) {
+        std::uint32_t granule = 0;
+        ASSERT_EQ(own.carve(bytes, &granule), status::ok);
+        const std::size_t offset = granule * gpusm::granule_bytes;
+        EXPECT_GE(offset, end_before);
+        unsigned char *memory = own.at(granule);
+        EXPECT_EQ(std::count(memory, memory + bytes, 0), static_cast<std::ptrdiff_t>(bytes));
+        std::memset(memory, 0xff, bytes);
+        end_before = offset + bytes;
+    }
+}
+
+TEST(Segment, ItCanBeCarvedUpToItsBoundAndNotBeyond)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    const std::size_t room = (1U << 20) - own.view().frag_offset;
+    std::uint32_t granule = 0;
+    EXPECT_EQ(own.carve(room + 1, &granule), status::no_memory);
+    EXPECT_EQ(granule, 0U) << "outputs are written on success only";
+    std::size_t carved = 0;
+    while (status::ok == own.carve(8192, &granule)) {
+        std::memset(own.at(granule), 1, 8192);
+        carved += 8192;
+        ASSERT_LE(carved, room);
+    }
+    EXPECT_GT(carved + 8192, room) << "it gave up too early";
+    if (carved < room) {
+        ASSERT_EQ(own.carve(room - carved, &granule), status::ok);
+        std::memset(own.at(granule), 1, room - carved);
+    }
+    EXPECT_EQ(own.carve(1, &granule), status::no_memory);
+}
+
+TEST(Segment, ASizeThatWrapsAroundIsNoMemory)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    std::uint32_t granule = 0;
+    EXPECT_EQ(own.carve(SIZE_MAX - 100, &granule), status::no_memory);
+    EXPECT_EQ(own.carve(SIZE_MAX, &granule), status::no_memory);
+    EXPECT_EQ(granule, 0U);
+}
+
+TEST(Segment, ExportSlotsAreCommittedUpToTheirNumber)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    const auto &committed = own.view().header->exports_committed;
+    EXPECT_EQ(committed.load(), 0U);
+    EXPECT_EQ(own.commit_exports(3), status::ok);
+    EXPECT_EQ(committed.load(), 3U);
+    EXPECT_EQ(own.commit_exports(2), status::ok);
+    EXPECT_EQ(committed.load(), 3U) << "it never shrinks";
+    EXPECT_EQ(own.commit_exports(4), status::ok);
+    EXPECT_EQ(own.commit_exports(5), status::bad_argument);
+    EXPECT_EQ(committed.load(), 4U);
+}
+
+TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
+{
+    const scratch_folder folder;
+    const segment alive = make_segment(folder.path(), 0);
+    const std::string dead =
+        gpusm::segment_path(folder.path(), {alive.identity().jobid, 5, 0x1234});
+    write_orphan(dead, 4096);
+    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 1);
+    EXPECT_FALSE(is_file(dead));
+    EXPECT_TRUE(is_file(alive.path()));
+    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+}
+
+TEST(SegmentSweep, LeavesAloneWhatIsNotASegmentOfThisUser)
+{
+    const scratch_folder folder;
+    const std::string user = std::to_string(geteuid());
+    for (const std::string &name :
+         {std::string("/gpusm.") + std::to_string(geteuid() + 1) + ".00000001.0.1",
+          std::string("/gpusm-other"), "/notgpusm." + user + ".1", "/gpusm." + user + "1.x.y"}) {
+        write_orphan(folder.path() + name, 4096);
+    }
+    const std::string outside = folder.path() + "/keep";
+    write_orphan(outside, 4096);
+    ASSERT_EQ(symlink(outside.c_str(), (folder.path() + "/gpusm." + user + ".link").c_str()), 0);
+    // Made a moment ago by a process that is about to lock it.
+    write_orphan(folder.path() + "/gpusm." + user + ".00000001.0.2", 0);
+    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+    EXPECT_EQ(folder.files(), 7U);
+}
+
+TEST(SegmentSweep, OfAFolderThatDoesNotExistRemovesNothing)
+{
+    EXPECT_EQ(gpusm::segment_sweep("/dev/shm/gpusm-no-such-folder"), 0);
+}
+
+} // namespace

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm_support.h: what the tests of base/ and shm/ share: a folder that cleans up after itself, a
+// log that remembers, small segments, and fragments to send.
+#ifndef GPUSM_TESTS_SHM_SUPPORT_H
+#define GPUSM_TESTS_SHM_SUPPORT_H
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/shm/node.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <dirent.h>
+#include <unistd.h>
+
+namespace gpusm {
+
+// How GoogleTest prints a status.
+inline void PrintTo(status s, std::ostream *out)
+{
+    *out << to_string(s);
+}
+
+} // namespace gpusm
+
+namespace gpusm_test {
+
+// Collects all log lines as long as it lives. One at a time.
+class log_capture {
+  public:
+    explicit log_capture(gpusm::log_level threshold = gpusm::log_level::warn)
+    {
+        lines().clear();
+        gpusm::log_install(&log_capture::sink, threshold);
+    }
+    ~log_capture() { gpusm::log_install(nullptr, gpusm::log_level::warn); }
+    log_capture(const log_capture &) = delete;
+    log_capture &operator=(const log_capture &) = delete;
+
+    std::size_t count() const
+    {
+        const std::lock_guard guard(lock());
+        return lines().size();
+    }
+    std::string text() const
+    {
+        const std::lock_guard guard(lock());
+        std::string all;
+        for (const std::string &line : lines()) {
+            all += line + "\n";
+        }
+        return all;
+    }
+
+  private:
+    static std::vector<std::string> &lines()
+    {
+        static std::vector<std::string> all;
+        return all;
+    }
+    static std::mutex &lock()
+    {
+        static std::mutex mutex;
+        return mutex;
+    }
+    static void sink(gpusm::log_level, const char *line)
+    {
+        const std::lock_guard guard(lock());
+        lines().emplace_back(line);
+    }
+};
+
+inline std::vector<std::string> files_in(const std::string &folder)
+{
+    std::vector<std::string> names;
+    DIR *entries = opendir(folder.c_str());
+    while (const dirent *entry = nullptr == entries ? nullptr : readdir(entries)) {
+        if ('.' != entry->d_name[0]) {
+            names.emplace_back(entry->d_name);
+        }
+    }
+    if (entries != nullptr) {
+        (void)closedir(entries);
+    }
+    return names;
+}
+
+// A fresh folder in shared memory, removed with whatever is in it.
+class scratch_folder {
+  public:
+    explicit scratch_folder(const char *parent = "/dev/shm")
+        : path_(std::string(parent) + "/gpusm-test.XXXXXX")
+    {
+        if (nullptr == mkdtemp(path_.data())) {
+            std::perror("mkdtemp");
+            std::abort();
+        }
+    }
+    ~scratch_folder()
+    {
+        for (const std::string &name : files_in(path_)) {
+            (void)unlink((path_ + "/" + name).c_str());
+        }
+        (void)rmdir(path_.c_str());
+    }
+    scratch_folder(const scratch_folder &) = delete;
+    scratch_folder &operator=(const scratch_folder &) = delete;
+
+    const std::string &path() const { return path_; }
+    std::size_t files() const { return files_in(path_).size(); }
+
+  private:
+    std::string path_;
+};
+
+// A segment of 1 MiB with room for 4 messages and 8 peers.
+inline gpusm::segment_options small_options(const std::string &folder, std::uint32_t vpid)
+{
+    gpusm::segment_options options;
+    options.directory = folder.c_str();
+    options.jobid = 0xabcd0001;
+    options.vpid = vpid;
+    options.segment_bytes = 1U << 20;
+    options.fifo_slots = 4;
+    options.peer_slots = 8;
+    options.event_slots = 2;
+    options.export_slots = 4;
+    return options;
+}
+
+// Stops the program when the segment cannot be made: no test can go on without it.
+inline gpusm::segment make_segment(const gpusm::segment_options &options)
+{
+    gpusm::segment made;
+    if (const gpusm::status s = gpusm::segment::create(options, &made); gpusm::status::ok != s) {
+        std::fprintf(stderr, "no segment for the test: %s\n", gpusm::to_string(s));
+        std::abort();
+    }
+    return made;
+}
+inline gpusm::segment make_segment(const std::string &folder, std::uint32_t vpid)
+{
+    return make_segment(small_options(folder, vpid));
+}
+
+// A fragment with that payload in `own`, ready to post.
+inline gpusm::outgoing make_fragment(gpusm::segment &own, const std::string &payload)
+{
+    gpusm::outgoing made;
+    const gpusm::status s = own.carve(sizeof(gpusm::frag_header) + payload.size(), &made.granule);
+    if (gpusm::status::ok != s) {
+        std::fprintf(stderr, "no fragment for the test: %s\n", gpusm::to_string(s));
+        std::abort();
+    }
+    made.header = new (own.at(made.granule)) gpusm::frag_header{};
+    made.header->kind = gpusm::frag_kind::active_message;
+    made.header->payload_bytes = static_cast<std::uint32_t>(payload.size());
+    std::memcpy(static_cast<void *>(made.header + 1), payload.data(), payload.size());
+    return made;
+}
+
+inline std::string payload_of(const gpusm::frag_header &header)
+{
+    return {reinterpret_cast<const char *>(&header + 1), header.payload_bytes};
+}
+
+// Every wait asks this.
+class deadline {
+  public:
+    explicit deadline(int seconds)
+        : end_(std::chrono::steady_clock::now() + std::chrono::seconds(seconds))
+    {
+    }
+    bool over() const { return std::chrono::steady_clock::now() > end_; }
+
+  private:
+    std::chrono::steady_clock::time_point end_;
+};
+
+} // namespace gpusm_test
+
+#endif

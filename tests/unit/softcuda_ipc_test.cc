@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// softcuda_ipc_test.cc: handles that cross processes.
+#include "softcuda_support.h"
+
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+using namespace softcuda_test;
+
+namespace {
+
+constexpr std::size_t MiB = 1 << 20;
+
+CUipcMemHandle export_memory(CUdeviceptr at)
+{
+    CUipcMemHandle h{};
+    EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_SUCCESS);
+    return h;
+}
+
+CUdeviceptr import_memory(const CUipcMemHandle &h)
+{
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+    return at;
+}
+
+std::size_t free_memory()
+{
+    std::size_t free_bytes = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(CU(cuMemGetInfo)(&free_bytes, &total), CUDA_SUCCESS);
+    return free_bytes;
+}
+
+TEST(SoftcudaIpc, AnImporterReadsAndWritesTheOwnersMemory)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr at = allocate(3 * MiB);
+            store(at + 5, "from the owner");
+            l.put(export_memory(at));
+            l.wait();
+            EXPECT_EQ(load(at + 2 * MiB, 17), "from the importer");
+        },
+        [](line &l) {
+            start();
+            CUdeviceptr at = import_memory(l.get<CUipcMemHandle>());
+            EXPECT_EQ(load(at + 5, 14), "from the owner");
+            store(at + 2 * MiB, "from the importer");
+            l.step();
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(at), CUDA_SUCCESS);
+        });
+}
+
+TEST(SoftcudaIpc, OpeningAHandleInTheProcessThatMadeItFails)
+{
+    alone([] {
+        start();
+        CUipcMemHandle h = export_memory(allocate(4 * MiB));
+        CUdeviceptr at = 0;
+        EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                  CUDA_ERROR_INVALID_CONTEXT);
+    });
+}
+
+TEST(SoftcudaIpc, AHandleOfASmallAllocationOpensAtThatAllocation)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr a = allocate(1000);
+            CUdeviceptr b = allocate(1000);
+            store(a, "first");
+            store(b, "second");
+            l.put(export_memory(a));
+            l.put(export_memory(b));
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            CUdeviceptr a = import_memory(l.get<CUipcMemHandle>());
+            CUdeviceptr b = import_memory(l.get<CUipcMemHandle>());
+            EXPECT_EQ(load(a, 5), "first");
+            EXPECT_EQ(load(b, 6), "second");
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(a), CUDA_SUCCESS);
+            EXPECT_EQ(load(b, 6), "second");
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(b), CUDA_SUCCESS);
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, OpeningAHandleTwiceCountsAndEachNeedsItsClose)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr at = allocate(2 * MiB);
+            store(at, "x");
+            l.put(export_memory(at));
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            auto h = l.get<CUipcMemHandle>();
+            CUdeviceptr first = import_memory(h);
+            CUdeviceptr second = import_memory(h);
+            EXPECT_EQ(first, second);
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_SUCCESS);
+            EXPECT_EQ(load(first, 1), "x");
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_SUCCESS);
+            char byte = 0;
+            EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, first, 1), CUDA_ERROR_INVALID_VALUE);
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_ERROR_INVALID_VALUE);
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr at = allocate(8 * MiB);
+            store(at, "old");
+            l.put(export_memory(at));
+            l.wait();
+            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            CUdeviceptr again = allocate(8 * MiB);
+            store(again, "new");
+            if (soft()) {
+                EXPECT_EQ(again, at); // so that caches keyed by the address are wrong
+            }
+            l.put(export_memory(again));
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            CUdeviceptr old = import_memory(l.get<CUipcMemHandle>());
+            l.step();
+            CUdeviceptr young = import_memory(l.get<CUipcMemHandle>());
+            EXPECT_NE(old, young);
+            EXPECT_EQ(load(old, 3), "old");
+            EXPECT_EQ(load(young, 3), "new");
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
+{
+    constexpr std::size_t len = 512 * MiB;
+    together(
+        [](line &l) {
+            start();
+            l.wait(); // the other context exists as well
+            std::size_t before = free_memory();
+            CUdeviceptr at = allocate(len);
+            l.put(export_memory(at));
+            l.wait();
+            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            EXPECT_LE(free_memory(), before - len);
+            l.step();
+            l.wait(); // closed
+            EXPECT_GT(free_memory(), before - len);
+        },
+        [](line &l) {
+            start();
+            l.step();
+            CUdeviceptr at = import_memory(l.get<CUipcMemHandle>());
+            l.step();
+            l.wait(); // freed
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(at), CUDA_SUCCESS);
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, MemoryOfAKilledProcessComesBack)
+{
+    NEEDS_SOFTCUDA();
+    constexpr std::size_t len = 512 * MiB;
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    line here(ends[0]);
+    pid_t victim = child([&] {
+        line l(ends[1]);
+        start();
+        allocate(len);
+        l.step();
+        pause();
+    });
+    here.wait();
+    std::size_t before = 0;
+    alone([&] {
+        start();
+        std::size_t taken = free_memory();
+        kill(victim, SIGKILL);
+        for (int i = 0; i < 5000 && free_memory() < taken + len; ++i) {
+            usleep(1000);
+        }
+        EXPECT_GE(free_memory(), taken + len);
+    });
+    (void)before;
+    EXPECT_EQ(WTERMSIG(status_of(victim)), SIGKILL);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(SoftcudaIpc, AHandleWhoseOwnerFreedTheMemoryDoesNotOpen)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr at = allocate(4 * MiB);
+            l.put(export_memory(at));
+            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            l.step();
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            auto h = l.get<CUipcMemHandle>();
+            l.wait();
+            CUdeviceptr at = 0;
+            EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                      CUDA_ERROR_INVALID_VALUE);
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, AWrittenOverHandleIsRefused)
+{
+    alone([] {
+        start();
+        CUipcMemHandle h{};
+        std::memset(&h, 0x5a, sizeof(h));
+        CUdeviceptr at = 0;
+        EXPECT_NE(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+    });
+}
+
+TEST(SoftcudaIpc, MemoryOfAnotherDeviceOpensAndCopies)
+{
+    NEEDS_DEVICES(2);
+    together(
+        [](line &l) {
+            start(1);
+            CUdeviceptr at = allocate(2 * MiB);
+            store(at, "device one");
+            l.put(export_memory(at));
+            l.wait();
+        },
+        [](line &l) {
+            start(0);
+            CUdeviceptr theirs = import_memory(l.get<CUipcMemHandle>());
+            CUdeviceptr mine = allocate(2 * MiB);
+            EXPECT_EQ(CU(cuMemcpyDtoD)(mine, theirs, 10), CUDA_SUCCESS);
+            EXPECT_EQ(load(mine, 10), "device one");
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, ManagedVmmAndPoolMemoryRefuseLegacyHandles)
+{
+    alone([] {
+        start();
+        CUipcMemHandle h{};
+        CUdeviceptr at = 0;
+        ASSERT_EQ(CU(cuMemAllocManaged)(&at, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
+        ASSERT_EQ(CU(cuMemAllocAsync)(&at, 4096, nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+CUevent shared_event()
+{
+    CUevent e = nullptr;
+    EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    return e;
+}
+
+TEST(SoftcudaIpc, AnEventRecordedElsewhereIsReadyOnlyWhenItsWorkIsDone)
+{
+    together(
+        [](line &l) {
+            setenv("GPUSM_SOFTCUDA_DELAY_US", "300000", 1);
+            start();
+            CUevent e = shared_event();
+            CUipcEventHandle h{};
+            ASSERT_EQ(CU(cuIpcGetEventHandle)(&h, e), CUDA_SUCCESS);
+            l.put(h);
+            l.wait();
+            CUdeviceptr at = allocate(4096);
+            ASSERT_EQ(CU(cuMemsetD8Async)(at, 1, 4096, nullptr), CUDA_SUCCESS);
+            ASSERT_EQ(CU(cuEventRecord)(e, nullptr), CUDA_SUCCESS);
+            l.step();
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            CUevent e = nullptr;
+            ASSERT_EQ(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuEventQuery)(e), CUDA_SUCCESS); // never recorded
+            l.step();
+            l.wait();
+            if (soft()) {
+                EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
+            }
+            CUstream s = nullptr;
+            ASSERT_EQ(CU(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+            ASSERT_EQ(CU(cuStreamWaitEvent)(s, e, 0), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuStreamSynchronize)(s), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuEventQuery)(e), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuEventDestroy)(e), CUDA_SUCCESS);
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, WaitingForAnEventOfAKilledProcessEnds)
+{
+    NEEDS_SOFTCUDA();
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t victim = child([&] {
+        setenv("GPUSM_SOFTCUDA_DELAY_US", "50000000", 1);
+        line l(ends[0]);
+        start();
+        CUevent e = shared_event();
+        CUipcEventHandle h{};
+        CU(cuIpcGetEventHandle)(&h, e);
+        CU(cuEventRecord)(e, nullptr);
+        l.put(h);
+        pause();
+    });
+    pid_t waiter = child([&] {
+        line l(ends[1]);
+        start();
+        CUevent e = nullptr;
+        ASSERT_EQ(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
+        l.step();
+        EXPECT_EQ(CU(cuEventSynchronize)(e), CUDA_SUCCESS);
+    });
+    usleep(300000);
+    kill(victim, SIGKILL);
+    EXPECT_EQ(WTERMSIG(status_of(victim)), SIGKILL);
+    EXPECT_EQ(status_of(waiter), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(SoftcudaIpc, AnEventWithoutTheInterprocessFlagHasNoHandle)
+{
+    alone([] {
+        start();
+        CUevent e = nullptr;
+        ASSERT_EQ(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+        CUipcEventHandle h{};
+        EXPECT_NE(CU(cuIpcGetEventHandle)(&h, e), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+} // namespace

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// softcuda_support.h: the driver by dlopen, and test bodies that run in processes of their own.
+//
+// Every body runs in a fresh child, so each has its own driver, its own environment, and may
+// die. An EXPECT that fails in a child fails the test. libcuda.so.1 is the one that programs of
+// this environment load; where it is the real one, tests that need the software driver skip.
+#ifndef GPUSM_TESTS_SOFTCUDA_SUPPORT_H
+#define GPUSM_TESTS_SOFTCUDA_SUPPORT_H
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace softcuda_test {
+
+inline constexpr int deadline_s = 60;
+
+inline void *library()
+{
+    static void *handle = dlopen("libcuda.so.1", RTLD_NOW);
+    return handle;
+}
+
+// CU(MemAlloc_v2)(...): the symbol of exactly that version.
+template <class F> F *symbol(const char *name)
+{
+    void *f = library() != nullptr ? dlsym(library(), name) : nullptr;
+    if (f == nullptr) {
+        std::fprintf(stderr, "libcuda.so.1 has no %s\n", name);
+        _exit(9);
+    }
+    return reinterpret_cast<F *>(f);
+}
+#define CU_TEXT(name) #name
+#define CU_NAME(name) CU_TEXT(name)
+// `name` is a function of cuda.h; its macros choose the version.
+#define CU(name) (softcuda_test::symbol<decltype(name)>(CU_NAME(name)))
+
+// What passes between two children.
+class line {
+  public:
+    explicit line(int fd) : fd_(fd) {}
+    template <class T> void put(const T &value)
+    {
+        ASSERT_EQ(write(fd_, &value, sizeof(value)), ssize_t(sizeof(value)));
+    }
+    template <class T> T get()
+    {
+        T value{};
+        pollfd p{fd_, POLLIN, 0};
+        if (poll(&p, 1, deadline_s * 1000) != 1 ||
+            recv(fd_, &value, sizeof(value), MSG_WAITALL) != ssize_t(sizeof(value))) {
+            ADD_FAILURE() << "the other process said nothing";
+            _exit(8);
+        }
+        return value;
+    }
+    void step() { put('.'); }
+    void wait() { EXPECT_EQ(get<char>(), '.'); }
+    void put_fd(int fd)
+    {
+        char byte = 'f';
+        iovec io{&byte, 1};
+        alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+        msghdr m{};
+        m.msg_iov = &io;
+        m.msg_iovlen = 1;
+        m.msg_control = room;
+        m.msg_controllen = sizeof(room);
+        cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
+        ASSERT_EQ(sendmsg(fd_, &m, 0), 1);
+    }
+    int get_fd()
+    {
+        char byte = 0;
+        iovec io{&byte, 1};
+        alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+        msghdr m{};
+        m.msg_iov = &io;
+        m.msg_iovlen = 1;
+        m.msg_control = room;
+        m.msg_controllen = sizeof(room);
+        int fd = -1;
+        if (recvmsg(fd_, &m, 0) == 1 && CMSG_FIRSTHDR(&m) != nullptr) {
+            std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
+        }
+        return fd;
+    }
+
+  private:
+    int fd_;
+};
+
+inline pid_t parent_pid()
+{
+    static const pid_t pid = getpid(); // asked before the first fork
+    return pid;
+}
+
+// Other jobs of this user may use the software driver at the same time: count apart from them.
+inline void count_memory_apart()
+{
+    static const pid_t parent = [] {
+        static char dir[] = "/tmp/softcuda-test-XXXXXX";
+        if (mkdtemp(dir) != nullptr) {
+            setenv("GPUSM_SOFTCUDA_DIR", dir, 1);
+            std::atexit([] {
+                if (getpid() == parent_pid() && rmdir(dir) != 0) {
+                    std::fprintf(stderr, "%s is not empty\n", dir);
+                }
+            });
+        }
+        return parent_pid();
+    }();
+    (void)parent;
+}
+
+inline pid_t child(const std::function<void()> &body)
+{
+    count_memory_apart();
+    std::fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(deadline_s);
+        body();
+        std::fflush(nullptr);
+        exit(testing::Test::HasFailure() ? 7 : 0); // through atexit, as programs do
+    }
+    return pid;
+}
+
+inline int status_of(pid_t pid)
+{
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+bool soft();
+
+// One process.
+inline void alone(const std::function<void()> &body)
+{
+    soft(); // asked here, because a process that uses the driver cannot fork to find out
+    EXPECT_EQ(status_of(child(body)), 0);
+}
+
+// Two processes with a line between them.
+inline void together(const std::function<void(line &)> &first,
+                     const std::function<void(line &)> &second)
+{
+    soft();
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t a = child([&] {
+        close(ends[1]);
+        line l(ends[0]);
+        first(l);
+    });
+    pid_t b = child([&] {
+        close(ends[0]);
+        line l(ends[1]);
+        second(l);
+    });
+    close(ends[0]);
+    close(ends[1]);
+    EXPECT_EQ(status_of(a), 0);
+    EXPECT_EQ(status_of(b), 0);
+}
+
+// cuInit and the primary context of `device`, current.
+inline CUcontext start(int device = 0)
+{
+    CUcontext ctx = nullptr;
+    EXPECT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuDevicePrimaryCtxRetain)(&ctx, device), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuCtxSetCurrent)(ctx), CUDA_SUCCESS);
+    return ctx;
+}
+
+inline CUdeviceptr allocate(std::size_t len)
+{
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuMemAlloc)(&at, len), CUDA_SUCCESS);
+    return at;
+}
+
+// Writes and waits until the device has it.
+inline void store(CUdeviceptr at, const std::string &bytes)
+{
+    EXPECT_EQ(CU(cuMemcpyHtoD)(at, bytes.data(), bytes.size()), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+}
+
+inline std::string load(CUdeviceptr at, std::size_t len)
+{
+    std::string bytes(len, '?');
+    EXPECT_EQ(CU(cuMemcpyDtoH)(bytes.data(), at, len), CUDA_SUCCESS);
+    return bytes;
+}
+
+inline unsigned long long buffer_id(CUdeviceptr at)
+{
+    unsigned long long id = 0;
+    EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at), CUDA_SUCCESS);
+    return id;
+}
+
+// Whether libcuda.so.1 is the one built in tests/softcuda.
+inline bool soft()
+{
+    static const bool answer = [] {
+        pid_t pid = child([] {
+            char name[64] = {};
+            CU(cuInit)(0);
+            CU(cuDeviceGetName)(name, sizeof(name), 0);
+            _exit(std::strstr(name, "software") != nullptr ? 3 : 4);
+        });
+        return WEXITSTATUS(status_of(pid)) == 3;
+    }();
+    return answer;
+}
+
+inline int device_count()
+{
+    static const int answer = [] {
+        return WEXITSTATUS(status_of(child([] {
+            int n = 0;
+            CU(cuInit)(0);
+            CU(cuDeviceGetCount)(&n);
+            _exit(n);
+        })));
+    }();
+    return answer;
+}
+
+#define NEEDS_SOFTCUDA()                                                                           \
+    if (!softcuda_test::soft()) {                                                                  \
+        GTEST_SKIP() << "this is about the software driver";                                       \
+    }
+#define NEEDS_DEVICES(n)                                                                           \
+    if (softcuda_test::device_count() < (n)) {                                                     \
+        GTEST_SKIP() << "needs " << (n) << " devices";                                             \
+    }
+
+} // namespace softcuda_test
+
+#endif
