@@ -105,9 +105,9 @@ void register_parameters()
     add("copy_depth", &component.copy_depth, 4U, OPAL_INFO_LVL_9,
         "Submissions to a device that may be in flight before further copies are gathered "
         "(1 .. 64)");
-    add("copy_batch", &component.copy_batch, 16U, OPAL_INFO_LVL_9,
+    add("copy_batch", &component.copy_batch, 64U, OPAL_INFO_LVL_9,
         "Most copies gathered into one submission (1 .. 4096)");
-    add("copy_batch_bytes", &component.copy_batch_bytes, 1 * mebi, OPAL_INFO_LVL_9,
+    add("copy_batch_bytes", &component.copy_batch_bytes, 16 * mebi, OPAL_INFO_LVL_9,
         "Bytes after which a submission gathers no further copy (1 or more)");
     add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
         "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "

@@ -25,6 +25,9 @@ void copy_engine::chain::append(chain &other)
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
     : driver_(driver), limits_(limits)
 {
+    destinations_.reserve(limits.batch_copies);
+    sources_.reserve(limits.batch_copies);
+    sizes_.reserve(limits.batch_copies);
 }
 
 copy_engine::~copy_engine()
@@ -97,22 +100,13 @@ void copy_engine::start(lane &of, submission &in)
         }
     }
     const CUstream stream = of.on->stream;
-    chain started;
+    chain started = std::exchange(in.requests, {});
     chain refused;
-    for (copy_request *each = std::exchange(in.requests, {}).first; each != nullptr;) {
-        copy_request *request = std::exchange(each, each->next);
-        CUresult result = CUDA_SUCCESS;
-        if (request->wait_for != nullptr) {
-            result = driver_.stream_wait_event(stream, request->wait_for, 0);
+    if (!start_as_batch(stream, started)) {
+        for (copy_request *each = std::exchange(started, {}).first; each != nullptr;) {
+            copy_request *request = std::exchange(each, each->next);
+            (start_alone(stream, *request) ? started : refused).append(request);
         }
-        if (CUDA_SUCCESS == result) {
-            result = driver_.memcpy_async(request->destination, request->source, request->len_bytes,
-                                          stream);
-        }
-        if (CUDA_SUCCESS != result) {
-            (void)driver_.report("cuMemcpyAsync", result);
-        }
-        (CUDA_SUCCESS == result ? started : refused).append(request);
     }
     fail(refused);
     if (nullptr == started.first) {
@@ -126,6 +120,50 @@ void copy_engine::start(lane &of, submission &in)
     }
     in.requests = started;
     ++of.in_flight;
+}
+
+// True: all of them are started. False: none that would not bear being started again.
+bool copy_engine::start_as_batch(CUstream stream, const chain &requests)
+{
+    if (!batches_ || requests.first == requests.last) {
+        return false;
+    }
+    destinations_.clear();
+    sources_.clear();
+    sizes_.clear();
+    for (const copy_request *each = requests.first; each != nullptr; each = each->next) {
+        // The driver takes neither an event to wait for nor an empty copy into a batch.
+        if (each->wait_for != nullptr || 0 == each->len_bytes) {
+            return false;
+        }
+        destinations_.push_back(each->destination);
+        sources_.push_back(each->source);
+        sizes_.push_back(each->len_bytes);
+    }
+    const CUresult result = driver_.copy_batch(destinations_.data(), sources_.data(), sizes_.data(),
+                                               sizes_.size(), stream);
+    if (CUDA_ERROR_NOT_SUPPORTED == result) {
+        batches_ = false;
+    }
+    return CUDA_SUCCESS == result; // after any other error the single copies say which one it was
+}
+
+bool copy_engine::start_alone(CUstream stream, const copy_request &request)
+{
+    CUresult result = CUDA_SUCCESS;
+    const char *what = "cuStreamWaitEvent";
+    if (request.wait_for != nullptr) {
+        result = driver_.stream_wait_event(stream, request.wait_for, 0);
+    }
+    if (CUDA_SUCCESS == result) {
+        what = "cuMemcpyAsync";
+        result =
+            driver_.memcpy_async(request.destination, request.source, request.len_bytes, stream);
+    }
+    if (CUDA_SUCCESS != result) {
+        (void)driver_.report(what, result);
+    }
+    return CUDA_SUCCESS == result;
 }
 
 void copy_engine::fail(chain &requests)

@@ -6,8 +6,9 @@
 // A copy is submitted at once as long as fewer than `depth` submissions of its device are in
 // flight: a lone message waits for nothing, and a few large ones keep the device fed. Further
 // copies are gathered (as Nagle's algorithm gathers bytes) and go out together when one of
-// those submissions is done, with one event for all of them, so that a window of small
-// messages costs one completion per batch.
+// those submissions is done: in one driver call where the driver has one for that (CUDA 12.8),
+// and with one event for all of them, so that a window of small messages costs one submission
+// and one completion per batch.
 #ifndef GPUSM_GPU_COPY_ENGINE_H
 #define GPUSM_GPU_COPY_ENGINE_H
 
@@ -35,9 +36,9 @@ struct copy_request {
 };
 
 struct copy_limits {
-    std::uint32_t depth = 4;            // submissions in flight per device
-    std::uint32_t batch_copies = 16;    // copies in one submission
-    std::size_t batch_bytes = 1U << 20; // a submission stops gathering beyond this
+    std::uint32_t depth = 4;             // submissions in flight per device
+    std::uint32_t batch_copies = 64;     // copies in one submission
+    std::size_t batch_bytes = 16U << 20; // a submission stops gathering beyond this
 };
 
 // Not thread-safe: the caller holds its GPU lock.
@@ -87,6 +88,8 @@ class copy_engine {
     lane *lane_of(device &on);
     void launch(lane &of);
     void start(lane &of, submission &in);
+    bool start_as_batch(CUstream stream, const chain &requests);
+    bool start_alone(CUstream stream, const copy_request &request);
     void fail(chain &requests);
 
     const driver_api &driver_;
@@ -94,6 +97,11 @@ class copy_engine {
     std::deque<lane> lanes_; // by device::index; references stay valid
     chain finished_;
     std::size_t pending_ = 0;
+    // Arguments of a batch call; their room is made once.
+    std::vector<CUdeviceptr> destinations_;
+    std::vector<CUdeviceptr> sources_;
+    std::vector<std::size_t> sizes_;
+    bool batches_ = true; // until the driver says that it has no such call
 };
 
 } // namespace gpusm

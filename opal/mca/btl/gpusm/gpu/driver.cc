@@ -31,6 +31,13 @@ const driver_api *load_once()
     missing = nullptr == api.member ? GPUSM_SYMBOL_OF(function) : missing;
     GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD)
 #undef GPUSM_LOAD
+#if GPUSM_HAVE_BATCH_COPY
+    api.batch_copy = reinterpret_cast<batch_copy_fn>(dlsym(library, "cuMemcpyBatchAsync_v2"));
+    if (nullptr == api.batch_copy) {
+        api.batch_copy_12_8 =
+            reinterpret_cast<batch_copy_12_8_fn>(dlsym(library, "cuMemcpyBatchAsync"));
+    }
+#endif
     if (missing != nullptr) {
         log_line(log_level::info, "the CUDA driver is too old: it has no %s", missing);
         return nullptr;
@@ -57,6 +64,28 @@ const char *driver_api::error_name(CUresult result) const
     const char *name = nullptr;
     return CUDA_SUCCESS == get_error_name(result, &name) && name != nullptr ? name
                                                                             : "an unknown error";
+}
+
+CUresult driver_api::copy_batch(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes,
+                                size_t count, CUstream stream) const
+{
+#if GPUSM_HAVE_BATCH_COPY
+    CUmemcpyAttributes in_stream_order{};
+    in_stream_order.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    size_t from_the_first_on = 0;
+    if (batch_copy != nullptr) {
+        return batch_copy(destinations, sources, sizes, count, &in_stream_order, &from_the_first_on,
+                          1, stream);
+    }
+    if (batch_copy_12_8 != nullptr) {
+        size_t failed = 0;
+        return batch_copy_12_8(destinations, sources, sizes, count, &in_stream_order,
+                               &from_the_first_on, 1, &failed, stream);
+    }
+#else
+    (void)destinations, (void)sources, (void)sizes, (void)count, (void)stream;
+#endif
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 status driver_api::report(const char *what, CUresult result) const

@@ -49,10 +49,34 @@ namespace gpusm {
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode)                                    \
     X(get_error_name, cuGetErrorName)
 
+// Many copies in one call: CUDA 12.8 has it, CUDA 13 with one argument less under another name.
+#if CUDA_VERSION >= 12080
+#define GPUSM_HAVE_BATCH_COPY 1
+using batch_copy_fn = CUresult(CUDAAPI *)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t,
+                                          CUmemcpyAttributes *, size_t *, size_t, CUstream);
+using batch_copy_12_8_fn = CUresult(CUDAAPI *)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t,
+                                               CUmemcpyAttributes *, size_t *, size_t, size_t *,
+                                               CUstream);
+#else
+#define GPUSM_HAVE_BATCH_COPY 0
+#endif
+
 struct driver_api {
 #define GPUSM_MEMBER(member, function) decltype(&::function) member = nullptr;
     GPUSM_DRIVER_FUNCTIONS(GPUSM_MEMBER)
 #undef GPUSM_MEMBER
+
+#if GPUSM_HAVE_BATCH_COPY
+    // At most one of them is set; a driver before 12.8 has neither.
+    batch_copy_fn batch_copy = nullptr;
+    batch_copy_12_8_fn batch_copy_12_8 = nullptr;
+#endif
+
+    // Copies sizes[i] bytes from sources[i] to destinations[i] on `stream`, in any order among
+    // themselves, for all i < count. CUDA_ERROR_NOT_SUPPORTED where the driver has no such call.
+    // After an error some of the copies may have been started.
+    CUresult copy_batch(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes,
+                        size_t count, CUstream stream) const;
 
     // The name of an error, e.g. CUDA_ERROR_INVALID_VALUE. Never null.
     const char *error_name(CUresult result) const;
