@@ -111,15 +111,17 @@ struct mca_btl_gpusm_component_t {
     // State between init and finalize.
     bool threads; // MPI_THREAD_MULTIPLE
     gpusm::node *node;
-    gpusm::gpu_desk *gpu; // null until the first GPU message; never goes back
+    std::atomic<gpusm::gpu_desk *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
-    gpusm::optional_mutex *lock; // of the two lists above, and of `gpu` being made
+    // Of the two lists above, the deferred fragments, the growth of the segment, and of `gpu`
+    // being made. Free lists take it inside their own lock: never ask one for an item under it.
+    gpusm::optional_mutex *lock;
     opal_free_list_t frags[static_cast<unsigned>(gpusm::frag_size::count)];
     size_t frag_capacity[static_cast<unsigned>(gpusm::frag_size::count)];
     opal_free_list_t unbound;  // descriptors without a place in the segment
-    gpusm::outgoing *homeless; // of those, the ones that have been sent; oldest first
-    gpusm::outgoing *last_homeless;
+    gpusm::outgoing *deferred; // of those, the ones that have been sent; oldest first
+    gpusm::outgoing *last_deferred;
     std::atomic_flag progressing;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
@@ -165,9 +167,6 @@ void register_parameters();
 bool check_parameters();
 void register_counters();
 
-// The only place where a status becomes an OPAL_* code.
-int to_opal(status s);
-
 inline void count(counter which, unsigned long long amount)
 {
     auto &value = mca_btl_gpusm_component.counters[static_cast<unsigned>(which)];
@@ -191,7 +190,9 @@ bool post_modex();
 // Where `proc` keeps its segment, from the modex. False: it cannot be reached from
 // here (it runs elsewhere, has no gpusm, or does not share our file system).
 bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory);
-// component: releases everything that init made.
+// component: the OPAL_* code of a status.
+int to_opal(status s);
+// Releases everything that init made.
 void release_component();
 
 // module: an endpoint for that peer, made if there is none. One per peer.

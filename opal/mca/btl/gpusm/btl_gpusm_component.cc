@@ -135,7 +135,8 @@ void release_component()
     if (nullptr == component.node) {
         return;
     }
-    delete std::exchange(component.gpu, nullptr);
+    delete component.gpu.exchange(nullptr);
+    component.deferred = component.last_deferred = nullptr;
     for (opal_free_list_t &list : component.frags) {
         OBJ_DESTRUCT(&list);
     }
@@ -239,17 +240,18 @@ static int component_progress(void)
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     // One thread at a time, and never from within a callback: the order of a peer's messages
     // depends on it.
-    if (component.progressing.test_and_set(std::memory_order_acquire)) {
+    if (nullptr == component.node ||
+        component.progressing.test_and_set(std::memory_order_acquire)) {
         return 0;
     }
     int events = component.node->poll(
         component.fifo_poll_limit, [](gpusm::peer &from, const gpusm::frag_header &header) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
-            if (gpusm::frag_kind::active_message != header.kind) {
+            if (gpusm::frag_kind::ipc_control == header.kind) {
                 gpusm::ipc_message_from(endpoint, header);
                 return;
             }
-            if (header.tag >= MCA_BTL_TAG_MAX) {
+            if (gpusm::frag_kind::active_message != header.kind || header.tag >= MCA_BTL_TAG_MAX) {
                 return;
             }
             const mca_btl_active_message_callback_t &callback =

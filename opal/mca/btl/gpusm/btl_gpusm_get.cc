@@ -139,7 +139,7 @@ extern "C" mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_bt
     if (for_peers && !ask) {
         return nullptr; // host memory cannot be exported; ob1 sends it instead
     }
-    gpusm::gpu_desk *desk = ask ? gpusm::gpu() : mca_btl_gpusm_component.gpu;
+    gpusm::gpu_desk *desk = ask ? gpusm::gpu() : mca_btl_gpusm_component.gpu.load();
     if (for_peers && nullptr == desk) {
         return nullptr;
     }
@@ -192,7 +192,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     // The handle is the peer's word.
     if (nullptr == desk || remote_address < remote.base || size > remote.len_bytes ||
         remote_address - remote.base > remote.len_bytes - size) {
-        return OPAL_ERR_NOT_AVAILABLE;
+        return OPAL_ERROR;
     }
     auto *get = reinterpret_cast<get_t *>(opal_free_list_get(&gets));
     if (nullptr == get) {
@@ -225,7 +225,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->cbcontext = cbcontext;
     get->cbdata = cbdata;
     get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
-    get->copy.source = get->mapping->local_base + (remote_address - remote.base);
+    get->copy.source = get->mapping->local_base + (remote_address - get->mapping->remote_base);
     get->copy.len_bytes = size;
     desk->copies.submit(*into, &get->copy);
     return OPAL_SUCCESS;

@@ -60,14 +60,19 @@ gpu_desk::~gpu_desk()
 {
     (void)copies.cancel_all();
     for (const opened_event &each : events_) {
+        const driver_scope scope(driver, devices.all()[each.device]->context);
         (void)driver.event_destroy(each.event);
     }
-    for (void *each : registrations_) {
-        (void)driver.mem_host_unregister(each);
+    for (const auto &[start, from] : registrations_) {
+        const driver_scope scope(driver, from->context);
+        const CUresult result = driver.mem_host_unregister(start);
+        if (CUDA_SUCCESS != result && scope.entered()) {
+            (void)driver.report("cuMemHostUnregister", result);
+        }
     }
 }
 
-status gpu_desk::publish(void *self, const exported &entry, const void *described)
+status gpu_desk::publish(void *, const exported &entry, const void *described)
 {
     segment &own = mca_btl_gpusm_component.node->own();
     if (const status s = own.commit_exports(entry.slot + 1); status::ok != s) {
@@ -80,18 +85,16 @@ status gpu_desk::publish(void *self, const exported &entry, const void *describe
     std::memcpy(slot.device_uuid, what.uuid.data(), sizeof(slot.device_uuid));
     std::memcpy(slot.memory_handle, &what.memory.handle, sizeof(slot.memory_handle));
     slot.generation.store(entry.generation, std::memory_order_release); // pairs with read_export
-    (void)self;
     return status::ok;
 }
 
-void gpu_desk::retire(void *self, const exported &entry)
+void gpu_desk::retire(void *, const exported &entry)
 {
     const segment_view &own = mca_btl_gpusm_component.node->own().view();
     own.exports[entry.slot].generation.store(0, std::memory_order_release);
     // Orders the zero before the fields that the next publish writes.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     own.header->retire_epoch.fetch_add(1, std::memory_order_release);
-    (void)self;
 }
 
 bool read_export(const peer_segment &of, const remote_handle &handle, export_slot *out)
@@ -275,12 +278,19 @@ void gpu_desk::sweep()
 
 void gpu_desk::close_stale_mappings()
 {
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock); // of the list of endpoints
-    for (mca_btl_base_endpoint_t *each : *mca_btl_gpusm_component.endpoints) {
-        const peer_segment &shared = each->peer->shared();
-        if (!shared.valid()) {
+    for (std::size_t i = 0;; ++i) {
+        mca_btl_base_endpoint_t *each = nullptr;
+        {
+            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+            if (i >= mca_btl_gpusm_component.endpoints->size()) {
+                return;
+            }
+            each = (*mca_btl_gpusm_component.endpoints)[i];
+        }
+        if (!each->peer->attached()) {
             continue;
         }
+        const peer_segment &shared = each->peer->shared();
         const std::uint64_t epoch =
             shared.view().header->retire_epoch.load(std::memory_order_acquire);
         if (epoch == each->retire_epoch) {
@@ -328,7 +338,7 @@ void gpu_desk::register_segment()
                  driver.error_name(result));
         return;
     }
-    registrations_.push_back(own.base() + from);
+    registrations_.emplace_back(own.base() + from, any);
     registered_to_ = to;
 }
 

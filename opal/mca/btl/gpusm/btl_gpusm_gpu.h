@@ -15,6 +15,7 @@
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -51,7 +52,7 @@ class gpu_desk {
     status event_of(const mca_btl_base_endpoint_t &from, const remote_handle &handle,
                     const device &into, CUevent *out);
 
-    // Bounded housekeeping, called from progress: ends exports whose memory is gone, closes
+    // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
     // mappings whose export is over, registers new parts of the segment with the driver.
     void sweep();
 
@@ -79,7 +80,7 @@ class gpu_desk {
     std::vector<opened_event> events_;
     std::vector<std::uint32_t> event_published_; // by device index
     std::size_t registered_to_ = 0;              // where the registered part of our segment ends
-    std::vector<void *> registrations_;          // what has to be unregistered
+    std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
     bool registration_failed_ = false;
 };
 

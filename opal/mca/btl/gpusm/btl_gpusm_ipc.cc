@@ -18,7 +18,7 @@ namespace {
 
 bool send_control(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
 {
-    mca_btl_gpusm_frag_t *frag = frag_get(sizeof(message));
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
     if (nullptr == frag) {
         return false;
     }
@@ -65,13 +65,13 @@ void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
 
 void open_gate(mca_btl_base_endpoint_t *endpoint)
 {
-    endpoint->get_enabled = true;
     log_line(log_level::info, "process %u reads device memory of this process directly",
              static_cast<unsigned>(endpoint->peer->identity().vpid));
     // Only ob1 takes this flag as good news, and only it registers the callback.
     if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
         mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
                                endpoint->proc, nullptr);
+        endpoint->get_enabled = true;
     }
 }
 
@@ -139,8 +139,8 @@ void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_mes
         tell_user(endpoint, cause.reason);
         break;
     case ipc_action::answer:
-        // A reply that cannot be sent leaves the peer asking for ever; it then stays with the
-        // staged path, which works.
+        // A reply that cannot be sent leaves the peer waiting for it; its messages then stay with
+        // the staged path, which works.
         if (!send_control(endpoint, answer_to(endpoint, cause.handle))) {
             log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
         }

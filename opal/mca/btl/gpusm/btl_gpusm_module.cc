@@ -115,6 +115,9 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
             if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
                 const std::lock_guard guard(desk->lock);
                 desk->imports.drop_owner(endpoints[i]->number);
+                // Should the process come back, ob1 will have to be told anew.
+                *endpoints[i]->handshake = gpusm::handshake();
+                endpoints[i]->get_enabled = false;
             }
         }
     }
@@ -190,6 +193,7 @@ static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_
 
 static void dump(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, int)
 {
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     for (const mca_btl_base_endpoint_t *each : *mca_btl_gpusm_component.endpoints) {
         if (endpoint != nullptr && endpoint != each) {
             continue;

@@ -22,17 +22,21 @@ mca_btl_gpusm_frag_t *frag_around(outgoing *out)
 }
 
 // Gives a fragment that the peer is done with back to whom it belongs.
-void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag)
+void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int result)
 {
     // The callback may free the descriptor, so ask first whose it is.
     const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
     if (frag->call_back && frag->base.des_cbfunc != nullptr) {
-        frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base,
-                              endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS);
+        frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base, result);
     }
     if (ours) {
         frag_return(frag);
     }
+}
+
+int result_of(const mca_btl_base_endpoint_t *endpoint)
+{
+    return endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS;
 }
 
 // The i-th entry of a list that other threads append to; null past its end.
@@ -43,7 +47,7 @@ mca_btl_base_endpoint_t *at(const std::vector<mca_btl_base_endpoint_t *> &list, 
 }
 
 // Keeps a complete control message that has no place in the segment yet.
-status keep_homeless(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
+status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     frag->kind = kind;
@@ -52,39 +56,49 @@ status keep_homeless(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_ta
                       0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
     frag->out.next = nullptr;
     const std::lock_guard guard(*component.lock);
-    (nullptr == component.homeless ? component.homeless : component.last_homeless->next) =
+    (nullptr == component.deferred ? component.deferred : component.last_deferred->next) =
         &frag->out;
-    component.last_homeless = &frag->out;
+    component.last_deferred = &frag->out;
     return status::busy;
 }
 
+// Only send_deferred takes from the front, so what this returns stays there.
+outgoing *first_deferred()
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    return mca_btl_gpusm_component.deferred;
+}
+
 // Sends what was kept, as fragments come back. Returns how many went.
-int house_the_homeless()
+int send_deferred()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     int sent = 0;
-    while (component.homeless != nullptr) {
-        mca_btl_gpusm_frag_t *home =
+    while (first_deferred() != nullptr) {
+        mca_btl_gpusm_frag_t *place =
             frag_get(component.frag_capacity[static_cast<unsigned>(frag_size::small)]);
-        if (nullptr == home) {
+        if (nullptr == place) {
             break;
         }
-        mca_btl_gpusm_frag_t *guest = nullptr;
+        mca_btl_gpusm_frag_t *waiting = frag_around(first_deferred());
+        place->segment.seg_len = waiting->segment.seg_len;
+        place->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+        place->base.des_cbfunc = nullptr;
+        std::memcpy(place->segment.seg_addr.pval, waiting->segment.seg_addr.pval,
+                    waiting->segment.seg_len);
+        const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
+        const bool sent_now = status::ok == s || status::busy == s;
+        if (!sent_now) {
+            frag_return(place);
+        }
+        if (status::system_failed == s) {
+            break; // passing: the same message again with the next progress
+        }
         {
             const std::lock_guard guard(*component.lock);
-            guest = frag_around(component.homeless);
-            component.homeless = component.homeless->next;
+            component.deferred = component.deferred->next;
         }
-        home->segment.seg_len = guest->segment.seg_len;
-        home->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-        home->base.des_cbfunc = nullptr;
-        std::memcpy(home->segment.seg_addr.pval, guest->segment.seg_addr.pval,
-                    guest->segment.seg_len);
-        const status s = post(guest->endpoint, home, guest->kind, guest->tag);
-        if (status::ok != s && status::busy != s) {
-            frag_return(home);
-        }
-        complete(guest->endpoint, guest);
+        complete(waiting->endpoint, waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
         ++sent;
     }
     return sent;
@@ -108,7 +122,7 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
 {
     frag->endpoint = endpoint;
     if (nullptr == frag->out.header) {
-        return keep_homeless(frag, kind, tag);
+        return defer(frag, kind, tag);
     }
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
     frag->out.header->kind = kind;
@@ -138,7 +152,7 @@ void mark_active(mca_btl_base_endpoint_t *endpoint)
 int progress_sends()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    int completed = house_the_homeless();
+    int completed = send_deferred();
     std::size_t i = 0;
     // Only this function removes entries, so a place stays what it is in between.
     while (mca_btl_base_endpoint_t *endpoint = at(*component.active, i)) {
@@ -146,11 +160,11 @@ int progress_sends()
             (void)endpoint->peer->flush();
         }
         while (outgoing *out = late_one(endpoint)) {
-            complete(endpoint, frag_around(out));
+            complete(endpoint, frag_around(out), result_of(endpoint));
             ++completed;
         }
         while (outgoing *out = endpoint->peer->reap()) {
-            complete(endpoint, frag_around(out));
+            complete(endpoint, frag_around(out), result_of(endpoint));
             ++completed;
         }
         const std::lock_guard guard(*component.lock);
@@ -172,7 +186,7 @@ void reclaim_frags()
         while (outgoing *out = endpoint->peer->reap()) {
             mca_btl_gpusm_frag_t *frag = frag_around(out);
             if (!frag->call_back) {
-                complete(endpoint, frag);
+                complete(endpoint, frag, result_of(endpoint));
                 continue;
             }
             // We are inside somebody's send: its callback waits for progress.
@@ -201,7 +215,7 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     const uint32_t flags = descriptor->des_flags; // the descriptor may be gone after the post
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {
-        return gpusm::to_opal(s);
+        return OPAL_ERR_UNREACH; // final: OUT_OF_RESOURCE would make ob1 try for ever
     }
     // 1: done, and nobody will be called. Also when the fragment still waits for room in the
     // peer's FIFO: the payload has been taken, and it goes out in order.
@@ -259,7 +273,7 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {
         gpusm::frag_return(frag);
-        return gpusm::to_opal(s);
+        return OPAL_ERR_UNREACH;
     }
     if (nullptr == convertor) {
         return OPAL_SUCCESS; // a control message of ob1's, not the user's

@@ -115,6 +115,8 @@ void copy_engine::start(lane &of, submission &in)
     const CUresult recorded = driver_.event_record(in.done, stream);
     if (CUDA_SUCCESS != recorded) {
         (void)driver_.report("cuEventRecord", recorded);
+        // Their end cannot be seen otherwise, and they must not run when they are handed back.
+        (void)driver_.stream_synchronize(stream);
         fail(started);
         return;
     }

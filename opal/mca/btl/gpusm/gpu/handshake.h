@@ -31,7 +31,7 @@ enum class ipc_event : std::uint8_t {
     not_ready,
     refuse,
     req,  // the peer asks us
-    lost, // the endpoint is closed, or the REQ could not be sent
+    lost, // the REQ could not be sent
 };
 
 enum class ipc_action : std::uint8_t {

@@ -42,11 +42,12 @@ peer *node::new_sender(std::uint32_t slot)
     if (slot >= senders_.size()) {
         senders_.resize(slot + 1);
     }
-    senders_[slot].known = true;
     const segment_identity identity = view.peers[slot].identity;
     // A peer of whom the layer above has not spoken yet keeps its file where we keep ours.
     peer *from = add_peer(identity, own_.directory());
     const status s = from->attach();
+    // A passing failure is tried again with the next message; this one is lost.
+    senders_[slot].known = status::ok == s || status::bad_peer == s || status::peer_gone == s;
     if (status::ok == s) {
         senders_[slot].from = from;
     } else if (status::bad_peer != s) { // of which attach() has said what is wrong

@@ -40,6 +40,7 @@ status peer::attach_locked()
     if (status::bad_peer == s || status::peer_gone == s) {
         refused_ = s;
     }
+    attached_.store(status::ok == s, std::memory_order_release);
     return s;
 }
 
@@ -51,13 +52,15 @@ status peer::connect()
     if (connected_) {
         return status::ok;
     }
-    const bool known = status::ok != refused_;
+    // Answers that stay are given again without asking, and reported once.
+    const bool told = full_ || status::ok != refused_;
     status s = attach_locked();
     if (status::ok == s) {
-        s = segment_.claim_peer_slot(self_, &slot_);
+        s = full_ ? status::no_memory : segment_.claim_peer_slot(self_, &slot_);
+        full_ = status::no_memory == s;
     }
     // attach() has said what is wrong with a bad segment.
-    if (status::ok != s && status::bad_peer != s && !known) {
+    if (status::ok != s && status::bad_peer != s && !told) {
         log_line(log_level::error, "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s",
                  identity_.vpid, identity_.jobid, to_string(s));
     }

@@ -56,6 +56,8 @@ class peer {
 
     // Maps the peer's segment if that has not happened yet.
     status attach();
+    // True once shared() may be used, by any thread.
+    bool attached() const { return attached_.load(std::memory_order_acquire); }
     const peer_segment &shared() const { return segment_; }
     const segment_identity &identity() const { return identity_; }
 
@@ -74,7 +76,9 @@ class peer {
     const segment_identity identity_;
     const std::string directory_;
     peer_segment segment_;
+    std::atomic<bool> attached_{false};
     bool connected_ = false;
+    bool full_ = false; // the peer has no slot for us, now or later
     std::atomic<bool> closed_{false};
     status refused_ = status::ok;     // an answer of attach() that will not change
     std::uint32_t slot_ = 0;          // ours, in the peer's segment

@@ -89,10 +89,10 @@ class segment {
     // Removes the file's name; peers keep what they have mapped.
     ~segment() { remove(); }
 
-    // Makes the file with memory behind the header, the FIFO and the first peer and event
-    // slots. When it fails, nothing is left behind and the cause is written to *why, if given,
-    // else logged. `no_memory`: the file system is full; `system_failed`: anything else the
-    // system said; `bad_argument`: sizes that do not fit each other.
+    // Makes the file with memory behind the header, the FIFO, the event slots and
+    // the first fragments. When it fails, nothing is left behind and the cause is written to *why,
+    // if given, else logged. `no_memory`: the file system is full; `system_failed`: anything else
+    // the system said; `bad_argument`: sizes that do not fit each other.
     static status create(const segment_options &options, segment *out, std::string *why = nullptr);
 
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the

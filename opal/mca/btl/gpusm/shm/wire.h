@@ -43,7 +43,7 @@ struct segment_identity {
 static_assert(sizeof(segment_identity) == 16);
 
 // Written by the owner before the file gets its name's meaning through the modex; constant
-// from then on, but for the three counters at the end, each alone on its cache line.
+// from then on, but for the counters at the end; each cache line of them has one kind of writer.
 struct segment_header {
     std::uint64_t magic;
     std::uint32_t version;
