@@ -25,6 +25,7 @@
 
 #include <atomic>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 struct mca_btl_base_endpoint_t {
@@ -166,6 +167,22 @@ void register_parameters();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();
+
+// The object of which `member` is the part at `offset`, as offsetof gives it.
+template <typename Outer> Outer *enclosing(void *member, std::size_t offset)
+{
+    static_assert(std::is_standard_layout_v<Outer>);
+    return reinterpret_cast<Outer *>(static_cast<unsigned char *>(member) - offset);
+}
+
+// Makes a message of `bytes` of a fragment that nobody wants to hear of again: it comes back by
+// itself.
+inline void fire_and_forget(mca_btl_gpusm_frag_t *frag, std::size_t bytes)
+{
+    frag->segment.seg_len = bytes;
+    frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    frag->base.des_cbfunc = nullptr;
+}
 
 inline void count(counter which, unsigned long long amount)
 {

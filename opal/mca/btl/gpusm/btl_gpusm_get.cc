@@ -46,11 +46,14 @@ OBJ_CLASS_INSTANCE(get_t, opal_free_list_item_t, nullptr, nullptr);
 opal_free_list_t registrations;
 opal_free_list_t gets;
 
-template <typename Outer, typename Member> Outer *around(Member *member, Member Outer::*where)
+registration_t *registration_around(mca_btl_base_registration_handle_t *handle)
 {
-    const Outer *nowhere = nullptr;
-    const auto offset = reinterpret_cast<std::uintptr_t>(&(nowhere->*where));
-    return reinterpret_cast<Outer *>(reinterpret_cast<unsigned char *>(member) - offset);
+    return gpusm::enclosing<registration_t>(handle, offsetof(registration_t, handle));
+}
+
+get_t *get_around(gpusm::copy_request *copy)
+{
+    return gpusm::enclosing<get_t>(copy, offsetof(get_t, copy));
 }
 
 // Can this be device memory? Where ob1 says so itself, host messages cost no question.
@@ -107,12 +110,12 @@ int progress_gets()
             finished = desk->copies.collect();
         }
         for (copy_request *each = finished; each != nullptr; each = each->next) {
-            desk->imports.release(around(each, &get_t::copy)->mapping);
+            desk->imports.release(get_around(each)->mapping);
         }
     }
     int completed = 0;
     while (finished != nullptr) {
-        get_t *get = around(std::exchange(finished, finished->next), &get_t::copy);
+        get_t *get = get_around(std::exchange(finished, finished->next));
         const bool copied = status::ok == get->copy.outcome;
         if (copied) {
             count(counter::get_messages, 1);
@@ -170,7 +173,7 @@ extern "C" mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_bt
 extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
                                             mca_btl_base_registration_handle_t *handle)
 {
-    registration_t *given = around(handle, &registration_t::handle);
+    registration_t *given = registration_around(handle);
     if (given->exported != nullptr) {
         gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu;
         const std::lock_guard guard(desk->lock);
@@ -200,7 +203,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     }
     const std::lock_guard guard(desk->lock);
     gpusm::device *into =
-        nullptr == local_handle ? nullptr : around(local_handle, &registration_t::handle)->device;
+        nullptr == local_handle ? nullptr : registration_around(local_handle)->device;
     status s = nullptr == into ? desk->devices.for_host(&into) : status::ok;
     if (status::ok == s) {
         s = desk->import(*endpoint, remote, *into, &get->mapping);

@@ -23,9 +23,7 @@ bool send_control(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
         return false;
     }
     std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
-    frag->segment.seg_len = sizeof(message);
-    frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-    frag->base.des_cbfunc = nullptr;
+    fire_and_forget(frag, sizeof(message));
     const status s = post(endpoint, frag, frag_kind::ipc_control, 0);
     if (status::ok != s && status::busy != s) {
         frag_return(frag);

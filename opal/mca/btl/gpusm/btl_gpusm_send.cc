@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <mutex>
-#include <type_traits>
 
 namespace gpusm {
 
@@ -16,9 +15,7 @@ namespace {
 
 mca_btl_gpusm_frag_t *frag_around(outgoing *out)
 {
-    static_assert(std::is_standard_layout_v<mca_btl_gpusm_frag_t>);
-    return reinterpret_cast<mca_btl_gpusm_frag_t *>(reinterpret_cast<unsigned char *>(out) -
-                                                    offsetof(mca_btl_gpusm_frag_t, out));
+    return enclosing<mca_btl_gpusm_frag_t>(out, offsetof(mca_btl_gpusm_frag_t, out));
 }
 
 // Gives a fragment that the peer is done with back to whom it belongs.
@@ -81,9 +78,7 @@ int send_deferred()
             break;
         }
         mca_btl_gpusm_frag_t *waiting = frag_around(first_deferred());
-        place->segment.seg_len = waiting->segment.seg_len;
-        place->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-        place->base.des_cbfunc = nullptr;
+        fire_and_forget(place, waiting->segment.seg_len);
         std::memcpy(place->segment.seg_addr.pval, waiting->segment.seg_addr.pval,
                     waiting->segment.seg_len);
         const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
@@ -211,7 +206,7 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     using gpusm::status;
 
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
-    constexpr uint32_t fire_and_forget = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
+    constexpr uint32_t ours = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     const uint32_t flags = descriptor->des_flags; // the descriptor may be gone after the post
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {
@@ -219,9 +214,7 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     }
     // 1: done, and nobody will be called. Also when the fragment still waits for room in the
     // peer's FIFO: the payload has been taken, and it goes out in order.
-    return fire_and_forget == (flags & (fire_and_forget | MCA_BTL_DES_SEND_ALWAYS_CALLBACK))
-               ? 1
-               : OPAL_SUCCESS;
+    return ours == (flags & (ours | MCA_BTL_DES_SEND_ALWAYS_CALLBACK)) ? 1 : OPAL_SUCCESS;
 }
 
 extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
@@ -267,9 +260,7 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
             return OPAL_ERROR;
         }
     }
-    frag->segment.seg_len = size;
-    frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-    frag->base.des_cbfunc = nullptr;
+    gpusm::fire_and_forget(frag, size);
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {
         gpusm::frag_return(frag);
