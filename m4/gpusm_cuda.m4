@@ -39,3 +39,24 @@ AS_IF([test "${gpusm_cuda_version:-0}" -lt 11080],
 CUDA_CPPFLAGS="-isystem $gpusm_cuda_include"
 AC_SUBST([CUDA_CPPFLAGS])
 ])
+
+# GPUSM_NVCC
+# Finds nvcc, which compiles the gather kernel when it is there: in PATH, else in the toolkit that
+# cuda.h belongs to. Sets NVCC, empty for none. Call after GPUSM_CUDA.
+AC_DEFUN([GPUSM_NVCC], [
+AC_ARG_WITH([nvcc],
+    [AS_HELP_STRING([--with-nvcc=PROGRAM], [compile the gather kernel with it (default: nvcc in PATH or beside cuda.h); --without-nvcc takes the PTX text that comes with the sources])],
+    [], [with_nvcc=])
+NVCC=
+AS_CASE([$with_nvcc],
+    [no], [],
+    [""|yes], [
+        AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:`dirname "$gpusm_cuda_include"`/bin:$gpusm_cuda_include/../../../bin])
+        AS_IF([test "$with_nvcc" = yes && test -z "$NVCC"],
+              [AC_MSG_ERROR([--with-nvcc was given, but there is no nvcc in PATH or beside cuda.h])])],
+    [
+        NVCC=`command -v "$with_nvcc"`
+        AS_IF([test -z "$NVCC"], [AC_MSG_ERROR([--with-nvcc=$with_nvcc: there is no such program])])
+    ])
+AC_SUBST([NVCC])
+])

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t host_alignment = 4096;
-constexpr int poison_byte = 0xA5;
 
 std::uint64_t mix(std::uint64_t value)
 {

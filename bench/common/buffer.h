@@ -50,6 +50,9 @@ inline bool is_legacy_ipc_capable(memory_kind kind)
 std::uint8_t pattern_byte(std::uint64_t seed, std::size_t position);
 void write_pattern(void *to, std::size_t len_bytes, std::uint64_t seed, std::size_t position);
 
+// What poison() writes into every byte.
+inline constexpr std::uint8_t poison_byte = 0xA5;
+
 // One allocation; freed with the object. All functions work on the context that is current in the
 // calling thread (device::make_current). Functions that return a string return an empty one on
 // success and one sentence otherwise.
@@ -106,6 +109,12 @@ class buffer {
     CUmemGenericAllocationHandle physical_ = 0; // VMM
     CUmemoryPool pool_ = nullptr;               // pool memory
 };
+
+// data() as the driver wants it.
+inline CUdeviceptr address_of(const buffer &memory)
+{
+    return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(memory.data()));
+}
 
 } // namespace gpusm::bench
 

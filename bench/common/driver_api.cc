@@ -114,6 +114,12 @@ std::unique_ptr<device> device::open(int local_rank, std::string *why)
     if (CUDA_SUCCESS != driver->driver_get_version(&opened->version_)) {
         opened->version_ = 0;
     }
+    int bytes = 0;
+    if (CUDA_SUCCESS ==
+            driver->device_get_attribute(&bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, handle) &&
+        bytes > 0) {
+        opened->l2_cache_bytes_ = static_cast<std::size_t>(bytes);
+    }
     return opened;
 }
 

@@ -25,6 +25,7 @@ namespace gpusm::bench {
     X(device_get, "cuDeviceGet", CUresult(CUdevice *, int))                                        \
     X(device_get_name, "cuDeviceGetName", CUresult(char *, int, CUdevice))                         \
     X(device_get_uuid, "cuDeviceGetUuid_v2", CUresult(CUuuid *, CUdevice))                         \
+    X(device_get_attribute, "cuDeviceGetAttribute", CUresult(int *, CUdevice_attribute, CUdevice)) \
     X(primary_retain, "cuDevicePrimaryCtxRetain", CUresult(CUcontext *, CUdevice))                 \
     X(primary_release, "cuDevicePrimaryCtxRelease_v2", CUresult(CUdevice))                         \
     X(ctx_set_current, "cuCtxSetCurrent", CUresult(CUcontext))                                     \
@@ -98,6 +99,7 @@ class device {
     const std::string &name() const { return name_; }
     const std::string &uuid() const { return uuid_; } // "GPU-", first 8 and last 4 hex digits
     int driver_version() const { return version_; }
+    std::size_t l2_cache_bytes() const { return l2_cache_bytes_; } // 0: not known
     // tests/softcuda names its devices so.
     bool is_software() const { return std::string::npos != name_.find("software"); }
 
@@ -110,6 +112,7 @@ class device {
     std::string name_;
     std::string uuid_;
     int version_ = 0;
+    std::size_t l2_cache_bytes_ = 0;
 };
 
 // This process's rank on its node, known before MPI_Init from the launcher's environment; 0 when

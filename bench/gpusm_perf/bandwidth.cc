@@ -1,114 +1,127 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// bandwidth.cc: bw, bibw and mbw_mr: windows of messages under way at once, their timing loop, and
-// the window that is checked.
+// bandwidth.cc: bw, bibw and mbw_mr: windows of messages under way at once, made as in the OSU
+// benchmarks of these names, but for the places of the messages: each has its own, because receives
+// that overlap are an error in MPI, and because only so every message can be checked.
 #include "bench/gpusm_perf/run.h"
 
 namespace gpusm::bench {
 
 namespace {
 
-enum class direction { one_way, both_ways };
+// What a measurement needs again and again, allocated before the clock runs.
+struct window_plan {
+    placement places;
+    std::vector<MPI_Request> requests;
+    std::vector<placed_message> sent;     // one per place, when content is checked
+    std::vector<placed_message> received; // likewise
+};
 
-bool sends(const run &r, direction way)
+window_plan plan_for(const run &r, std::size_t len_bytes)
 {
-    return r.first || direction::both_ways == way;
-}
-bool receives(const run &r, direction way)
-{
-    return !r.first || direction::both_ways == way;
-}
-
-// A group of messages, message i from and to place i * stride. Requests are the caller's, so that
-// the timed loop does not allocate.
-void exchange_group(run &r, direction way, std::size_t len_bytes, std::size_t stride, int messages,
-                    std::vector<MPI_Request> &requests)
-{
-    requests.clear();
-    const int len = static_cast<int>(len_bytes);
-    if (receives(r, way)) {
-        for (int i = 0; i < messages; ++i) {
-            MPI_Request &request = requests.emplace_back(MPI_REQUEST_NULL);
-            (void)MPI_Irecv(r.incoming->at(stride * static_cast<std::size_t>(i)), len, MPI_BYTE,
-                            r.peer, data_tag, MPI_COMM_WORLD, &request);
-        }
+    window_plan plan;
+    plan.places = r.places_for(len_bytes);
+    plan.requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
+    for (std::size_t i = 0; i < plan.places.places; ++i) {
+        plan.sent.push_back({plan.places.at(i), len_bytes, 0});
     }
-    if (sends(r, way)) {
-        for (int i = 0; i < messages; ++i) {
-            MPI_Request &request = requests.emplace_back(MPI_REQUEST_NULL);
-            (void)MPI_Isend(r.outgoing->at(stride * static_cast<std::size_t>(i)), len, MPI_BYTE,
-                            r.peer, data_tag, MPI_COMM_WORLD, &request);
-        }
+    plan.received = plan.sent;
+    return plan;
+}
+
+// So many messages, all completed. When there are more than places, some share one.
+void exchange(run &r, window_plan *plan, int messages)
+{
+    std::vector<MPI_Request> &requests = plan->requests;
+    requests.clear();
+    const int len = static_cast<int>(plan->places.len_bytes);
+    for (int i = 0; i < messages && r.receives(); ++i) {
+        (void)MPI_Irecv(r.incoming->at(plan->places.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
+                        r.peer, data_tag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
+    }
+    for (int i = 0; i < messages && r.sends(); ++i) {
+        (void)MPI_Isend(r.outgoing->at(plan->places.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
+                        r.peer, data_tag, MPI_COMM_WORLD, &requests.emplace_back(MPI_REQUEST_NULL));
     }
     (void)MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
-void acknowledge(run &r, direction way)
+// Where data goes one way only, the receiver answers a window with 4 bytes of the buffers' kind of
+// memory. Both ways at once need no answer: a window ends when the other side's has come.
+void answer(run &r)
 {
-    char out[4] = {};
-    char in[4] = {};
-    if (direction::both_ways == way) {
-        (void)MPI_Sendrecv(out, 4, MPI_CHAR, r.peer, ack_tag, in, 4, MPI_CHAR, r.peer, ack_tag,
-                           MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    } else if (r.first) {
-        (void)MPI_Recv(in, 4, MPI_CHAR, r.peer, ack_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!r.one_way()) {
+        return;
+    }
+    if (r.first) {
+        (void)MPI_Recv(r.reply->data(), reply_bytes, MPI_BYTE, r.peer, reply_tag, MPI_COMM_WORLD,
+                       MPI_STATUS_IGNORE);
     } else {
-        (void)MPI_Send(out, 4, MPI_CHAR, r.peer, ack_tag, MPI_COMM_WORLD);
+        (void)MPI_Send(r.reply->data(), reply_bytes, MPI_BYTE, r.peer, reply_tag, MPI_COMM_WORLD);
     }
 }
 
-// Content of message i of a checked window, from the first (second) rank of pair p.
-std::uint64_t seed_of(const run &r, std::uint64_t base, bool from_first, int message)
+// New content for all places, and for the reply; with a barrier behind it. Returns the reply's
+// seed.
+std::uint64_t renew_content(run &r, window_plan *plan, const std::string &where,
+                            measurement *result)
 {
-    const int pair = std::min(r.rank, r.peer);
-    return base + (static_cast<std::uint64_t>(pair) << 40) + (from_first ? 0 : (1u << 24)) +
-           static_cast<std::uint64_t>(message);
-}
-
-// `windows` times: a window of messages, all completed, then 4 bytes of acknowledgement from the
-// receiver (from both, when both send). Uses the start of the buffers for every message.
-void run_windows(run &r, direction way, std::size_t len_bytes, int windows)
-{
-    std::vector<MPI_Request> requests;
-    requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
-    for (int i = 0; i < windows; ++i) {
-        exchange_group(r, way, len_bytes, 0, r.opt.window, requests);
-        acknowledge(r, way);
+    const std::size_t places = plan->places.places;
+    const auto pairs = static_cast<std::size_t>(r.pairs());
+    const auto pair = static_cast<std::size_t>(std::min(r.rank, r.peer));
+    const std::uint64_t base = r.draw_seeds(pairs * (2 * places + 1)) + pair * (2 * places + 1);
+    for (std::size_t i = 0; i < places; ++i) {
+        plan->sent[i].seed = base + i + (r.first ? 0 : places);
+        plan->received[i].seed = base + i + (r.first ? places : 0);
     }
+    const std::uint64_t reply_seed = base + 2 * places;
+    if (r.sends()) {
+        result->note(where, fill_placed(*r.outgoing, plan->places.end(), plan->sent));
+    }
+    if (r.one_way() && !r.first) {
+        result->note(where, r.reply->fill(0, reply_bytes, reply_seed));
+    }
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+    return reply_seed;
 }
 
-// One more window, with fresh content and a place of its own for every message, in groups of
-// places_for(len_bytes); returns what this rank found wrong.
-std::string checked_window(run &r, direction way, std::size_t len_bytes)
+// One window and its answer. Returns the seconds that this rank was in them; content is made before
+// and compared after that.
+double run_window(run &r, window_plan *plan, const std::string &where, measurement *result)
 {
-    const std::size_t stride = run::stride_of(len_bytes);
-    const int places = static_cast<int>(r.places_for(len_bytes));
-    const std::uint64_t base = r.next_seed;
-    r.next_seed += std::uint64_t{1} << 32;
-    std::vector<MPI_Request> requests;
-    std::string first_error;
-    auto note = [&](int message, const std::string &error) {
-        if (first_error.empty() && !error.empty()) {
-            first_error = "message " + std::to_string(message) + " of the checked window: " + error;
-        }
-    };
+    std::uint64_t reply_seed = 0;
+    if (r.opt.check) {
+        reply_seed = renew_content(r, plan, where, result);
+    }
+    const auto start = clock_type::now();
+    exchange(r, plan, r.opt.window);
+    answer(r);
+    const double taken_s = seconds_since(start);
+    if (r.opt.check && r.receives()) {
+        result->note(where, compare_placed(*r.incoming, plan->places.end(), plan->received));
+    }
+    if (r.opt.check && r.one_way() && r.first) {
+        result->note(where + ", reply", r.reply->compare(0, reply_bytes, reply_seed));
+    }
+    return taken_s;
+}
+
+// Where messages share places: one more window, not timed, in parts in which none do.
+void check_in_parts(run &r, window_plan *plan, measurement *result)
+{
+    const int places = static_cast<int>(plan->places.places);
     for (int done = 0; done < r.opt.window; done += places) {
+        const std::string where = "part from message " + std::to_string(done);
         const int now = std::min(places, r.opt.window - done);
-        if (receives(r, way)) {
-            note(done, r.incoming->poison(0, stride * static_cast<std::size_t>(now)));
-        }
-        for (int i = 0; i < now && sends(r, way); ++i) {
-            note(done + i, r.outgoing->fill(stride * static_cast<std::size_t>(i), len_bytes,
-                                            seed_of(r, base, r.first, done + i)));
-        }
-        exchange_group(r, way, len_bytes, stride, now, requests);
-        for (int i = 0; i < now && receives(r, way); ++i) {
-            note(done + i, r.incoming->compare(stride * static_cast<std::size_t>(i), len_bytes,
-                                               seed_of(r, base, !r.first, done + i)));
+        (void)renew_content(r, plan, where, result);
+        exchange(r, plan, now);
+        if (r.receives()) {
+            const auto count = static_cast<std::size_t>(now);
+            result->note(where, compare_placed(*r.incoming, plan->places.end_of(count - 1),
+                                               {plan->received.data(), count}));
         }
     }
-    return first_error;
 }
 
 } // namespace
@@ -116,24 +129,30 @@ std::string checked_window(run &r, direction way, std::size_t len_bytes)
 measurement measure_bandwidth(run &r, std::size_t len_bytes)
 {
     measurement result;
-    const direction way = perf_mode::bibw == r.opt.mode ? direction::both_ways : direction::one_way;
+    window_plan plan = plan_for(r, len_bytes);
+    const int warmup = r.opt.warmup_for(len_bytes);
     const int windows = r.opt.iterations_for(len_bytes);
-    run_windows(r, way, len_bytes, r.opt.warmup_for(len_bytes));
-    r.end_of_warmup();
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    const auto start = clock_type::now();
-    run_windows(r, way, len_bytes, windows);
-    const double mine_s = seconds_since(start);
-    double slowest_s = 0;
-    (void)MPI_Reduce(&mine_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    if (0 == r.rank && slowest_s > 0) {
-        const double messages = static_cast<double>(windows) * r.opt.window * r.pairs() *
-                                (direction::both_ways == way ? 2 : 1);
+    if (r.opt.check && r.receives()) {
+        result.note("before", r.incoming->poison(0, plan.places.end()));
+    }
+    double mine_s = 0;
+    for (int i = -warmup; i < windows; ++i) {
+        if (0 == i) {
+            r.end_of_warmup();
+            (void)MPI_Barrier(MPI_COMM_WORLD);
+        }
+        const double taken_s = run_window(r, &plan, iteration_name(i), &result);
+        mine_s += i < 0 ? 0 : taken_s;
+    }
+    if (r.opt.check && plan.places.places < static_cast<std::size_t>(r.opt.window)) {
+        check_in_parts(r, &plan, &result);
+    }
+    const double slowest_s = slowest_of({mine_s})[0];
+    if (slowest_s > 0) {
+        const double messages =
+            static_cast<double>(windows) * r.opt.window * r.pairs() * (r.one_way() ? 1 : 2);
         result.messages_per_s = messages / slowest_s;
         result.bytes_per_s = result.messages_per_s * static_cast<double>(len_bytes);
-    }
-    if (r.opt.check) {
-        result.error = checked_window(r, way, len_bytes);
     }
     return result;
 }

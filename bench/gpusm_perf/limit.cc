@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// limit.cc: measurement of the bare copies.
+// limit.cc: the memory of the bare copies, and the limit of every size. The link is in link.cc.
 #include "bench/gpusm_perf/limit.h"
 
 #include <cstring>
@@ -10,149 +10,43 @@ namespace gpusm::bench {
 
 namespace {
 
-constexpr int handle_tag = 3;
 constexpr int latency_samples = 100;
 constexpr int window_samples = 20;
 
-CUdeviceptr address_of(const buffer &b)
-{
-    return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(b.data()));
-}
-
 } // namespace
-
-copy_channel::~copy_channel()
-{
-    if (nullptr == gpu_) {
-        return;
-    }
-    const driver_api &driver = gpu_->driver();
-    if (nullptr != event_) {
-        (void)driver.event_destroy(event_);
-    }
-    if (nullptr != stream_) {
-        (void)driver.stream_destroy(stream_);
-    }
-    if (0 != imported_) {
-        (void)driver.ipc_close_mem_handle(imported_);
-    }
-    if (registered_) {
-        (void)driver.mem_host_unregister(host_[1]->data());
-    }
-}
-
-std::string copy_channel::make_stream()
-{
-    by_driver_ = true;
-    CUresult result = gpu_->driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING);
-    if (CUDA_SUCCESS != result) {
-        stream_ = nullptr;
-        return driver_error(gpu_->driver(), "cuStreamCreate", result);
-    }
-    result = gpu_->driver().event_create(&event_, CU_EVENT_DISABLE_TIMING);
-    if (CUDA_SUCCESS != result) {
-        event_ = nullptr;
-        return driver_error(gpu_->driver(), "cuEventCreate", result);
-    }
-    return {};
-}
-
-std::string copy_channel::open_imported(const CUipcMemHandle &handle, std::size_t len_bytes)
-{
-    std::string why;
-    near_[0] = buffer::make(memory_kind::device, len_bytes, gpu_, &why);
-    if (nullptr == near_[0]) {
-        return why;
-    }
-    CUresult result =
-        gpu_->driver().ipc_open_mem_handle(&imported_, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    if (CUDA_SUCCESS != result) {
-        imported_ = 0;
-        return driver_error(gpu_->driver(), "cuIpcOpenMemHandle", result);
-    }
-    from_[0] = imported_;
-    to_[0] = address_of(*near_[0]);
-    return make_stream();
-}
-
-std::string copy_channel::open_local(memory_kind from, memory_kind to, std::size_t len_bytes)
-{
-    std::string why;
-    for (std::unique_ptr<buffer> &host : host_) {
-        host = buffer::make(memory_kind::host, len_bytes, nullptr, &why);
-        if (nullptr == host) {
-            return why;
-        }
-        (void)host->poison(); // host memory: cannot fail, and the pages are there afterwards
-    }
-    if (!is_gpu(from) && !is_gpu(to)) {
-        from_[0] = address_of(*host_[0]);
-        to_[0] = address_of(*host_[1]);
-        return {};
-    }
-    near_[0] = buffer::make(memory_kind::device, len_bytes, gpu_, &why);
-    if (nullptr == near_[0]) {
-        return why;
-    }
-    registered_ = CUDA_SUCCESS == gpu_->driver().mem_host_register(host_[1]->data(), len_bytes, 0);
-    variants_ = registered_ ? 2 : 1;
-    for (int v = 0; v < variants_; ++v) {
-        from_[v] = is_gpu(from) ? address_of(*near_[0]) : address_of(*host_[v]);
-        to_[v] = is_gpu(to) ? address_of(*near_[0]) : address_of(*host_[v]);
-    }
-    return make_stream();
-}
-
-std::string copy_channel::start(int variant, std::size_t len_bytes, int copies)
-{
-    const int v = std::min(variant, variants_ - 1);
-    if (!by_driver_) {
-        for (int i = 0; i < copies; ++i) {
-            std::memcpy(reinterpret_cast<void *>(to_[v]), reinterpret_cast<const void *>(from_[v]),
-                        len_bytes);
-            // Each copy must really happen, although nobody looks between two of them.
-            asm volatile("" ::: "memory");
-        }
-        return {};
-    }
-    for (int i = 0; i < copies; ++i) {
-        CUresult result = gpu_->driver().memcpy_async(to_[v], from_[v], len_bytes, stream_);
-        if (CUDA_SUCCESS != result) {
-            return driver_error(gpu_->driver(), "cuMemcpyAsync", result);
-        }
-    }
-    CUresult result = gpu_->driver().event_record(event_, stream_);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(gpu_->driver(), "cuEventRecord", result);
-}
-
-std::string copy_channel::finish()
-{
-    if (!by_driver_) {
-        return {};
-    }
-    CUresult result = CUDA_ERROR_NOT_READY;
-    while (CUDA_ERROR_NOT_READY == result) {
-        result = gpu_->driver().event_query(event_);
-    }
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(gpu_->driver(), "cuEventQuery", result);
-}
 
 limit_probe::limit_probe(run &r) : r_(r)
 {
-    std::string mine = open_channel(true);
-    error_ = agree_on_error(mine, MPI_COMM_WORLD);
-    if (error_.empty() && (perf_mode::latency == r.opt.mode || perf_mode::bibw == r.opt.mode)) {
-        mine = open_channel(false);
-        error_ = agree_on_error(mine, MPI_COMM_WORLD);
+    memory_bytes_ = std::max(r.buffer_bytes(), has_link(r.opt) ? largest_link_copy(r) : 0) +
+                    std::max(r.opt.source_offset, r.opt.destination_offset);
+    if (r.opt.is_pairwise()) {
+        error_ = agree_on_error(open_channel(true), MPI_COMM_WORLD);
+        if (error_.empty() && !r.one_way()) {
+            error_ = agree_on_error(open_channel(false), MPI_COMM_WORLD);
+        }
+    } else {
+        error_ = agree_on_error(open_all_to_all(), MPI_COMM_WORLD);
     }
-    int mine_variants = 1;
+    int mine = 1;
     for (const auto *channel : {from_first_.get(), from_second_.get()}) {
-        mine_variants =
-            nullptr == channel ? mine_variants : std::max(mine_variants, channel->variants());
+        mine = nullptr == channel ? mine : std::max(mine, channel->variants());
     }
-    (void)MPI_Allreduce(&mine_variants, &variants_, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    (void)MPI_Allreduce(&mine, &variants_, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+}
+
+std::string limit_probe::export_memory(copy_source *source)
+{
+    std::string why;
+    if (nullptr == exported_) {
+        exported_ = buffer::make(memory_kind::device, memory_bytes_, r_.gpu, &why);
+        if (nullptr == exported_) {
+            return why;
+        }
+    }
+    source->mine = address_of(*exported_);
+    CUresult result = r_.gpu->driver().ipc_get_mem_handle(&source->handle, source->mine);
+    return CUDA_SUCCESS == result ? std::string()
+                                  : driver_error(r_.gpu->driver(), "cuIpcGetMemHandle", result);
 }
 
 // The rank that copies is the receiver, unless only the sender has device memory.
@@ -160,40 +54,52 @@ std::string limit_probe::open_channel(bool from_first)
 {
     const memory_kind from = from_first ? r_.opt.source : r_.opt.destination;
     const memory_kind to = from_first ? r_.opt.destination : r_.opt.source;
-    const std::size_t len_bytes = *std::max_element(r_.opt.sizes.begin(), r_.opt.sizes.end()) + 1;
     const bool sender = r_.first == from_first;
     const bool across = is_gpu(from) && is_gpu(to);
     const bool receiver_copies = is_gpu(to) || !is_gpu(from);
-    std::string error;
     auto &channel = from_first ? from_first_ : from_second_;
     if (sender != receiver_copies) {
         channel = std::make_unique<copy_channel>(r_.gpu);
     }
     if (!across) {
-        return nullptr == channel ? error : channel->open_local(from, to, len_bytes);
+        return nullptr == channel ? std::string() : channel->open_local(from, to, memory_bytes_);
     }
-    // The handle crosses as bytes, with a leading one that says whether there is a handle.
-    unsigned char message[1 + sizeof(CUipcMemHandle)] = {};
-    CUipcMemHandle handle = {};
+    // Crosses as bytes; an address of zero says that there is no handle.
+    copy_source source;
     if (sender) {
-        if (nullptr == exported_) {
-            exported_ = buffer::make(memory_kind::device, len_bytes, r_.gpu, &error);
-        }
-        if (nullptr != exported_) {
-            CUresult result = r_.gpu->driver().ipc_get_mem_handle(&handle, address_of(*exported_));
-            if (CUDA_SUCCESS != result) {
-                error = driver_error(r_.gpu->driver(), "cuIpcGetMemHandle", result);
-            }
-        }
-        message[0] = error.empty() ? 1 : 0;
-        std::memcpy(message + 1, &handle, sizeof(handle));
-        (void)MPI_Send(message, sizeof(message), MPI_BYTE, r_.peer, handle_tag, MPI_COMM_WORLD);
+        const std::string error = export_memory(&source);
+        source.mine = error.empty() ? source.mine : 0;
+        (void)MPI_Send(&source, sizeof(source), MPI_BYTE, r_.peer, data_tag, MPI_COMM_WORLD);
         return error;
     }
-    (void)MPI_Recv(message, sizeof(message), MPI_BYTE, r_.peer, handle_tag, MPI_COMM_WORLD,
+    (void)MPI_Recv(&source, sizeof(source), MPI_BYTE, r_.peer, data_tag, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE);
-    std::memcpy(&handle, message + 1, sizeof(handle));
-    return 1 == message[0] ? channel->open_imported(handle, len_bytes) : error;
+    if (0 == source.mine) {
+        return {}; // the sender has the reason
+    }
+    source.mine = 0;
+    return channel->open_sources({&source, 1}, memory_bytes_);
+}
+
+// Every rank copies what it receives: from all others' device memory, and from its own.
+std::string limit_probe::open_all_to_all()
+{
+    from_first_ = std::make_unique<copy_channel>(r_.gpu);
+    if (!is_gpu(r_.opt.source) || !is_gpu(r_.opt.destination)) {
+        return from_first_->open_local(r_.opt.source, r_.opt.destination, memory_bytes_);
+    }
+    copy_source mine;
+    std::string error = agree_on_error(export_memory(&mine), MPI_COMM_WORLD);
+    if (!error.empty()) {
+        return error;
+    }
+    std::vector<copy_source> all(static_cast<std::size_t>(r_.ranks));
+    (void)MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
+                        MPI_COMM_WORLD);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].mine = i == static_cast<std::size_t>(r_.rank) ? mine.mine : 0;
+    }
+    return from_first_->open_sources(all, memory_bytes_);
 }
 
 void limit_probe::close()
@@ -204,31 +110,68 @@ void limit_probe::close()
     exported_.reset();
 }
 
-double limit_probe::latency_one_way_us(bool from_first, std::size_t len_bytes)
+limit_probe::pieces limit_probe::window_of(const placement &places, int copies) const
 {
-    copy_channel *channel = from_first ? from_first_.get() : from_second_.get();
-    double best_us = 0;
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    for (int v = 0; nullptr != channel && v < channel->variants() && error_.empty(); ++v) {
-        std::vector<double> samples;
-        for (int i = 0; i < std::min(r_.opt.iterations_for(len_bytes), latency_samples); ++i) {
-            const auto start = clock_type::now();
-            std::string error = channel->start(v, len_bytes, 1);
-            if (error.empty()) {
-                error = channel->finish();
-            }
-            if (!error.empty()) {
-                error_ = error; // agreed on by latency_us
-                break;
-            }
-            samples.push_back(seconds_since(start) * 1e6);
+    pieces list;
+    for (int i = 0; i < copies; ++i) {
+        const std::size_t at = places.at(static_cast<std::size_t>(i));
+        list.push_back({0, r_.opt.source_offset + at, r_.opt.destination_offset + at});
+    }
+    return list;
+}
+
+// What this rank receives in MPI_Alltoall, beginning with its own block so that not all ranks copy
+// from the same one at once.
+limit_probe::pieces limit_probe::blocks_of(const placement &places) const
+{
+    const bool across = is_gpu(r_.opt.source) && is_gpu(r_.opt.destination);
+    const auto mine = static_cast<std::size_t>(r_.rank);
+    pieces list;
+    for (std::size_t i = 0; i < places.places; ++i) {
+        const std::size_t other = (mine + i) % places.places;
+        list.push_back({across ? other : 0, r_.opt.source_offset + places.at(across ? mine : other),
+                        r_.opt.destination_offset + places.at(other)});
+    }
+    return list;
+}
+
+// Seconds from the first start() to the last finish(). Does nothing once this rank has failed.
+double limit_probe::start_and_finish(std::span<copy_channel *const> channels, int variant,
+                                     const pieces &list, std::size_t len_bytes)
+{
+    const auto start = clock_type::now();
+    for (copy_channel *channel : channels) {
+        if (nullptr != channel && failure_.empty()) {
+            failure_ = channel->start(variant, list, len_bytes);
         }
-        const double us = median_of(samples);
+    }
+    for (copy_channel *channel : channels) {
+        if (nullptr != channel && failure_.empty()) {
+            failure_ = channel->finish();
+        }
+    }
+    return seconds_since(start);
+}
+
+// The median of the slowest rank's times, in the better variant. nullptr: this rank only waits.
+double limit_probe::median_us(copy_channel *channel, const pieces &list, std::size_t len_bytes)
+{
+    const int samples = std::min(r_.opt.iterations_for(len_bytes), latency_samples);
+    double best_us = 0;
+    for (int v = 0; v < variants_; ++v) {
+        std::vector<double> mine_us;
+        (void)start_and_finish({&channel, 1}, v, list, len_bytes); // not timed: first touch
+        for (int i = 0; i < samples; ++i) {
+            if (0 == i || !r_.opt.is_pairwise()) {
+                (void)MPI_Barrier(MPI_COMM_WORLD);
+            }
+            const double taken_s = start_and_finish({&channel, 1}, v, list, len_bytes);
+            mine_us.push_back(nullptr == channel ? 0 : taken_s * 1e6);
+        }
+        const double us = median_of(slowest_of(mine_us));
         best_us = 0 == v ? us : std::min(best_us, us);
     }
-    double result = 0;
-    (void)MPI_Allreduce(&best_us, &result, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return result;
+    return best_us;
 }
 
 double limit_probe::latency_us(std::size_t len_bytes)
@@ -236,10 +179,18 @@ double limit_probe::latency_us(std::size_t len_bytes)
     if (!error_.empty() || 0 == len_bytes) {
         return 0;
     }
-    const double there_us = latency_one_way_us(true, len_bytes);
-    const double back_us = latency_one_way_us(false, len_bytes);
-    error_ = agree_on_error(error_, MPI_COMM_WORLD);
-    return error_.empty() ? (there_us + back_us) / 2 : 0;
+    const placement places = r_.places_for(len_bytes);
+    double us = 0;
+    if (r_.opt.is_pairwise()) {
+        const pieces one = window_of(places, 1);
+        us = (median_us(from_first_.get(), one, len_bytes) +
+              median_us(from_second_.get(), one, len_bytes)) /
+             2;
+    } else {
+        us = median_us(from_first_.get(), blocks_of(places), len_bytes);
+    }
+    error_ = agree_on_error(failure_, MPI_COMM_WORLD);
+    return error_.empty() ? us : 0;
 }
 
 double limit_probe::bytes_per_s(std::size_t len_bytes)
@@ -247,32 +198,23 @@ double limit_probe::bytes_per_s(std::size_t len_bytes)
     if (!error_.empty() || 0 == len_bytes) {
         return 0;
     }
+    copy_channel *const both[] = {from_first_.get(), from_second_.get()};
+    const pieces window = window_of(r_.places_for(len_bytes), r_.opt.window);
     const int windows = std::min(r_.opt.iterations_for(len_bytes), window_samples);
     double best = 0;
-    std::string failure;
     for (int v = 0; v < variants_; ++v) {
+        (void)start_and_finish(both, v, window, len_bytes); // not timed: first touch
         (void)MPI_Barrier(MPI_COMM_WORLD);
-        const auto start = clock_type::now();
-        for (int i = 0; i < windows && failure.empty(); ++i) {
-            for (copy_channel *channel : {from_first_.get(), from_second_.get()}) {
-                if (nullptr != channel && failure.empty()) {
-                    failure = channel->start(v, len_bytes, r_.opt.window);
-                }
-            }
-            for (copy_channel *channel : {from_first_.get(), from_second_.get()}) {
-                if (nullptr != channel && failure.empty()) {
-                    failure = channel->finish();
-                }
-            }
+        double mine_s = 0;
+        for (int i = 0; i < windows; ++i) {
+            mine_s += start_and_finish(both, v, window, len_bytes);
         }
-        const double mine_s = seconds_since(start);
-        double slowest_s = 0;
-        (void)MPI_Allreduce(&mine_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        const double slowest_s = slowest_of({mine_s})[0];
         const double bytes = static_cast<double>(len_bytes) * windows * r_.opt.window * r_.pairs() *
-                             (perf_mode::bibw == r_.opt.mode ? 2 : 1);
+                             (r_.one_way() ? 1 : 2);
         best = slowest_s > 0 ? std::max(best, bytes / slowest_s) : best;
     }
-    error_ = agree_on_error(failure, MPI_COMM_WORLD);
+    error_ = agree_on_error(failure_, MPI_COMM_WORLD);
     return error_.empty() ? best : 0;
 }
 
@@ -283,7 +225,9 @@ std::string describe_limit(const options &opt)
     }
     std::string text;
     if (is_gpu(opt.source) && is_gpu(opt.destination)) {
-        text = "cuMemcpyAsync from the peer's memory opened by CUDA IPC";
+        text = opt.is_pairwise() ? "cuMemcpyAsync from the peer's memory opened by CUDA IPC"
+                                 : "cuMemcpyAsync of every block from its sender's memory opened "
+                                   "by CUDA IPC, all ranks at once";
     } else if (opt.uses_gpu()) {
         text = "cuMemcpyAsync between device and host memory of one process";
     } else {

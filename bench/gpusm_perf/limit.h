@@ -1,47 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// limit.h: the bare copy that messages are compared with.
+// limit.h: the bare copies that messages are compared with: per size the same copies (the limit),
+// and once per run as many bytes as the driver moves at best (the link).
 #ifndef GPUSM_PERF_LIMIT_H
 #define GPUSM_PERF_LIMIT_H
 
+#include "bench/gpusm_perf/copy_channel.h"
 #include "bench/gpusm_perf/run.h"
 
-#include <optional>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace gpusm::bench {
 
-// Copies in one direction that this process makes, the whole window on one stream. A direction has
-// one or two ways to be copied (variants); the limit is the better one.
-class copy_channel {
-  public:
-    explicit copy_channel(const device *gpu) : gpu_(gpu) {}
-    ~copy_channel();
-    copy_channel(const copy_channel &) = delete;
-    copy_channel &operator=(const copy_channel &) = delete;
-
-    // Each returns an empty string or a sentence.
-    std::string open_imported(const CUipcMemHandle &handle, std::size_t len_bytes);
-    std::string open_local(memory_kind from, memory_kind to, std::size_t len_bytes);
-
-    int variants() const { return variants_; }
-    std::string start(int variant, std::size_t len_bytes, int copies);
-    std::string finish(); // polls until the copies of start() are done
-
-  private:
-    std::string make_stream();
-
-    const device *gpu_;
-    int variants_ = 1;
-    bool by_driver_ = false;
-    bool registered_ = false; // host_[1] is registered with the driver
-    CUdeviceptr imported_ = 0;
-    std::unique_ptr<buffer> near_[2]; // [0] source or destination on the device
-    std::unique_ptr<buffer> host_[2]; // pageable, registered
-    CUdeviceptr from_[2] = {};
-    CUdeviceptr to_[2] = {};
-    CUstream stream_ = nullptr;
-    CUevent event_ = nullptr;
+// What no message can be faster than. Valid on rank 0.
+struct link_figure {
+    double bytes_per_s = 0;      // 0: there is none in this run
+    bool enforced = false;       // a row above it is an error
+    double crossing = 1;         // alltoall: blocks of a call that share the link
+    std::size_t least_bytes = 0; // rows that touch less memory are not held against it
+    std::string text = "none";   // for the header
+    static constexpr double tolerance = 1.05;
 };
 
 class limit_probe {
@@ -59,17 +42,44 @@ class limit_probe {
     double latency_us(std::size_t len_bytes);
     double bytes_per_s(std::size_t len_bytes);
 
+    // Collective, once. There is no figure where has_link() says so, or after an error.
+    link_figure measure_link();
+
   private:
+    using pieces = std::vector<copy_piece>;
+
     std::string open_channel(bool from_first);
-    double latency_one_way_us(bool from_first, std::size_t len_bytes);
+    std::string open_all_to_all();
+    std::string export_memory(copy_source *source);
+    pieces window_of(const placement &places, int copies) const;
+    pieces blocks_of(const placement &places) const;
+    double median_us(copy_channel *channel, const pieces &list, std::size_t len_bytes);
+    double best_rate(std::span<copy_channel *const> channels, std::size_t source, int streams);
+    double pair_link();
+    double all_to_all_link(const std::vector<std::string> &devices, double *crossing);
+    double start_and_finish(std::span<copy_channel *const> channels, int variant,
+                            const pieces &list, std::size_t len_bytes);
 
     run &r_;
     std::string error_;
+    std::string failure_;                      // of this rank, not yet agreed on
     int variants_ = 1;                         // the most that any rank has
-    std::unique_ptr<buffer> exported_;         // what the peer copies from
+    std::size_t memory_bytes_ = 0;             // of every piece of memory
+    std::unique_ptr<buffer> exported_;         // what the peers copy from
     std::unique_ptr<copy_channel> from_first_; // nullptr: not copied by this rank
     std::unique_ptr<copy_channel> from_second_;
 };
+
+// A sentence when a row claims more than the link carries, else empty.
+struct row;
+std::string above_link(const run &r, const link_figure &link, const row &line);
+
+// Whether the kinds have a link: device memory at both ends, or in bw, bibw, mbw_mr and latency at
+// one. Pages of managed memory may be anywhere.
+bool has_link(const options &opt);
+
+// The largest size in bytes that measure_link() copies, for these sizes of messages.
+std::size_t largest_link_copy(const run &r);
 
 // What the header says about the limit for these kinds.
 std::string describe_limit(const options &opt);

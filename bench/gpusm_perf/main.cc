@@ -18,10 +18,9 @@ namespace gpusm::bench {
 
 namespace {
 
-constexpr int exit_corrupt = 1;
+constexpr int exit_wrong = 1;
 constexpr int exit_usage = 2;
-constexpr double suspicious_ratio = 1.10;
-constexpr std::size_t suspicious_bytes = std::size_t{1} << 20;
+constexpr int most_ranks = 64; // of alltoall
 
 std::string wrong_ranks(const options &opt, int ranks)
 {
@@ -29,6 +28,11 @@ std::string wrong_ranks(const options &opt, int ranks)
         return 0 == ranks % 2
                    ? std::string()
                    : "mbw_mr needs an even number of ranks, not " + std::to_string(ranks);
+    }
+    if (perf_mode::alltoall == opt.mode) {
+        return 2 <= ranks && ranks <= most_ranks
+                   ? std::string()
+                   : "alltoall needs 2 to 64 ranks, not " + std::to_string(ranks);
     }
     return 2 == ranks ? std::string()
                       : std::string(name_of(opt.mode)) + " needs exactly 2 ranks, not " +
@@ -62,21 +66,25 @@ std::string unwritable(const options &opt)
 
 std::string make_buffers(run &r)
 {
-    const bool one_way = perf_mode::bw == r.opt.mode || perf_mode::mbw_mr == r.opt.mode;
     std::string why;
-    if (!one_way || r.first) {
-        r.outgoing = buffer::make(r.kind(), r.buffer_bytes(), r.gpu, &why);
+    if (r.sends()) {
+        r.outgoing =
+            buffer::make(r.outgoing_kind(), r.buffer_bytes(), r.gpu, &why, r.opt.source_offset);
         if (nullptr == r.outgoing) {
             return why;
         }
         why = r.outgoing->fill(0, r.buffer_bytes(), 0);
     }
-    if (why.empty() && (!one_way || !r.first)) {
-        r.incoming = buffer::make(r.kind(), r.buffer_bytes(), r.gpu, &why);
+    if (why.empty() && r.receives()) {
+        r.incoming = buffer::make(r.incoming_kind(), r.buffer_bytes(), r.gpu, &why,
+                                  r.opt.destination_offset);
         if (nullptr == r.incoming) {
             return why;
         }
         why = r.incoming->poison();
+    }
+    if (why.empty() && r.one_way()) {
+        r.reply = buffer::make(r.kind(), reply_bytes, r.gpu, &why);
     }
     return why;
 }
@@ -90,6 +98,8 @@ measurement measure(run &r, std::size_t len_bytes)
     case perf_mode::bibw:
     case perf_mode::mbw_mr:
         return measure_bandwidth(r, len_bytes);
+    case perf_mode::alltoall:
+        return measure_alltoall(r, len_bytes);
     }
     return {};
 }
@@ -97,17 +107,11 @@ measurement measure(run &r, std::size_t len_bytes)
 struct outcome {
     std::vector<row> rows;
     std::string corruption; // empty when the content was right, or not checked
-    bool too_fast = false;
+    bool above_link = false;
 };
 
-bool is_too_fast(const options &opt, const row &line)
-{
-    return opt.is_bandwidth() && line.len_bytes >= suspicious_bytes &&
-           line.ratio() > suspicious_ratio;
-}
-
 // All sizes. Rows are printed as they are measured.
-outcome measure_all(run &r, limit_probe *limit)
+outcome measure_all(run &r, limit_probe *limit, const link_figure &link)
 {
     outcome result;
     for (std::size_t len_bytes : r.opt.sizes) {
@@ -122,7 +126,8 @@ outcome measure_all(run &r, limit_probe *limit)
             std::string mine = measured.back().error;
             if (!mine.empty()) {
                 mine = std::to_string(len_bytes) + " bytes, rank " + std::to_string(r.rank) +
-                       " received from rank " + std::to_string(r.peer) + ", " + mine;
+                       (r.opt.is_pairwise() ? ", from rank " + std::to_string(r.peer) : "") + ", " +
+                       mine;
             }
             result.corruption = agree_on_error(mine, MPI_COMM_WORLD);
             if (!result.corruption.empty()) {
@@ -134,12 +139,10 @@ outcome measure_all(run &r, limit_probe *limit)
         if (0 == r.rank) {
             std::printf("%s\n", table_line(r.opt, line).c_str());
             std::fflush(stdout);
-            if (is_too_fast(r.opt, line)) {
-                result.too_fast = true;
-                std::fprintf(stderr,
-                             "gpusm_perf: suspicious: %zu bytes went at %.2f times the limit; are "
-                             "completions reported too early?\n",
-                             len_bytes, line.ratio());
+            const std::string above = above_link(r, link, line);
+            if (!above.empty()) {
+                result.above_link = true;
+                std::fprintf(stderr, "gpusm_perf: %s\n", above.c_str());
             }
         }
     }
@@ -160,10 +163,10 @@ int finish(run &r, const run_facts &facts, const outcome &result)
         std::fflush(stdout);
         if (!result.corruption.empty()) {
             std::fprintf(stderr, "gpusm_perf: CORRUPT DATA: %s\n", result.corruption.c_str());
-            status = exit_corrupt;
+            status = exit_wrong;
         }
-        if (r.opt.strict && result.too_fast) {
-            status = exit_corrupt;
+        if (result.above_link) {
+            status = exit_wrong;
         }
         if (!r.opt.json_path.empty()) {
             const std::string error =
@@ -202,7 +205,7 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
     if (error.empty()) {
         const int half = r.ranks / 2;
         r.first = r.rank < half;
-        r.peer = r.first ? r.rank + half : r.rank - half;
+        r.peer = r.first ? r.rank + half : r.rank - half; // has no meaning in alltoall
         r.gpu = gpu.get();
         error = agree_on_error(make_buffers(r), MPI_COMM_WORLD);
     }
@@ -217,6 +220,9 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
         limit = std::make_unique<limit_probe>(r);
     }
     run_facts facts = gather_facts(r);
+    if (nullptr != limit) {
+        facts.link = limit->measure_link();
+    }
     if (nullptr != limit && !limit->error().empty()) {
         facts.limit = "not available (" + limit->error() + ")";
     }
@@ -229,7 +235,7 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
     }
     r.counters = std::make_unique<path_counters>();
     r.before_warmup = r.counters->read();
-    const outcome result = measure_all(r, limit.get());
+    const outcome result = measure_all(r, limit.get(), facts.link);
     const int status = finish(r, facts, result);
     if (nullptr != limit) {
         limit->close();

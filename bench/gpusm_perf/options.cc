@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// options.cc: parsing of gpusm_perf's command line, and its help text.
+// options.cc: parsing of gpusm_perf's command line.
 #include "bench/gpusm_perf/options.h"
 
 #include "bench/common/sizes.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 
@@ -15,6 +16,8 @@ namespace {
 
 constexpr std::size_t small_bytes = std::size_t{8} << 10;
 constexpr std::size_t huge_bytes = std::size_t{8} << 20;
+constexpr std::size_t max_offset_bytes = std::size_t{1} << 20;
+const std::string mode_list = "latency, bw, bibw, mbw_mr or alltoall";
 
 bool parse_count(const std::string &text, int minimum, int maximum, int *value)
 {
@@ -73,10 +76,34 @@ std::string parse_sizes(const std::string &text, std::vector<std::size_t> *sizes
     return std::string::npos == colon ? parse_list(text, sizes) : parse_range(text, colon, sizes);
 }
 
+std::string parse_offsets(const std::string &text, options *result)
+{
+    const std::size_t comma = text.find(',');
+    std::size_t source = 0;
+    std::size_t destination = 0;
+    if (std::string::npos == comma || !parse_size(text.substr(0, comma), &source) ||
+        !parse_size(text.substr(comma + 1), &destination) ||
+        std::max(source, destination) > max_offset_bytes) {
+        return "bad offsets '" + text + "' (expected S,D, two numbers of bytes up to 1M)";
+    }
+    result->source_offset = source;
+    result->destination_offset = destination;
+    return {};
+}
+
+std::string parse_scale(const std::string &text, double *scale)
+{
+    char *end = nullptr;
+    *scale = std::strtod(text.c_str(), &end);
+    return !text.empty() && '\0' == *end && *scale > 0 && *scale <= 1e6
+               ? std::string()
+               : "bad value '" + text + "' for --link-scale (expected a factor above 0)";
+}
+
 bool parse_mode(const std::string &text, perf_mode *mode)
 {
-    for (perf_mode candidate :
-         {perf_mode::latency, perf_mode::bw, perf_mode::bibw, perf_mode::mbw_mr}) {
+    for (perf_mode candidate : {perf_mode::latency, perf_mode::bw, perf_mode::bibw,
+                                perf_mode::mbw_mr, perf_mode::alltoall}) {
         if (text == name_of(candidate)) {
             *mode = candidate;
             return true;
@@ -118,7 +145,6 @@ bool set_flag(const std::string &argument, options *result)
         {"-c", &options::check, true},
         {"--check", &options::check, true},
         {"--no-limit", &options::limit, false},
-        {"--strict", &options::strict, true},
         {"--late-cuda", &options::late_cuda, true},
     };
     for (const flag &f : flags) {
@@ -140,6 +166,12 @@ std::string set_value(const std::string &option, const std::string &value, optio
     }
     if ("--sizes" == option) {
         return parse_sizes(value, &result->sizes);
+    }
+    if ("--offset" == option) {
+        return parse_offsets(value, result);
+    }
+    if ("--link-scale" == option) {
+        return parse_scale(value, &result->link_scale);
     }
     if ("--window" == option) {
         return set_count(option, value, 1, 65536, &result->window);
@@ -163,7 +195,7 @@ std::string set_value(const std::string &option, const std::string &value, optio
 bool takes_value(const std::string &option)
 {
     for (const char *name : {"--src", "--dst", "--sizes", "--window", "--iterations", "--warmup",
-                             "--repeat", "--json"}) {
+                             "--repeat", "--json", "--offset", "--link-scale"}) {
         if (option == name) {
             return true;
         }
@@ -184,6 +216,8 @@ const char *name_of(perf_mode mode)
         return "bibw";
     case perf_mode::mbw_mr:
         return "mbw_mr";
+    case perf_mode::alltoall:
+        return "alltoall";
     }
     return "?";
 }
@@ -193,10 +227,15 @@ int options::iterations_for(std::size_t len_bytes) const
     if (0 != iterations) {
         return iterations;
     }
+    // A hundred windows of small messages are over in a few milliseconds, in which processors and
+    // caches are still warming up. Making and comparing content takes longer than sending it.
     if (len_bytes <= small_bytes) {
-        return is_bandwidth() ? 100 : 1000;
+        return is_bandwidth() && check ? 100 : 1000;
     }
-    return len_bytes < huge_bytes ? (is_bandwidth() ? 20 : 200) : (is_bandwidth() ? 5 : 20);
+    if (len_bytes < huge_bytes) {
+        return is_bandwidth() && check ? 20 : 200;
+    }
+    return is_bandwidth() ? 5 : 20;
 }
 
 int options::warmup_for(std::size_t len_bytes) const
@@ -205,9 +244,12 @@ int options::warmup_for(std::size_t len_bytes) const
         return warmup;
     }
     if (len_bytes <= small_bytes) {
-        return is_bandwidth() ? 10 : 100;
+        return is_bandwidth() && check ? 10 : 100;
     }
-    return len_bytes < huge_bytes ? (is_bandwidth() ? 3 : 20) : (is_bandwidth() ? 1 : 3);
+    if (len_bytes < huge_bytes) {
+        return is_bandwidth() && check ? 3 : 20;
+    }
+    return is_bandwidth() ? 1 : 3;
 }
 
 std::string parse_options(int argc, char *const *argv, options *result)
@@ -228,7 +270,7 @@ std::string parse_options(int argc, char *const *argv, options *result)
                 return "unexpected argument '" + argument + "'";
             }
             if (!parse_mode(argument, &result->mode)) {
-                return "unknown mode '" + argument + "' (expected latency, bw, bibw or mbw_mr)";
+                return "unknown mode '" + argument + "' (expected " + mode_list + ")";
             }
             have_mode = true;
             continue;
@@ -254,7 +296,7 @@ std::string parse_options(int argc, char *const *argv, options *result)
             return error;
         }
     }
-    return have_mode ? std::string() : "no mode given (expected latency, bw, bibw or mbw_mr)";
+    return have_mode ? std::string() : "no mode given (expected " + mode_list + ")";
 }
 
 } // namespace gpusm::bench

@@ -4,8 +4,6 @@
 // report.cc: header, table, path line and JSON file.
 #include "bench/gpusm_perf/report.h"
 
-#include "bench/gpusm_perf/limit.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -68,6 +66,7 @@ run_facts gather_facts(const run &r)
     facts.transports = nullptr == btl ? "default" : btl;
     facts.driver = nullptr == r.gpu ? std::string() : driver_text(*r.gpu);
     facts.limit = describe_limit(r.opt);
+    facts.link.text = r.opt.limit ? "none" : "not measured";
 
     char mine[160] = "host memory only";
     if (nullptr != r.gpu) {
@@ -91,6 +90,12 @@ std::vector<std::string> header_lines(const options &opt, const run_facts &facts
     if (opt.is_bandwidth()) {
         lines.back() += format(", window %d", opt.window);
     }
+    if (!opt.is_pairwise()) {
+        lines.back() += format(", %zu ranks", facts.rank_lines.size());
+    }
+    if (0 != opt.source_offset || 0 != opt.destination_offset) {
+        lines.back() += format(", offset %zu,%zu", opt.source_offset, opt.destination_offset);
+    }
     lines.back() += opt.check ? ", every byte checked" : ", content not checked";
     lines.push_back("# " + facts.mpi_version + ", btl: " + facts.transports +
                     (facts.driver.empty() ? "" : ", driver: " + facts.driver));
@@ -98,6 +103,7 @@ std::vector<std::string> header_lines(const options &opt, const run_facts &facts
         lines.push_back(format("# rank %zu: %s", i, facts.rank_lines[i].c_str()));
     }
     lines.push_back("# limit: " + facts.limit);
+    lines.push_back("# link: " + facts.link.text);
     return lines;
 }
 
@@ -177,6 +183,10 @@ std::string write_json(const options &opt, const run_facts &facts, const std::ve
                  letter_of(opt.destination), opt.is_bandwidth() ? opt.window : 1,
                  json_string(facts.mpi_version).c_str(), json_string(facts.transports).c_str(),
                  json_string(facts.driver).c_str(), json_string(facts.limit).c_str());
+    std::fprintf(file, "  \"offset\": [%zu, %zu],\n  \"checked\": %s,\n", opt.source_offset,
+                 opt.destination_offset, opt.check ? "true" : "false");
+    std::fprintf(file, "  \"link\": {\"bytes_per_s\": %.1f, \"text\": %s},\n",
+                 facts.link.bytes_per_s, json_string(facts.link.text).c_str());
     if (have_paths) {
         std::fprintf(file, "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu},\n",
                      paths.get_messages, paths.staged_messages, paths.host_messages);

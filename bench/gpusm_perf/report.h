@@ -5,6 +5,7 @@
 #ifndef GPUSM_PERF_REPORT_H
 #define GPUSM_PERF_REPORT_H
 
+#include "bench/gpusm_perf/limit.h"
 #include "bench/gpusm_perf/run.h"
 
 #include <string>
@@ -19,6 +20,7 @@ struct run_facts {
     std::string driver;                  // empty when no GPU memory is used
     std::vector<std::string> rank_lines; // one per rank
     std::string limit;
+    link_figure link;
 };
 
 run_facts gather_facts(const run &r);
@@ -28,7 +30,7 @@ std::vector<std::string> header_lines(const options &opt, const run_facts &facts
 struct row {
     std::size_t len_bytes = 0;
     measurement measured;
-    double limit = 0; // us for latency, bytes per second else; 0: none
+    double limit = 0; // us for latency and alltoall, bytes per second else; 0: none
     double ratio() const;
     double value() const
     {

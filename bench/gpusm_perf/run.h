@@ -7,12 +7,15 @@
 
 #include "bench/common/buffer.h"
 #include "bench/common/path_counters.h"
+#include "bench/common/placed.h"
 #include "bench/gpusm_perf/options.h"
 
 #include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,37 +24,52 @@ namespace gpusm::bench {
 
 // One size, measured. Valid on rank 0; an `error` may come from any rank.
 struct measurement {
-    double latency_us = 0;      // latency: median of half the round trip
-    double latency_mean_us = 0; // latency: mean of the same
+    double latency_us = 0;      // latency: median of half the round trip; alltoall: of a call
+    double latency_mean_us = 0; // the mean of the same
     double bytes_per_s = 0;     // others: all pairs, both ways where there are two
     double messages_per_s = 0;
     std::string error; // corrupt data or a failed driver call, seen by this rank
+
+    // Keeps the first error only. `where` says which iteration it was.
+    void note(const std::string &where, const std::string &what)
+    {
+        if (error.empty() && !what.empty()) {
+            error = where + ": " + what;
+        }
+    }
 };
 
-// Data messages, acknowledgements.
+// Data messages, replies.
 inline constexpr int data_tag = 1;
-inline constexpr int ack_tag = 2;
+inline constexpr int reply_tag = 2;
+inline constexpr int reply_bytes = 4;
 
-// Distinct places for the messages of a checked window are limited to so many bytes per side.
-inline constexpr std::size_t checked_window_bytes = std::size_t{256} << 20;
+// The messages of a window have places of their own, up to so many bytes of messages per side.
+inline constexpr std::size_t window_bytes = std::size_t{256} << 20;
 
 struct run {
     options opt;
     int rank = 0;
     int ranks = 1;
-    int peer = 0;      // the other rank of this rank's pair
+    int peer = 0;      // the other rank of this rank's pair; not used in alltoall
     bool first = true; // this rank is the first of its pair (the sender, in one-way modes)
     const device *gpu = nullptr;
     std::unique_ptr<buffer> outgoing; // nullptr where this rank does not send data
     std::unique_ptr<buffer> incoming; // nullptr where this rank does not receive data
+    std::unique_ptr<buffer> reply;    // in one-way modes: what is sent, or received, after a window
     std::unique_ptr<path_counters> counters;
     bool warmed_up = false;
     path_counts before_warmup;
     path_counts after_warmup;
     std::uint64_t next_seed = 1; // the same on all ranks, because all draw equally often
 
+    bool one_way() const { return perf_mode::bw == opt.mode || perf_mode::mbw_mr == opt.mode; }
+    bool sends() const { return first || !one_way(); }
+    bool receives() const { return !first || !one_way(); }
+    // Of a pair's first and second rank; in alltoall all ranks send one and receive the other.
     memory_kind kind() const { return first ? opt.source : opt.destination; }
-    memory_kind peer_kind() const { return first ? opt.destination : opt.source; }
+    memory_kind outgoing_kind() const { return opt.is_pairwise() ? kind() : opt.source; }
+    memory_kind incoming_kind() const { return opt.is_pairwise() ? kind() : opt.destination; }
     int pairs() const { return ranks / 2; }
 
     // Called by every mode between warm-up and measurement; only the first call counts.
@@ -63,23 +81,30 @@ struct run {
         }
     }
 
-    // Places for messages in a checked window.
-    static std::size_t stride_of(std::size_t len_bytes) { return (len_bytes + 255) / 256 * 256; }
-    std::size_t places_for(std::size_t len_bytes) const
+    // Where messages of this size lie, in the outgoing buffer as well as in the incoming one.
+    placement places_for(std::size_t len_bytes) const
     {
-        if (!opt.check || !opt.is_bandwidth() || 0 == len_bytes) {
-            return 1;
+        if (!opt.is_pairwise()) {
+            return placement::packed(len_bytes, static_cast<std::size_t>(ranks));
         }
-        const std::size_t fit = checked_window_bytes / stride_of(len_bytes);
-        return std::clamp<std::size_t>(fit, 1, static_cast<std::size_t>(opt.window));
+        const int wanted = opt.is_bandwidth() ? opt.window : 1;
+        return placement::spaced(len_bytes, static_cast<std::size_t>(wanted), window_bytes);
     }
     std::size_t buffer_bytes() const
     {
         std::size_t most = 1;
         for (std::size_t size : opt.sizes) {
-            most = std::max(most, stride_of(size) * places_for(size));
+            most = std::max(most, places_for(size).end());
         }
         return most;
+    }
+
+    // The first of `count` seeds that nothing in this run has used.
+    std::uint64_t draw_seeds(std::size_t count)
+    {
+        const std::uint64_t drawn = next_seed;
+        next_seed += count;
+        return drawn;
     }
 };
 
@@ -100,7 +125,33 @@ inline double median_of(std::vector<double> values)
     return *middle;
 }
 
+inline double mean_of(const std::vector<double> &values)
+{
+    double sum = 0;
+    for (double value : values) {
+        sum += value;
+    }
+    return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// Element by element the largest over all ranks, on every rank. Collective; all lists are equally
+// long.
+inline std::vector<double> slowest_of(const std::vector<double> &mine)
+{
+    std::vector<double> slowest(mine.size());
+    (void)MPI_Allreduce(mine.data(), slowest.data(), static_cast<int>(mine.size()), MPI_DOUBLE,
+                        MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+// "iteration 3", or for what comes before the first "warm-up -1".
+inline std::string iteration_name(int iteration)
+{
+    return (iteration < 0 ? "warm-up " : "iteration ") + std::to_string(iteration);
+}
+
 // One measurement of one size; collective over all ranks. A mode's file holds its timing loop.
+measurement measure_alltoall(run &r, std::size_t len_bytes);
 measurement measure_latency(run &r, std::size_t len_bytes);
 measurement measure_bandwidth(run &r, std::size_t len_bytes); // bw, bibw, mbw_mr
 

@@ -24,7 +24,7 @@ everything=$(find ./.ci . \( -path './build*' -o -path './_*' -o -path './.[!c]*
     -o -path './autom4te.cache' -o -path '*/.libs' -o -path '*/.deps' \) -prune -o -type f \
     ! -name 'configure*~' ! -name configure ! -name aclocal.m4 ! -name Makefile.in ! -name 'l*.m4' \
     ! -name '*.tar.gz' -print | sort -u)
-sources=$(printf '%s\n' $everything | grep -E '\.(cc|h)$' | grep -v _help_text)
+sources=$(printf '%s\n' $everything | grep -E '\.(cc|cu|h)$' | grep -v -e _help_text -e _kernel_ptx)
 scripts=$(printf '%s\n' $everything |
     while read -r file; do
         case $(head -c 40 "$file" | tr -d '\0') in
@@ -57,7 +57,7 @@ report "the cache includes itself and base only" "$(for file in $cache/rcache_gp
 done)"
 report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' opal --include='*.cc' --include='*.h' | grep -v -e '_opal\.h:' -e 'openmpi_headers_begin\.h:')"
 report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
-report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|h|am|ac|m4|map|sh|in)$') $scripts; do
+report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|cu|h|am|ac|m4|map|ptx|sh|in)$') $scripts; do
     head -n 6 "$file" | grep -q 'SPDX-License-Identifier: BSD-3-Clause' || echo "$file"
 done)"
 report "no tabs, no trailing blanks in C++" "$(grep -nE "$(printf '\t')|[ ]+\$" $sources)"

@@ -50,6 +50,8 @@ struct subtest {
 
 constexpr subtest subtests[] = {
     {"pairs", test_pairs, 2, true, false},
+    {"gather", test_gather, 2, true, false},
+    {"behind-end", test_behind_end, 2, true, false},
     {"alltoall", test_alltoall, 1, true, false},
     {"any-source", test_any_source, 2, true, false},
     {"unexpected", test_unexpected, 2, true, false},

@@ -66,7 +66,9 @@ void at_step(const std::string &text);
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
-void test_pairs(context &c);      // exchange_pairs.cc
+void test_pairs(context &c);  // exchange_pairs.cc
+void test_gather(context &c); // exchange_gather.cc
+void test_behind_end(context &c);
 void test_alltoall(context &c);   // exchange_groups.cc
 void test_any_source(context &c); // exchange_order.cc
 void test_unexpected(context &c);

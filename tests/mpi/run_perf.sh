@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_perf.sh: gpusm_perf measures in every mode with every byte checked, and answers bad input with
-# one line and status 2.
+# run_perf.sh: gpusm_perf measures in every mode with every byte checked, at any address and length,
+# takes no figure above the link, and answers bad input with one line and status 2; what is made of
+# its figures.
 . "$(dirname "$0")/common.sh"
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
@@ -15,7 +16,52 @@ for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D M:V W:A); do
     check "bw-$from-$to" 60 2 "$perf" bw --src $from --dst $to --window 8 $some
     check "bibw-$from-$to" 60 2 "$perf" bibw --src $from --dst $to --window 8 $some
     check "mbw_mr-$from-$to" 60 4 "$perf" mbw_mr --src $from --dst $to --window 8 $some
+    check "alltoall-$from-$to" 60 3 "$perf" alltoall --src $from --dst $to $some
 done
+# shellcheck disable=SC2086
+for kind in H $([ "$have_gpu" = yes ] && echo D); do
+    check "alltoall-of-2-$kind" 60 2 "$perf" alltoall --src $kind --dst $kind $some
+    check "alltoall-of-4-$kind" 60 4 "$perf" alltoall --src $kind --dst $kind $some
+done
+odd="--sizes 7,1001,65537,1048577 --offset 1,3 --iterations 3 --warmup 2 -c"
+# shellcheck disable=SC2086
+for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
+    from=${set%:*}
+    to=${set#*:}
+    check "odd-latency-$from-$to" 60 2 "$perf" latency --src $from --dst $to $odd
+    check "odd-bw-$from-$to" 60 2 "$perf" bw --src $from --dst $to --window 8 $odd
+    check "odd-bibw-$from-$to" 60 2 "$perf" bibw --src $from --dst $to --window 8 $odd
+    check "odd-mbw_mr-$from-$to" 60 4 "$perf" mbw_mr --src $from --dst $to --window 8 $odd
+    check "odd-alltoall-$from-$to" 60 3 "$perf" alltoall --src $from --dst $to $odd
+done
+# More in one window than there are places for.
+check shared-places 60 2 "$perf" bw --sizes 96M --window 3 --iterations 1 --warmup 0 --no-limit -c
+
+# above NAME MODE RANKS OPTIONS...: a link taken for much slower than it is makes the run fail, with
+# a line that names the size.
+above() {
+    above_name=$1
+    above_mode=$2
+    above_ranks=$3
+    shift 3
+    launch 60 "$above_ranks" "$perf" "$above_mode" "$@" --sizes 64K --iterations 4 --link-scale 1e-6
+    above_status=$?
+    if [ $above_status -ne 1 ]; then
+        fail "$above_name" "$(explain $above_status), expected 1"
+    elif [ "$(count_in_output '^gpusm_perf: ABOVE THE LINK: 65536 bytes ')" -ne 1 ]; then
+        fail "$above_name" "no line that says which size was above the link"
+    else
+        pass "$above_name"
+    fi
+}
+if need_gpu above-link; then
+    above above-link-latency latency 2 --src D --dst D
+    above above-link-bw bw 2 --src D --dst D
+    above above-link-bibw bibw 2 --src D --dst D
+    above above-link-alltoall alltoall 3 --src D --dst D
+    above above-link-from-host bw 2 --src H --dst D
+    check below-link 60 2 "$perf" bw --src D --dst D --sizes 64K --iterations 4 --link-scale 1e3
+fi
 if need_gpusm table-says-get && need_gpu table-says-get; then
     launch 60 2 "$perf" latency --src D --dst D --sizes 8,4K,1M --iterations 20 --late-cuda
     status=$?
@@ -34,6 +80,41 @@ elif python3 -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["rows
     pass json
 else
     fail json "the file is not what it should be"
+fi
+
+# The tables and the picture, of figures that take no time to get.
+bench=${GPUSM_SRCDIR:-.}/bench
+if ! command -v python3 >/dev/null 2>&1; then
+    skip compare "no python3 to run it"
+    skip plot "no python3 to run it"
+else
+    for mode in bw alltoall; do
+        # What compare prints is what a failure should show.
+        timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --rounds 2 --btl "${btl%,self}" \
+            --ranks 2 --mpirun "$GPUSM_MPIRUN ${GPUSM_TEST_MPIRUN_ARGS-}" --perf "$perf" \
+            --json "$work/$mode.json" --markdown "$work/$mode.md" \
+            $mode --sizes 8,8K --iterations 2 >"$work/output" 2>&1
+        status=$?
+        if [ $status -eq 0 ] && grep -q '^| 8 | ' "$work/$mode.md" &&
+            grep -q '^| 8K | ' "$work/$mode.md"; then
+            pass "compare-$mode"
+        else
+            fail "compare-$mode" "$(explain $status), or there is no table"
+        fi
+    done
+    if grep -q '^| size .* messages/s |$' "$work/bw.md"; then
+        pass compare-message-rate
+    else
+        fail compare-message-rate "no column with messages per second"
+    fi
+    if python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/alltoall.json" &&
+        python3 -c 'import sys, xml.dom.minidom as dom
+lines = dom.parse(sys.argv[1]).getElementsByTagName("polyline")
+assert len(lines) == 4, len(lines)' "$work/plot.svg"; then
+        pass plot
+    else
+        fail plot "not a picture with one curve for the transport and one for the limit per file"
+    fi
 fi
 
 # bad NAME RANKS ARGUMENTS...: status 2 and exactly one line that begins with "gpusm_perf:"
@@ -61,6 +142,13 @@ bad bad-size 2 bw --sizes 4Q
 bad empty-size 2 bw --sizes 1,,2
 bad size-too-large 2 bw --sizes 2G
 bad range-backwards 2 bw --sizes 8:4
+bad offset-of-one-number 2 bw --offset 3
+bad offset-of-three-numbers 2 bw --offset 1,2,3
+bad offset-not-a-number 2 bw --offset 1,x
+bad offset-negative 2 bw --offset -1,0
+bad offset-too-large 2 bw --offset 0,2M
+bad link-scale-of-zero 2 bw --link-scale 0
+bad link-scale-not-a-number 2 bw --link-scale fast
 bad unknown-option 2 bw --fast
 bad missing-value 2 bw --window
 bad window-of-zero 2 bw --window 0
@@ -68,6 +156,7 @@ bad json-not-writable 2 bw --json /nonexistent/rows.json
 bad one-rank 1 latency
 bad three-ranks 3 latency
 bad odd-ranks 3 mbw_mr
+bad alltoall-alone 1 alltoall
 if need_softcuda no-device; then
     GPUSM_TEST_MPIRUN_ARGS="${GPUSM_TEST_MPIRUN_ARGS-} -x GPUSM_SOFTCUDA_FAIL=cuInit:0:100" \
         bad no-device 2 bw --src D

@@ -17,11 +17,13 @@ struct launch {
     unsigned block[3];
     const void *const *arguments; // one pointer per parameter, to a copy of its value
     int device;                   // where it runs
+    const struct context *ctx;    // whose stream it runs on
 
     template <class T> T argument(int i) const { return *static_cast<const T *>(arguments[i]); }
 
     // Where the CPU finds [address, +len): device memory, managed or pinned host memory. Null
-    // for anything else, and then the launch has failed: return at once.
+    // for anything else, memory of another context without peer access included, and then the
+    // launch has failed: return at once.
     void *touch(std::uint64_t address, std::size_t len, bool write) const;
 
     mutable bool failed = false;

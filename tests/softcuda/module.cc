@@ -22,11 +22,25 @@ struct function {
     std::string name;
 };
 
+namespace {
+
+// A copy finds memory of any context; loads and stores find their own and what it was given
+// access to: that of its peers, and handles that were opened in it.
+bool mapped_for(const context &ctx, const range &what)
+{
+    const bool of_a_context = what.kind == memory_kind::device || what.kind == memory_kind::ipc;
+    return !of_a_context || what.ctx == &ctx ||
+           (what.kind == memory_kind::device && ctx.peers.count(what.ctx->device) != 0);
+}
+
+} // namespace
+
 void *launch::touch(std::uint64_t address, std::size_t len, bool write) const
 {
     hold lock(drv().lock);
     std::vector<stretch> parts;
-    if (drv().space.find(address) == nullptr ||
+    const range *first = drv().space.find(address);
+    if (first == nullptr || !mapped_for(*ctx, *first) ||
         !drv().space.resolve(address, len, device, write, &parts) || parts.size() != 1) {
         failed = true; // CUDA_ERROR_ILLEGAL_ADDRESS
         return nullptr;
@@ -98,6 +112,7 @@ CUresult launch_kernel(function *f, const unsigned grid[3], const unsigned block
     std::copy(grid, grid + 3, l.grid);
     std::copy(block, block + 3, l.block);
     l.device = s->ctx->device;
+    l.ctx = s->ctx;
     operation op;
     op.run = [code, l, values = std::move(values), offsets = std::move(offsets),
               ctx = s->ctx]() mutable {

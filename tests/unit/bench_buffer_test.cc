@@ -3,11 +3,15 @@
 //
 // bench_buffer_test.cc: the checker is checked: what the MPI tests and gpusm_perf -c rely on.
 #include "bench/common/buffer.h"
+#include "bench/common/placed.h"
 #include "bench/common/sizes.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -81,6 +85,111 @@ TEST(BenchBuffer, GpuMemoryWithoutDeviceIsRefused)
     std::string why;
     EXPECT_EQ(nullptr, buffer::make(memory_kind::pool, 8, nullptr, &why));
     EXPECT_NE("", why);
+}
+
+std::vector<placed_message> messages_of(const placement &places, std::uint64_t first_seed)
+{
+    std::vector<placed_message> list;
+    for (std::size_t i = 0; i < places.places; ++i) {
+        list.push_back({places.at(i), places.len_bytes, first_seed + i});
+    }
+    return list;
+}
+
+TEST(BenchPlacement, SpacedMessagesKeepAlignmentAndGuardBytes)
+{
+    for (std::size_t len : {0u, 1u, 7u, 192u, 193u, 256u, 4096u, 65537u}) {
+        const placement places = placement::spaced(len, 8, 1u << 20);
+        EXPECT_EQ(8u, places.places) << len;
+        for (std::size_t i = 0; i < 8; ++i) {
+            EXPECT_EQ(0u, places.at(i) % placement::alignment) << len;
+            EXPECT_GE(places.at(i), (0 == i ? 0 : places.at(i - 1) + len) + placement::guard_bytes)
+                << len;
+        }
+        EXPECT_EQ(places.at(0), places.at(8)) << len;
+        EXPECT_GE(places.end(), places.at(7) + len + placement::guard_bytes) << len;
+    }
+}
+
+TEST(BenchPlacement, PlacesAreLimitedByBytesOfMessages)
+{
+    EXPECT_EQ(64u, placement::spaced(4u << 20, 64, 256u << 20).places);
+    EXPECT_EQ(4u, placement::spaced(64u << 20, 64, 256u << 20).places);
+    EXPECT_EQ(1u, placement::spaced(300u << 20, 64, 256u << 20).places);
+}
+
+TEST(BenchPlacement, PackedBlocksTouchEachOther)
+{
+    const placement places = placement::packed(1001, 3);
+    EXPECT_EQ(places.at(0) + 1001, places.at(1));
+    EXPECT_GE(places.at(0), placement::guard_bytes);
+    EXPECT_GE(places.end(), places.at(2) + 1001 + placement::guard_bytes);
+}
+
+// Sizes around the chunks in which content is made: a chunk may hold many messages or a part of
+// one.
+TEST(BenchPlaced, WhatWasFilledComparesEqual)
+{
+    for (std::size_t len : {0u, 7u, 1001u, 400000u, (1u << 20) - 256u, (1u << 20) + 1u}) {
+        for (const placement &places :
+             {placement::spaced(len, 5, 64u << 20), placement::packed(len, 5)}) {
+            auto memory = host_memory(places.end(), 3);
+            ASSERT_EQ("", fill_placed(*memory, places.end(), messages_of(places, 1)));
+            EXPECT_EQ("", compare_placed(*memory, places.end(), messages_of(places, 1))) << len;
+            for (std::size_t i = 0; i < 5; ++i) {
+                EXPECT_EQ("", memory->compare(places.at(i), len, 1 + i)) << len;
+            }
+        }
+    }
+}
+
+TEST(BenchPlaced, EveryMessageAndEveryGuardByteIsCompared)
+{
+    for (std::size_t len : {7u, 600000u}) {
+        const placement places = placement::spaced(len, 3, 64u << 20);
+        auto memory = host_memory(places.end(), 1);
+        ASSERT_EQ("", fill_placed(*memory, places.end(), messages_of(places, 1)));
+        auto complaint_about = [&](std::size_t offset) {
+            auto *byte = static_cast<unsigned char *>(memory->at(offset));
+            *byte ^= 1;
+            std::string found = compare_placed(*memory, places.end(), messages_of(places, 1));
+            *byte ^= 1;
+            return found.substr(0, found.find(" is "));
+        };
+        const std::string last = std::to_string(len - 1);
+        EXPECT_EQ("guard byte 255 before message 0", complaint_about(0));
+        EXPECT_EQ("guard byte 0 before message 0", complaint_about(places.at(0) - 1));
+        EXPECT_EQ("message 0: byte 0", complaint_about(places.at(0)));
+        EXPECT_EQ("message 1: byte " + last, complaint_about(places.at(1) + len - 1));
+        EXPECT_EQ("guard byte 0 after message 1", complaint_about(places.at(1) + len));
+        EXPECT_EQ("message 2: byte 0", complaint_about(places.at(2)));
+        EXPECT_EQ("guard byte 63 after message 2", complaint_about(places.end() - 1));
+        EXPECT_EQ("", compare_placed(*memory, places.end(), messages_of(places, 1)));
+    }
+}
+
+TEST(BenchPlaced, MessagesInEachOthersPlacesAreWrong)
+{
+    const placement places = placement::spaced(64, 2, 1u << 20);
+    auto memory = host_memory(places.end());
+    ASSERT_EQ("", fill_placed(*memory, places.end(), messages_of(places, 1)));
+    auto swapped = messages_of(places, 1);
+    std::swap(swapped[0].seed, swapped[1].seed);
+    const std::string found = compare_placed(*memory, places.end(), swapped, "block");
+    EXPECT_EQ(0u, found.find("block 0: byte ")) << found;
+}
+
+// What receives is poisoned, not filled: both must agree on what is between messages.
+TEST(BenchPlaced, PoisonIsWhatIsExpectedBetweenMessages)
+{
+    const placement places = placement::spaced(100, 4, 1u << 20);
+    auto memory = host_memory(places.end());
+    ASSERT_EQ("", memory->poison());
+    const auto messages = messages_of(places, 9);
+    for (const placed_message &m : messages) {
+        ASSERT_EQ("", memory->fill(m.offset, m.len_bytes, m.seed));
+    }
+    EXPECT_EQ("", compare_placed(*memory, places.end(), messages));
 }
 
 TEST(BenchSizes, SuffixesAndLimits)

@@ -12,6 +12,7 @@
 
 namespace {
 
+using gpusm::copy_way;
 using gpusm_test::copy_engine_fixture;
 using gpusm_test::fake;
 using gpusm_test::handle_of;
@@ -45,7 +46,8 @@ class CopyEngineBatch : public copy_engine_fixture {
         batches.clear();
         batch_answer = CUDA_SUCCESS;
         api_.batch_copy = take_batch;
-        make_engine({1, 8, 1U << 20}); // one submission in flight, the rest is gathered
+        // One submission in flight, the rest is gathered.
+        make_engine({.depth = 1, .batch_copies = 8, .kernel_blocks = 0});
     }
     // One copy in flight and `more` gathered behind it, then the first one done.
     void gather(int more, std::size_t len_bytes = 64)
@@ -110,19 +112,74 @@ TEST_F(CopyEngineBatch, ADriverWithoutIsAskedOnce)
 TEST_F(CopyEngineBatch, CopiesThatWaitForAPeersEventGoOneByOne)
 {
     (void)submit(0, 64);
-    gpusm::copy_request waiting;
-    waiting.destination = 0x1000;
-    waiting.source = 0x2000;
-    waiting.len_bytes = 64;
-    waiting.wait_for = handle_of<CUevent>(0xe0);
-    engine().submit(device(0), &waiting);
+    (void)submit(0, {.len_bytes = 64, .wait_for = handle_of<CUevent>(0xe0)});
     (void)submit(0, 64);
-    fake().finish_all();
-    (void)collect();
+    EXPECT_EQ(collect_until_idle(), "0 1 2 ");
     EXPECT_TRUE(batches.empty());
     EXPECT_EQ(fake().waited.size(), 1U);
+}
+
+TEST_F(CopyEngineBatch, AnEmptyCopyIsInNoBatch)
+{
+    (void)submit(0, 64);
+    (void)submit(0, 0U);
+    (void)submit(0, 64);
+    EXPECT_EQ(collect_until_idle(), "0 1 2 ");
+    EXPECT_TRUE(batches.empty());
+}
+
+TEST_F(CopyEngineBatch, SwitchedOffItIsNeverCalled)
+{
+    make_engine({.depth = 1, .kernel_blocks = 0, .batches = false});
+    gather(5);
+    EXPECT_TRUE(batches.empty());
+    EXPECT_EQ(collect_until_idle(), "1 2 3 4 5 ");
+}
+
+TEST_F(CopyEngineBatch, SmallCopiesOnADeviceWithoutTheKernelAreBatchesToo)
+{
+    for (int i = 0; i < 6; ++i) {
+        (void)submit_small(0);
+    }
+    EXPECT_EQ(collect_until_idle(), "0 1 2 3 4 5 ");
+    EXPECT_EQ(batches, std::vector<std::size_t>{5});
+}
+
+TEST_F(CopyEngineBatch, SubmissionsAreCountedByTheWayTheyWent)
+{
+    gather(20);
+    (void)collect_until_idle();
+    EXPECT_EQ(submissions(copy_way::single), 1U);
+    EXPECT_EQ(submissions(copy_way::batch), 3U);
+    batch_answer = CUDA_ERROR_INVALID_VALUE;
+    submit_many(0, 9);
+    (void)collect_until_idle();
+    EXPECT_EQ(submissions(copy_way::single), 3U) << "the copies of a refused batch count so";
+    EXPECT_EQ(submissions(copy_way::batch), 3U);
+}
+
+// What the driver started of a batch before it failed may run on.
+TEST_F(CopyEngineBatch, CopiesThatARefusedBatchMayHaveStartedAreWaitedForBeforeTheyFail)
+{
+    const gpusm_test::log_capture log;
+    batch_answer = CUDA_ERROR_INVALID_VALUE;
+    (void)submit(0, 64);
+    submit_many(0, 2);
+    fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE);
     fake().finish_all();
-    (void)engine().collect();
+    EXPECT_EQ(collect(), "0 1! ");
+    EXPECT_EQ(fake().calls["stream_synchronize"], 1);
+    fake().heal();
+    EXPECT_EQ(collect_until_idle(), "2 ");
+}
+
+TEST_F(CopyEngineBatch, ACopyThatWasInNoBatchFailsWithoutAWait)
+{
+    const gpusm_test::log_capture log;
+    fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE);
+    (void)submit(0, 64);
+    EXPECT_EQ(collect(), "0! ");
+    EXPECT_EQ(fake().calls["stream_synchronize"], 0) << "others in flight would hold it up";
 }
 
 } // namespace

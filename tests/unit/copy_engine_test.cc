@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// copy_engine_test.cc: when copies are submitted, how they are gathered, and in which order they
-// come back, on a scripted driver. What happens when calls fail is in copy_engine_faults_test.cc.
+// copy_engine_test.cc: how copies are submitted and come back, on a scripted driver. How they are
+// gathered is in copy_engine_gathering_test.cc, what goes by the kernel in
+// copy_engine_kernel_test.cc, what happens when calls fail in copy_engine_faults_test.cc.
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
 #include "tests/unit/copy_engine_support.h"
 
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -37,9 +39,8 @@ std::size_t allocations = 0;
 
 namespace {
 
-using gpusm::copy_engine;
-using gpusm::copy_limits;
 using gpusm::copy_request;
+using gpusm::copy_way;
 using gpusm::status;
 using gpusm_test::copy_engine_fixture;
 using gpusm_test::fake;
@@ -65,6 +66,13 @@ TEST_F(CopyEngine, ALoneCopyIsSubmittedAtOnceAndComesBackWhenItIsDone)
     EXPECT_EQ(collect(), "");
 }
 
+TEST_F(CopyEngine, AnEmptyCopyComesBackLikeAnyOther)
+{
+    (void)submit(0, 0U);
+    (void)submit_small(0, 0);
+    EXPECT_EQ(collect_until_idle(), "0 1 ");
+}
+
 TEST_F(CopyEngine, ItsEventsAreMadeWithoutTiming)
 {
     (void)submit(0, 1);
@@ -72,82 +80,14 @@ TEST_F(CopyEngine, ItsEventsAreMadeWithoutTiming)
     EXPECT_EQ(fake().event_flags.begin()->second, unsigned{CU_EVENT_DISABLE_TIMING});
 }
 
-TEST_F(CopyEngine, UpToItsDepthEveryCopyGoesAtOnceAndFurtherOnesMakeNoDriverCall)
-{
-    for (int i = 0; i < 4; ++i) {
-        (void)submit(0, 1);
-        EXPECT_EQ(fake().recorded.size(), static_cast<std::size_t>(i + 1));
-    }
-    const auto calls = fake().calls;
-    for (int i = 0; i < 10; ++i) {
-        (void)submit(0, 1);
-    }
-    EXPECT_EQ(fake().calls, calls);
-}
-
-TEST_F(CopyEngine, GatheredCopiesGoOutTogetherWithOneEvent)
-{
-    for (int i = 0; i < 14; ++i) {
-        (void)submit(0, 1);
-    }
-    ASSERT_EQ(fake().copies.size(), 4U);
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    EXPECT_EQ(fake().copies.size(), 14U);
-    EXPECT_EQ(fake().recorded.size(), 5U) << "one event for the ten";
-    fake().finish_all();
-    EXPECT_EQ(collect_until_idle(), "1 2 3 4 5 6 7 8 9 10 11 12 13 ");
-    for (std::size_t i = 0; i < fake().copies.size(); ++i) {
-        EXPECT_EQ(fake().copies[i].source, request(i).source) << "in the order of submission";
-    }
-}
-
-TEST_F(CopyEngine, ABatchStopsAtItsNumberOfCopies)
-{
-    make_engine({1, 3, 1U << 20});
-    for (int i = 0; i < 9; ++i) {
-        (void)submit(0, 1);
-    }
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    EXPECT_EQ(fake().copies.size(), 4U);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "1 2 3 ");
-    EXPECT_EQ(fake().copies.size(), 7U);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "4 5 6 ");
-    fake().finish_all();
-    EXPECT_EQ(collect(), "7 8 ");
-}
-
-TEST_F(CopyEngine, ABatchStopsOnceItHasItsBytes)
-{
-    make_engine({1, 64, 1000});
-    (void)submit(0, 1);
-    for (const std::size_t bytes : {400U, 400U, 400U, 5000U, 1U, 999U, 1U}) {
-        (void)submit(0, bytes);
-    }
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    EXPECT_EQ(fake().copies.size(), 4U) << "the third of 400 passes 1000 bytes";
-    fake().finish_all();
-    EXPECT_EQ(collect(), "1 2 3 ");
-    EXPECT_EQ(fake().copies.size(), 5U) << "a large one goes alone";
-    fake().finish_all();
-    EXPECT_EQ(collect(), "4 ");
-    EXPECT_EQ(fake().copies.size(), 7U);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "5 6 ");
-    fake().finish_all();
-    EXPECT_EQ(collect_until_idle(), "7 ");
-}
-
 TEST_F(CopyEngine, CollectAsksEachBusyDeviceOnceAboutItsOldestOnly)
 {
+    make_engine({.batch_copies = 1, .kernel_blocks = 0});
     for (int i = 0; i < 4; ++i) {
         (void)submit(0, 1);
         (void)submit(1, 1);
     }
+    ASSERT_EQ(fake().recorded.size(), 8U);
     fake().finish(7); // of device 1, but not its oldest
     const int before = fake().calls["event_query"];
     EXPECT_EQ(collect(), "");
@@ -155,6 +95,44 @@ TEST_F(CopyEngine, CollectAsksEachBusyDeviceOnceAboutItsOldestOnly)
     fake().finish_all();
     EXPECT_EQ(collect(), "0 1 ");
     EXPECT_EQ(fake().calls["event_query"], before + 4);
+}
+
+TEST_F(CopyEngine, ABusyCallerAsksTheDriverInEveryEighthRoundOnly)
+{
+    (void)submit(0, 1);
+    for (int round = 0; round < 40; ++round) {
+        EXPECT_EQ(collect(true), "");
+    }
+    EXPECT_EQ(fake().calls["event_query"], 5);
+    fake().finish_all();
+    std::string back;
+    int rounds = 0;
+    for (; back.empty() && rounds < 100; ++rounds) {
+        back = collect(true);
+    }
+    EXPECT_EQ(back, "0 ");
+    EXPECT_EQ(rounds, 8);
+}
+
+TEST_F(CopyEngine, ACallerThatIsNotBusyAsksInEveryRoundAndTheCountStartsAnew)
+{
+    (void)submit(0, 1);
+    for (int i = 0; i < 5; ++i) {
+        for (int round = 0; round < 7; ++round) {
+            EXPECT_EQ(collect(true), "");
+        }
+        EXPECT_EQ(fake().calls["event_query"], i);
+        EXPECT_EQ(collect(), "");
+    }
+    EXPECT_EQ(fake().calls["event_query"], 5);
+}
+
+TEST_F(CopyEngine, WhatWasRefusedComesBackInTheNextRoundOfABusyCaller)
+{
+    const gpusm_test::log_capture log;
+    fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE);
+    (void)submit(0, 1);
+    EXPECT_EQ(collect(true), "0! ");
 }
 
 TEST_F(CopyEngine, AnIdleEngineMakesNoDriverCall)
@@ -167,28 +145,11 @@ TEST_F(CopyEngine, AnIdleEngineMakesNoDriverCall)
     EXPECT_EQ(fake().calls, calls);
 }
 
-TEST_F(CopyEngine, DevicesDoNotWaitForEachOther)
-{
-    for (int i = 0; i < 6; ++i) {
-        (void)submit(0, 1);
-    }
-    (void)submit(1, 1);
-    ASSERT_EQ(fake().copies.size(), 5U) << "device 1 is not busy";
-    EXPECT_EQ(fake().copies[4].context, device(1).context);
-    EXPECT_EQ(fake().copies[4].stream, device(1).stream);
-    fake().finish(4);
-    EXPECT_EQ(collect(), "6 ");
-    fake().finish_all();
-    EXPECT_EQ(collect_until_idle(), "0 1 2 3 4 5 ");
-}
-
 TEST_F(CopyEngine, ACopyWaitsForThePeersEventFirst)
 {
     const gpusm_test::log_capture log;
     fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE); // the wait comes before the copy
-    requests_.emplace_back();
-    requests_.back().wait_for = handle_of<CUevent>(0x77);
-    engine().submit(device(0), &requests_.back());
+    (void)submit(0, {.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)});
     EXPECT_EQ(fake().waited, std::vector<CUevent>{handle_of<CUevent>(0x77)});
     fake().heal();
     (void)submit(0, 1);
@@ -210,11 +171,9 @@ TEST_F(CopyEngine, TheCallersContextAndCaptureModeAreBackAfterEveryCall)
 
 TEST_F(CopyEngine, ItsEventsAreReusedAndDestroyedWithIt)
 {
+    make_engine({.batch_copies = 2, .kernel_blocks = 0});
     for (int round = 0; round < 20; ++round) {
-        for (int i = 0; i < 7; ++i) {
-            (void)submit(round % 2, 1);
-        }
-        fake().finish_all();
+        submit_many(static_cast<std::size_t>(round % 2), 17);
         (void)collect_until_idle();
     }
     EXPECT_LE(fake().events.size(), 8U) << "four per device";
@@ -228,7 +187,7 @@ TEST_F(CopyEngine, ItsEventsAreReusedAndDestroyedWithIt)
 TEST_F(CopyEngine, CancelGivesBackEverythingOnceWithoutADriverCall)
 {
     for (int i = 0; i < 9; ++i) {
-        (void)submit(i % 3 == 0 ? 1 : 0, 1);
+        (void)(i % 2 == 0 ? submit(i % 3 == 0 ? 1 : 0, 1) : submit_small(i % 3 == 0 ? 1 : 0));
     }
     const auto calls = fake().calls;
     const std::vector<std::size_t> back = gpusm_test::numbers_of(requests_, engine().cancel_all());
@@ -242,34 +201,61 @@ TEST_F(CopyEngine, CancelGivesBackEverythingOnceWithoutADriverCall)
     EXPECT_EQ(engine().cancel_all(), nullptr);
     // And it goes on working.
     (void)submit(0, 1);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "9 ");
+    EXPECT_EQ(collect_until_idle(), "9 ");
 }
 
-TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceHasReachedItsDepth)
+// Events that are made without the fake's books, which allocate.
+std::array<CUresult, 64> told{};
+std::size_t made_events = 0;
+
+void use_plain_events(gpusm::driver_api &api)
 {
-    for (int i = 0; i < 4; ++i) {
-        (void)submit(0, 1);
-    }
-    for (int i = 0; i < 40; ++i) {
-        requests_.emplace_back();
-    }
-    fake().finish_all();
-    fake().quiet = true;
-    const std::size_t before = allocations;
-    for (std::size_t i = 4; i < 44; ++i) {
-        engine().submit(device(0), &requests_[i]);
-    }
-    std::size_t back = 0;
-    for (int round = 0; round < 1000 && !engine().idle(); ++round) {
-        for (copy_request *each = engine().collect(); each != nullptr; each = each->next) {
-            ++back;
+    made_events = 0;
+    api.event_create = [](CUevent *out, unsigned) {
+        *out = handle_of<CUevent>(++made_events);
+        return CUDA_SUCCESS;
+    };
+    api.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
+    api.event_record = [](CUevent event, CUstream) {
+        told.at(reinterpret_cast<std::uintptr_t>(event)) = CUDA_ERROR_NOT_READY;
+        return CUDA_SUCCESS;
+    };
+    api.event_query = [](CUevent event) {
+        return told.at(reinterpret_cast<std::uintptr_t>(event));
+    };
+}
+
+TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceIsPrepared)
+{
+    for (const unsigned blocks : {0U, 32U}) {
+        drop_engine();
+        requests_.clear();
+        use_plain_events(api_);
+        make_engine({.batch_copies = 8, .kernel_blocks = blocks});
+        engine().prepare(device(0));
+        requests_.resize(200);
+        fake().launches.reserve(64);
+        fake().stack.reserve(8);
+        fake().quiet = true;
+        const std::size_t before = allocations;
+        for (std::size_t i = 0; i < requests_.size(); ++i) {
+            requests_[i].len_bytes = i;
+            requests_[i].on_device = i % 3 != 0;
+            engine().submit(device(0), &requests_[i]);
         }
-        fake().finish_all();
+        std::size_t back = 0;
+        for (int round = 0; round < 1000 && !engine().idle(); ++round) {
+            for (copy_request *each = engine().collect(); each != nullptr; each = each->next) {
+                ++back;
+            }
+            told.fill(CUDA_SUCCESS);
+            fake().finish_all();
+        }
+        EXPECT_EQ(allocations, before);
+        EXPECT_EQ(back, 200U);
+        EXPECT_EQ(submissions(copy_way::kernel) > 0, blocks > 0);
+        fake().quiet = false;
     }
-    EXPECT_EQ(allocations, before);
-    EXPECT_EQ(back, 44U);
-    fake().quiet = false;
 }
 
 } // namespace

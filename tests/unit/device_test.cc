@@ -8,7 +8,11 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -88,6 +92,16 @@ TEST_F(DeviceTable, TwoContextsAreTwoDevicesWithIndicesOfTheirOwn)
     EXPECT_NE(found_->stream, second->stream);
     device *again = nullptr;
     ASSERT_EQ(table_->for_memory(memory_of(context_0, 0), &again), status::ok);
+    EXPECT_EQ(again, found_);
+    expect_all_given_back();
+}
+
+TEST_F(DeviceTable, AContextNamesItsDeviceToo)
+{
+    ASSERT_EQ(table_->for_context(context_1, &found_), status::ok);
+    EXPECT_EQ(found_->context, context_1);
+    device *again = nullptr;
+    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &again), status::ok);
     EXPECT_EQ(again, found_);
     expect_all_given_back();
 }
@@ -194,6 +208,149 @@ TEST_F(DeviceTable, AnEventThatCannotBeMadeIsAskedForAgain)
     EXPECT_EQ(log.count(), 1U) << log.text();
     EXPECT_EQ(table_->ipc_event(*found_, &event), status::ok);
     expect_all_given_back();
+}
+
+// What the driver says about an address, by attribute; zero for the rest.
+struct address_answers {
+    CUmemorytype type = static_cast<CUmemorytype>(0);
+    CUcontext context = nullptr;
+    unsigned managed = 0;
+    CUdeviceptr start = 0;
+    std::size_t len_bytes = 0;
+    int ordinal = 0;
+};
+address_answers answers;
+
+CUresult CUDAAPI answer(unsigned count, CUpointer_attribute *attributes, void **out, CUdeviceptr)
+{
+    const CUresult result = fake().enter("pointer_get_attributes");
+    for (unsigned i = 0; i < count && CUDA_SUCCESS == result; ++i) {
+        switch (attributes[i]) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            *static_cast<CUmemorytype *>(out[i]) = answers.type;
+            break;
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            *static_cast<CUcontext *>(out[i]) = answers.context;
+            break;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            *static_cast<unsigned *>(out[i]) = answers.managed;
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            *static_cast<CUdeviceptr *>(out[i]) = answers.start;
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            *static_cast<std::size_t *>(out[i]) = answers.len_bytes;
+            break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            *static_cast<int *>(out[i]) = answers.ordinal;
+            break;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+            *static_cast<unsigned long long *>(out[i]) = 7;
+            break;
+        default:
+            *static_cast<int *>(out[i]) = 0;
+        }
+    }
+    return result;
+}
+
+// for_address on memory [start, start + len_bytes).
+class DeviceOfAnAddress : public DeviceTable {
+  protected:
+    static constexpr std::uint64_t start = 0x7000000000;
+    static constexpr std::size_t len_bytes = 0x10000;
+
+    DeviceOfAnAddress()
+    {
+        api_.pointer_get_attributes = answer;
+        answers = {CU_MEMORYTYPE_DEVICE, context_1, 0, start, len_bytes, 1};
+    }
+    void expect_nothing_plain(std::uint64_t address = start)
+    {
+        plain_bytes_ = 99;
+        EXPECT_EQ(table_->for_address(address, &found_, &plain_bytes_), status::ok);
+        EXPECT_EQ(plain_bytes_, 0U);
+    }
+
+    std::uint64_t plain_bytes_ = 99;
+};
+
+TEST_F(DeviceOfAnAddress, MemoryOfAContextIsPlainToTheEndOfItsAllocation)
+{
+    struct {
+        std::uint64_t inside;
+        std::uint64_t plain_bytes;
+    } const table[] = {{0, len_bytes}, {1, len_bytes - 1}, {len_bytes - 1, 1}};
+    for (const auto &row : table) {
+        ASSERT_EQ(table_->for_address(start + row.inside, &found_, &plain_bytes_), status::ok);
+        EXPECT_EQ(found_->context, context_1);
+        EXPECT_EQ(plain_bytes_, row.plain_bytes) << row.inside;
+    }
+    EXPECT_EQ(fake().calls["pointer_get_attributes"], 3) << "one question each";
+    expect_all_given_back();
+}
+
+TEST_F(DeviceOfAnAddress, AnAddressOutsideTheAllocationIsNotPlain)
+{
+    expect_nothing_plain(start + len_bytes);
+    expect_nothing_plain(start - 1);
+    answers.len_bytes = 0; // a driver that does not say
+    expect_nothing_plain();
+    EXPECT_EQ(found_->context, context_1);
+}
+
+TEST_F(DeviceOfAnAddress, ManagedMemoryIsOfItsDeviceButNotPlain)
+{
+    answers.managed = 1;
+    expect_nothing_plain();
+    EXPECT_EQ(found_->context, context_1);
+}
+
+TEST_F(DeviceOfAnAddress, VmmAndPoolMemoryHaveNoContextAndAreNotPlain)
+{
+    answers.context = nullptr;
+    fake().stack = {context_1};
+    expect_nothing_plain();
+    EXPECT_EQ(found_->context, context_1) << "that of the thread";
+    fake().stack.clear();
+    answers.ordinal = 0; // a device that the program has not used
+    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::not_ready);
+    EXPECT_EQ(plain_bytes_, 0U);
+}
+
+TEST_F(DeviceOfAnAddress, HostMemoryHasNoDevice)
+{
+    device other;
+    for (const auto &[type, context] : {std::pair{static_cast<CUmemorytype>(0), CUcontext{}},
+                                        std::pair{CU_MEMORYTYPE_HOST, context_1}}) {
+        found_ = &other;
+        answers.type = type;
+        answers.context = context; // registered memory knows one
+        expect_nothing_plain();
+        EXPECT_EQ(found_, nullptr);
+    }
+    EXPECT_TRUE(table_->all().empty());
+}
+
+TEST_F(DeviceOfAnAddress, WhatTheDriverDoesNotAnswerIsHostMemory)
+{
+    fake().fail("pointer_get_attributes", 0, CUDA_ERROR_INVALID_VALUE);
+    expect_nothing_plain();
+    EXPECT_EQ(found_, nullptr);
+    fake().heal();
+    // The second question may be answered when the first one was not.
+    fake().fail("pointer_get_attributes", 1, CUDA_ERROR_INVALID_VALUE);
+    expect_nothing_plain();
+    EXPECT_EQ(found_->context, context_1);
+}
+
+TEST_F(DeviceOfAnAddress, ADeviceThatCannotBeUsedIsAnError)
+{
+    const log_capture log;
+    fake().fail("stream_create", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::driver_failed);
+    EXPECT_EQ(found_, nullptr);
+    EXPECT_EQ(log.count(), 1U) << log.text();
 }
 
 class DeviceFault : public DeviceTable, public testing::WithParamInterface<const char *> {};

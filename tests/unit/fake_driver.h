@@ -9,10 +9,13 @@
 #define GPUSM_TESTS_FAKE_DRIVER_H
 
 #include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +35,19 @@ struct fake_copy {
     CUcontext context; // that was current
 };
 
+struct fake_launch {
+    CUstream stream;
+    CUcontext context;  // that was current
+    const char *kernel; // its name
+    unsigned blocks;
+    unsigned threads;
+    gpusm::gather_arguments<gpusm::gather_most_copies> arguments; // of the few kernel too
+    bool finished = false;
+};
+
+// Where the device sees pinned host memory: elsewhere than the host, to tell mistakes.
+inline constexpr std::uint64_t fake_device_view = 1ULL << 46;
+
 struct fake_driver {
     // What the caller of gpusm has current, as CUDA sees it: the innermost context is last.
     std::vector<CUcontext> stack;
@@ -49,6 +65,13 @@ struct fake_driver {
     std::map<CUstream, CUcontext> streams;
     std::vector<std::pair<unsigned, int>> stream_arguments; // flags, priority
 
+    std::map<std::uintptr_t, std::unique_ptr<std::uint64_t[]>> pinned; // cuMemHostAlloc
+    std::map<CUmodule, CUcontext> modules;                             // live ones
+    std::string module_text;                                           // of the last one
+    std::map<CUfunction, std::string> functions;
+    std::vector<fake_launch> launches;
+    std::map<CUstream, CUresult> stream_answer; // of cuStreamQuery, instead of the usual one
+
     std::map<std::string, int> calls;
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
     bool quiet = false;                                     // keeps no record of calls
@@ -65,8 +88,27 @@ struct fake_driver {
     {
         query_answer[recorded.at(record)] = result;
     }
+    // The n-th launch has ended: its flag is written. Or it went wrong, and with it its stream.
+    void finish_launch(std::size_t nth, CUresult result = CUDA_SUCCESS)
+    {
+        fake_launch &launch = launches.at(nth);
+        if (CUDA_SUCCESS != result) {
+            stream_answer[launch.stream] = result;
+            return;
+        }
+        launch.finished = true;
+        auto *flag = reinterpret_cast<std::atomic<std::uint32_t> *>(launch.arguments.done -
+                                                                    fake_device_view);
+        flag->store(launch.arguments.done_value, std::memory_order_release);
+    }
+    // Whatever was recorded or launched has ended well.
     void finish_all()
     {
+        for (std::size_t i = 0; i < launches.size(); ++i) {
+            if (!launches[i].finished) {
+                finish_launch(i);
+            }
+        }
         for (auto &[event, answer] : query_answer) {
             answer = CUDA_SUCCESS;
         }
@@ -99,6 +141,74 @@ inline fake_driver &fake()
     if (const CUresult failed = fake().enter(function); CUDA_SUCCESS != failed) {                  \
         return failed;                                                                             \
     }
+
+// Pinned memory, modules and launches.
+inline void add_kernels(gpusm::driver_api &api)
+{
+    api.mem_host_alloc = [](void **out, size_t len_bytes, unsigned) {
+        GPUSM_FAKE_ENTER("mem_host_alloc")
+        auto room = std::make_unique<std::uint64_t[]>((len_bytes + 7) / 8);
+        std::memset(room.get(), 0xa5, (len_bytes + 7) / 8 * 8); // nobody promises zeros
+        *out = room.get();
+        fake().pinned[reinterpret_cast<std::uintptr_t>(*out)] = std::move(room);
+        return CUDA_SUCCESS;
+    };
+    api.mem_free_host = [](void *memory) {
+        GPUSM_FAKE_ENTER("mem_free_host")
+        return 1 == fake().pinned.erase(reinterpret_cast<std::uintptr_t>(memory))
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+    };
+    api.mem_host_get_device_pointer = [](CUdeviceptr *out, void *memory, unsigned) {
+        GPUSM_FAKE_ENTER("mem_host_get_device_pointer")
+        *out = reinterpret_cast<std::uintptr_t>(memory) + fake_device_view;
+        return CUDA_SUCCESS;
+    };
+    api.module_load_data = [](CUmodule *out, const void *text, unsigned, CUjit_option *, void **) {
+        GPUSM_FAKE_ENTER("module_load_data")
+        fake().module_text = static_cast<const char *>(text);
+        *out = handle_of<CUmodule>(fake().next_handle++);
+        fake().modules[*out] = fake().current();
+        return CUDA_SUCCESS;
+    };
+    api.module_unload = [](CUmodule module) {
+        GPUSM_FAKE_ENTER("module_unload")
+        return 1 == fake().modules.erase(module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    };
+    api.module_get_function = [](CUfunction *out, CUmodule module, const char *name) {
+        GPUSM_FAKE_ENTER("module_get_function")
+        if (0 == fake().modules.count(module)) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        *out = handle_of<CUfunction>(fake().next_handle++);
+        fake().functions[*out] = name;
+        return CUDA_SUCCESS;
+    };
+    api.launch_kernel = [](CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
+                           CUstream stream, void **parameters, void **) {
+        GPUSM_FAKE_ENTER("launch_kernel")
+        const auto found = fake().functions.find(function);
+        if (found == fake().functions.end() || grid_y * grid_z * block_y * block_z != 1) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (fake().quiet) {
+            std::erase_if(fake().launches, [](const fake_launch &each) { return each.finished; });
+        }
+        fake_launch &made = fake().launches.emplace_back();
+        made.stream = stream;
+        made.context = fake().current();
+        made.kernel = found->second.c_str();
+        made.blocks = grid_x;
+        made.threads = block_x;
+        // The driver copies a parameter as long as the kernel declares it.
+        std::memcpy(static_cast<void *>(&made.arguments), parameters[0],
+                    "gpusm_gather_few" == found->second
+                        ? sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)
+                        : sizeof(made.arguments));
+        return CUDA_SUCCESS;
+    };
+}
 
 // The table of a fresh fake. The fake knows the contexts 0xc0 and 0xc1 on devices 0 and 1.
 inline gpusm::driver_api reset_fake()
@@ -199,6 +309,18 @@ inline gpusm::driver_api reset_fake()
         GPUSM_FAKE_ENTER("event_query")
         return fake().query_answer[event];
     };
+    api.stream_query = [](CUstream stream) {
+        GPUSM_FAKE_ENTER("stream_query")
+        if (fake().stream_answer.count(stream) != 0) {
+            return fake().stream_answer[stream];
+        }
+        for (const fake_launch &each : fake().launches) {
+            if (each.stream == stream && !each.finished) {
+                return CUDA_ERROR_NOT_READY;
+            }
+        }
+        return CUDA_SUCCESS;
+    };
     api.memcpy_async = [](CUdeviceptr to, CUdeviceptr from, size_t len_bytes, CUstream stream) {
         GPUSM_FAKE_ENTER("memcpy_async")
         if (!fake().quiet) {
@@ -253,6 +375,7 @@ inline gpusm::driver_api reset_fake()
         GPUSM_FAKE_ENTER("pointer_set_attribute")
         return CUDA_SUCCESS;
     };
+    add_kernels(api);
     return api;
 }
 

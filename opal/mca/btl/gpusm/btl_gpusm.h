@@ -9,9 +9,11 @@
 //   btl_gpusm_params.cc     MCA parameters and performance variables
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, sendi, and fragments coming back
+//   btl_gpusm_bundle.cc     control messages that go together
 //   btl_gpusm_get.cc        register_mem, deregister_mem, get
 //   btl_gpusm_ipc.cc        performs what the handshake asks for
 //   btl_gpusm_gpu.{h,cc}    exports in the segment's directory, imports of the peers'
+//   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
 #define BTL_GPUSM_H
@@ -36,6 +38,9 @@ struct mca_btl_base_endpoint_t {
     bool active;                 // is on mca_btl_gpusm_component_t::active
     // Fragments that the peer is done with and whose callback waits for progress.
     gpusm::outgoing *called_back_late;
+    // Control messages that go together (btl_gpusm_bundle.cc); null: none.
+    struct mca_btl_gpusm_frag_t *bundle;
+    mca_btl_base_endpoint_t *next_with_bundle;
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool gpu_warned;            // the user has been told why not
     std::uint64_t retire_epoch; // of the peer's exports, as last seen here
@@ -71,6 +76,9 @@ enum class counter : unsigned {
     staged_bytes,
     host_messages,
     host_bytes,
+    single_submissions,
+    batch_submissions,
+    kernel_submissions,
     count, // how many there are
 };
 
@@ -107,6 +115,11 @@ struct mca_btl_gpusm_component_t {
     unsigned copy_depth;
     unsigned copy_batch;
     size_t copy_batch_bytes;
+    size_t copy_early_bytes;
+    size_t kernel_max_bytes;
+    unsigned kernel_blocks;
+    bool use_batch_copies;
+    bool quick_pointer_check;
     int cuda_ipc_verbose;
 
     // State between init and finalize.
@@ -123,7 +136,7 @@ struct mca_btl_gpusm_component_t {
     opal_free_list_t unbound;  // descriptors without a place in the segment
     gpusm::outgoing *deferred; // of those, the ones that have been sent; oldest first
     gpusm::outgoing *last_deferred;
-    std::atomic_flag progressing;
+    std::atomic<bool> progressing;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
 };
@@ -233,8 +246,23 @@ int progress_sends();
 // Takes back what the peers are done with, so that their fragments can be used again.
 void reclaim_frags();
 
-// get: completes copies; returns how many.
-int progress_gets();
+// component: hands a message to the layer above. `bytes` have been checked against the fragment.
+void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const void *message,
+             std::size_t bytes);
+
+// bundle: from here to close_bundles, control messages may gather.
+void open_bundles();
+// Puts a copy of the message into the bundle for that peer; false: it has to go alone.
+bool add_to_bundle(mca_btl_base_endpoint_t *endpoint, const void *message, std::size_t bytes,
+                   mca_btl_base_tag_t tag);
+// Posts the endpoint's bundle, which there must be.
+void post_bundle(mca_btl_base_endpoint_t *endpoint);
+void close_bundles();
+// Hands out the messages of a bundle that has come in; garbage is reported.
+void deliver_bundle(mca_btl_base_endpoint_t *from, const unsigned char *at, std::size_t bytes);
+
+// get: completes copies; returns how many. `busy`: this call of progress has found other work.
+int progress_gets(bool busy);
 void setup_gets();
 void release_gets();
 

@@ -129,6 +129,26 @@ int to_opal(status s)
     return OPAL_ERROR;
 }
 
+void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const void *message,
+             std::size_t bytes)
+{
+    if (tag >= MCA_BTL_TAG_MAX) {
+        return; // a peer's byte
+    }
+    const mca_btl_active_message_callback_t &callback = mca_btl_base_active_message_trigger[tag];
+    mca_btl_base_segment_t segment;
+    segment.seg_addr.pval = const_cast<void *>(message);
+    segment.seg_len = bytes;
+    const mca_btl_base_receive_descriptor_t received = {.endpoint = from,
+                                                        .des_segments = &segment,
+                                                        .des_segment_count = 1,
+                                                        .tag = tag,
+                                                        .cbdata = callback.cbdata};
+    if (callback.cbfunc != nullptr) {
+        callback.cbfunc(&mca_btl_gpusm.super, &received);
+    }
+}
+
 void release_component()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
@@ -239,10 +259,16 @@ static int component_progress(void)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     // One thread at a time, and never from within a callback: the order of a peer's messages
-    // depends on it.
+    // depends on it. A locked instruction would be a good part of an idle round.
     if (nullptr == component.node ||
-        component.progressing.test_and_set(std::memory_order_acquire)) {
+        (component.threads ? component.progressing.exchange(true, std::memory_order_acquire)
+                           : component.progressing.load(std::memory_order_relaxed))) {
         return 0;
+    }
+    component.progressing.store(true, std::memory_order_relaxed);
+    if (gpusm::gpu_desk *desk = component.gpu; desk != nullptr) {
+        desk->copies.hold(true); // until progress_gets
+        gpusm::end_of_question();
     }
     int events = component.node->poll(
         component.fifo_poll_limit, [](gpusm::peer &from, const gpusm::frag_header &header) {
@@ -251,26 +277,16 @@ static int component_progress(void)
                 gpusm::ipc_message_from(endpoint, header);
                 return;
             }
-            if (gpusm::frag_kind::active_message != header.kind || header.tag >= MCA_BTL_TAG_MAX) {
-                return;
-            }
-            const mca_btl_active_message_callback_t &callback =
-                mca_btl_base_active_message_trigger[header.tag];
-            mca_btl_base_segment_t segment;
-            segment.seg_addr.pval = const_cast<gpusm::frag_header *>(&header + 1);
-            segment.seg_len = header.payload_bytes;
-            const mca_btl_base_receive_descriptor_t received = {.endpoint = endpoint,
-                                                                .des_segments = &segment,
-                                                                .des_segment_count = 1,
-                                                                .tag = header.tag,
-                                                                .cbdata = callback.cbdata};
-            if (callback.cbfunc != nullptr) {
-                callback.cbfunc(&mca_btl_gpusm.super, &received);
+            const auto *payload = reinterpret_cast<const unsigned char *>(&header + 1);
+            if (gpusm::frag_kind::bundle == header.kind) {
+                gpusm::deliver_bundle(endpoint, payload, header.payload_bytes);
+            } else if (gpusm::frag_kind::active_message == header.kind) {
+                gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
             }
         });
     events += gpusm::progress_sends();
-    events += gpusm::progress_gets();
-    component.progressing.clear(std::memory_order_release);
+    events += gpusm::progress_gets(events > 0);
+    component.progressing.store(false, std::memory_order_release);
     return events;
 }
 

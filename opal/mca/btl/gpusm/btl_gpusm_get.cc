@@ -25,6 +25,7 @@ struct registration_t {
     mca_btl_base_registration_handle_t handle;
     gpusm::exported *exported; // referenced; null for a local buffer of a get
     gpusm::device *device;     // whose context the local buffer wants; null for host memory
+    std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
 };
 
 // One btl_get on its way.
@@ -67,6 +68,16 @@ bool may_be_device_memory(uint32_t flags)
 #endif
 }
 
+void tell_submissions(const gpusm::copy_engine::tally &made)
+{
+    static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
+                                           counter::kernel_submissions};
+    for (std::size_t way = 0; way < made.size(); ++way) {
+        mca_btl_gpusm_component.counters[static_cast<unsigned>(counters[way])].store(
+            made[way], std::memory_order_relaxed);
+    }
+}
+
 } // namespace
 
 namespace gpusm {
@@ -92,28 +103,38 @@ void release_gets()
     OBJ_DESTRUCT(&registrations);
 }
 
-int progress_gets()
+int progress_gets(bool busy)
 {
     gpu_desk *desk = mca_btl_gpusm_component.gpu;
     if (nullptr == desk) {
         return 0;
     }
-    constexpr std::uint32_t calls_between_sweeps = 32;
+    constexpr std::uint32_t calls_between_sweeps = 128;
     static std::uint32_t calls = 0;
     copy_request *finished = nullptr;
+    desk->copies.hold(false);
     {
-        const std::lock_guard guard(desk->lock);
+        // Another thread may be inside a driver call that takes milliseconds. Host messages are
+        // not to wait for it, and this will be called again.
+        const std::unique_lock guard(desk->lock, std::try_to_lock);
+        if (!guard.owns_lock()) {
+            return 0; // copies that wait go out with the next call, or the next copy
+        }
         if (0 == ++calls % calls_between_sweeps) {
             desk->sweep();
         }
         if (!desk->copies.idle()) {
-            finished = desk->copies.collect();
+            finished = desk->copies.collect(busy);
+            tell_submissions(desk->copies.submissions());
         }
         for (copy_request *each = finished; each != nullptr; each = each->next) {
             desk->imports.release(get_around(each)->mapping);
         }
     }
     int completed = 0;
+    if (finished != nullptr && finished->next != nullptr) {
+        open_bundles(); // for the FINs
+    }
     while (finished != nullptr) {
         get_t *get = get_around(std::exchange(finished, finished->next));
         const bool copied = status::ok == get->copy.outcome;
@@ -127,20 +148,23 @@ int progress_gets()
         opal_free_list_return(&gets, &get->super);
         ++completed;
     }
+    close_bundles();
     return completed;
 }
 
 } // namespace gpusm
 
-extern "C" mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *,
-                                                                          mca_btl_base_endpoint_t *,
-                                                                          void *base, size_t size,
-                                                                          uint32_t flags)
+extern "C" mca_btl_base_registration_handle_t *
+mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *base,
+                           size_t size, uint32_t flags)
 {
     const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
     const bool ask = may_be_device_memory(flags);
     if (for_peers && !ask) {
         return nullptr; // host memory cannot be exported; ob1 sends it instead
+    }
+    if (for_peers) {
+        endpoint->peer->expect_post();
     }
     gpusm::gpu_desk *desk = ask ? gpusm::gpu() : mca_btl_gpusm_component.gpu.load();
     if (for_peers && nullptr == desk) {
@@ -152,15 +176,25 @@ extern "C" mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_bt
     }
     made->exported = nullptr;
     made->device = nullptr;
+    made->plain_until = 0;
     made->handle.remote = {gpusm::no_export_slot, gpusm::no_event_slot, 0, 0, 0};
     status s = status::ok;
     if (desk != nullptr) {
         const auto address = reinterpret_cast<std::uint64_t>(base);
         const std::lock_guard guard(desk->lock);
         if (for_peers) {
-            s = desk->export_range(address, size, &made->exported, &made->handle.remote);
+            s = desk->export_range(address, size, gpusm::take_buffer_id(address), &made->exported,
+                                   &made->handle.remote);
         } else if (ask) {
-            s = desk->devices.for_address(address, &made->device);
+            const gpusm::plain_allocation *known = gpusm::known_allocation(address);
+            if (known != nullptr) {
+                made->plain_until = known->end;
+                s = desk->devices.for_context(known->context, &made->device);
+            } else {
+                std::uint64_t plain_bytes = 0;
+                s = desk->devices.for_address(address, &made->device, &plain_bytes);
+                made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+            }
         }
     }
     if (status::ok != s) {
@@ -202,8 +236,9 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     const std::lock_guard guard(desk->lock);
-    gpusm::device *into =
-        nullptr == local_handle ? nullptr : registration_around(local_handle)->device;
+    const registration_t *local =
+        nullptr == local_handle ? nullptr : registration_around(local_handle);
+    gpusm::device *into = nullptr == local ? nullptr : local->device;
     status s = nullptr == into ? desk->devices.for_host(&into) : status::ok;
     if (status::ok == s) {
         s = desk->import(*endpoint, remote, *into, &get->mapping);
@@ -230,6 +265,9 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
     get->copy.source = get->mapping->local_base + (remote_address - get->mapping->remote_base);
     get->copy.len_bytes = size;
+    // A kernel that writes behind an allocation takes the whole context down; the driver's copies
+    // only fail.
+    get->copy.on_device = local != nullptr && get->copy.destination + size <= local->plain_until;
     desk->copies.submit(*into, &get->copy);
     return OPAL_SUCCESS;
 }

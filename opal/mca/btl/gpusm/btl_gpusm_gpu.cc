@@ -31,6 +31,10 @@ copy_limits limits_from_parameters()
     limits.depth = mca_btl_gpusm_component.copy_depth;
     limits.batch_copies = mca_btl_gpusm_component.copy_batch;
     limits.batch_bytes = mca_btl_gpusm_component.copy_batch_bytes;
+    limits.early_bytes = mca_btl_gpusm_component.copy_early_bytes;
+    limits.kernel_bytes = mca_btl_gpusm_component.kernel_max_bytes;
+    limits.kernel_blocks = mca_btl_gpusm_component.kernel_blocks;
+    limits.batches = mca_btl_gpusm_component.use_batch_copies;
     return limits;
 }
 
@@ -43,6 +47,7 @@ gpu_desk *gpu()
     if (nullptr == component.gpu && component.use_cuda_ipc) {
         if (const driver_api *driver = driver_load(); driver != nullptr) {
             component.gpu = new gpu_desk(*driver, component.threads);
+            install_pointer_check(*driver);
         }
     }
     return component.gpu;
@@ -58,6 +63,7 @@ gpu_desk::gpu_desk(const driver_api &api, bool threads)
 
 gpu_desk::~gpu_desk()
 {
+    remove_pointer_check();
     (void)copies.cancel_all();
     for (const opened_event &each : events_) {
         const driver_scope scope(driver, devices.all()[each.device]->context);
@@ -118,17 +124,17 @@ bool read_export(const peer_segment &of, const remote_handle &handle, export_slo
            handle.base == out->base && handle.len_bytes == out->len_bytes;
 }
 
-status gpu_desk::export_range(std::uint64_t address, std::size_t len_bytes, exported **out,
-                              remote_handle *handle)
+status gpu_desk::export_range(std::uint64_t address, std::size_t len_bytes,
+                              unsigned long long buffer_id, exported **out, remote_handle *handle)
 {
     device *of = nullptr;
     exported *entry = exports.find(address, len_bytes);
     if (entry != nullptr) {
         // Is it still the allocation that was exported? The one question per message.
-        unsigned long long buffer_id = 0;
-        if (CUDA_SUCCESS !=
-                driver.pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ||
-            buffer_id != entry->memory.buffer_id) {
+        const bool known = buffer_id != 0 ||
+                           CUDA_SUCCESS == driver.pointer_get_attribute(
+                                               &buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+        if (!known || buffer_id != entry->memory.buffer_id) {
             exports.retire(entry);
             entry = nullptr;
         }
@@ -239,9 +245,11 @@ status gpu_desk::import(const mca_btl_base_endpoint_t &from, const remote_handle
     return imports.acquire(key, handle.base, handle.len_bytes, &request, out);
 }
 
-status gpu_desk::open_mapping(void *self, const mapping_key &, std::uint64_t, std::uint64_t,
-                              const void *request, std::uint64_t *local_base)
+status gpu_desk::open_mapping(void *self, const mapping_key &, std::uint64_t,
+                              std::uint64_t len_bytes, const void *request,
+                              std::uint64_t *local_base)
 {
+    const driver_api &driver = static_cast<gpu_desk *>(self)->driver;
     const auto &wanted = *static_cast<const import_request *>(request);
     export_slot entry{};
     if (!read_export(wanted.from->peer->shared(), *wanted.handle, &entry)) {
@@ -249,7 +257,22 @@ status gpu_desk::open_mapping(void *self, const mapping_key &, std::uint64_t, st
     }
     CUipcMemHandle handle;
     std::memcpy(&handle, entry.memory_handle, sizeof(handle));
-    return open_memory(static_cast<gpu_desk *>(self)->driver, *wanted.into, handle, local_base);
+    const status opened = open_memory(driver, *wanted.into, handle, local_base);
+    if (status::ok != opened) {
+        return opened;
+    }
+    // The length is the peer's word, and a kernel that reads behind the mapping takes the whole
+    // context down.
+    CUdeviceptr start = 0;
+    std::size_t mapped_bytes = 0;
+    const driver_scope scope(driver, wanted.into->context);
+    const CUresult known = driver.mem_get_address_range(&start, &mapped_bytes, *local_base);
+    if (CUDA_SUCCESS == known && *local_base - start <= mapped_bytes &&
+        len_bytes <= mapped_bytes - (*local_base - start)) {
+        return status::ok;
+    }
+    close_memory(driver, *wanted.into, *local_base);
+    return CUDA_SUCCESS == known ? status::bad_peer : driver.report("cuMemGetAddressRange", known);
 }
 
 void gpu_desk::close_mapping(void *self, const mapping_key &key, std::uint64_t local_base)

@@ -37,9 +37,10 @@ class gpu_desk {
 
     // Owner's side. The export that covers [address, address + len_bytes), made if there is
     // none or if the one there is over; referenced once for the caller, who gives it back with
-    // `exports.release`. `unsupported`: this memory cannot be exported.
-    status export_range(std::uint64_t address, std::size_t len_bytes, exported **out,
-                        remote_handle *handle);
+    // `exports.release`. `buffer_id` is what the driver says about the address, 0 if it is to be
+    // asked. `unsupported`: this memory cannot be exported.
+    status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
+                        exported **out, remote_handle *handle);
     export_table exports;
 
     // Importer's side. The mapping of a peer's export in the context of `into`, referenced once
@@ -87,6 +88,31 @@ class gpu_desk {
 // The GPU desk, made on the first call that finds a CUDA driver; null without one, or when the
 // parameter use_cuda_ipc says no.
 gpu_desk *gpu();
+
+// pointer: from now on, and until remove_pointer_check, gpusm answers Open MPI's question whether
+// an address is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc).
+void install_pointer_check(const driver_api &api);
+void remove_pointer_check();
+
+// An ordinary allocation of device memory, [start, end), as the pointer check last saw it.
+struct plain_allocation {
+    std::uint64_t start;
+    std::uint64_t end;
+    unsigned long long buffer_id; // never given to another allocation in the life of a process
+    CUcontext context;
+    int ordinal;
+};
+// The one that Open MPI's question about the buffer of a receive found, which comes before the
+// receive is registered, and holds until it is complete, because the program may not free the
+// buffer before. Null when it is not known any more, and in programs with threads.
+const plain_allocation *known_allocation(std::uint64_t address);
+// The buffer id that Open MPI's last question found at this address, once, when the same call of
+// the program has led to it; else 0.
+unsigned long long take_buffer_id(std::uint64_t address);
+// ob1 will ask about this buffer once more before it does anything else.
+void will_ask_again(const void *address);
+// Whatever comes now belongs to another call of the program.
+void end_of_question();
 
 // Reads an export directory entry of a peer; false when the generation is over.
 bool read_export(const peer_segment &of, const remote_handle &handle, export_slot *out);

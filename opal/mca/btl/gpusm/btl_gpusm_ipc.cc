@@ -101,6 +101,7 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
     switch (s) {
     case status::ok:
         desk->imports.release(mapped); // stays mapped for the message that is about to come
+        desk->copies.prepare(*into);
         reply.operation = ipc_operation::ack;
         break;
     case status::unsupported:
@@ -163,7 +164,7 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
         const std::lock_guard guard(desk->lock);
         exported *entry = nullptr;
         // Memory that cannot be exported is no reason to ask.
-        if (status::ok != desk->export_range(reinterpret_cast<std::uint64_t>(address), 0, &entry,
+        if (status::ok != desk->export_range(reinterpret_cast<std::uint64_t>(address), 0, 0, &entry,
                                              &request.handle)) {
             return;
         }

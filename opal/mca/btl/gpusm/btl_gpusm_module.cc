@@ -45,6 +45,21 @@ mca_btl_base_endpoint_t *endpoint_of(peer &of)
     return static_cast<mca_btl_base_endpoint_t *>(of.user);
 }
 
+// The peer that read the next fragment has its lines. Take them back before they are written.
+static void own_ahead(const opal_free_list_t &list)
+{
+    const auto *next =
+        reinterpret_cast<const mca_btl_gpusm_frag_t *>(list.super.opal_lifo_head.data.item);
+    if (&list.super.opal_lifo_ghost == reinterpret_cast<const opal_list_item_t *>(next)) {
+        return;
+    }
+    constexpr int to_write = 1;
+    const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
+    for (std::size_t line = 0; line < fetched_ahead_bytes; line += cache_line_bytes) {
+        __builtin_prefetch(at + line, to_write);
+    }
+}
+
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
 {
     for (unsigned size = 0; size < static_cast<unsigned>(frag_size::count); ++size) {
@@ -55,7 +70,9 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         if (opal_lifo_is_empty(&list->super)) {
             reclaim_frags(); // before the list grows
         }
-        return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
+        auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
+        own_ahead(*list);
+        return frag;
     }
     return nullptr;
 }

@@ -5,6 +5,9 @@
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
+#include "opal/mca/btl/gpusm/gpu/copy_choice.h"
+#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
+
 #include <bit>
 #include <cstdint>
 
@@ -64,6 +67,7 @@ std::uint64_t number(int value)
 
 void register_parameters()
 {
+    const copy_limits limits; // the defaults
     add("free_list_num", &component.free_list_num, 8, OPAL_INFO_LVL_5,
         "Fragments of each size to make at start (1 .. free_list_max)");
     add("free_list_max", &component.free_list_max, 512, OPAL_INFO_LVL_5,
@@ -102,13 +106,26 @@ void register_parameters()
         "Allocations of peers that are kept mapped while nobody uses them (1 .. 1048576)");
     add("cache_max_bytes", &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
         "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)");
-    add("copy_depth", &component.copy_depth, 4U, OPAL_INFO_LVL_9,
+    add("copy_depth", &component.copy_depth, limits.depth, OPAL_INFO_LVL_9,
         "Submissions to a device that may be in flight before further copies are gathered "
         "(1 .. 64)");
-    add("copy_batch", &component.copy_batch, 64U, OPAL_INFO_LVL_9,
-        "Most copies gathered into one submission (1 .. 4096)");
-    add("copy_batch_bytes", &component.copy_batch_bytes, 16 * mebi, OPAL_INFO_LVL_9,
+    add("copy_batch", &component.copy_batch, limits.batch_copies, OPAL_INFO_LVL_9,
+        "Most copies gathered into one submission (1 .. 128)");
+    add("copy_batch_bytes", &component.copy_batch_bytes, limits.batch_bytes, OPAL_INFO_LVL_9,
         "Bytes after which a submission gathers no further copy (1 or more)");
+    add("copy_early_bytes", &component.copy_early_bytes, limits.early_bytes, OPAL_INFO_LVL_9,
+        "Gathered bytes that are submitted although the device is still busy with as many or fewer "
+        "(1 or more)");
+    add("use_batch_copies", &component.use_batch_copies, limits.batches, OPAL_INFO_LVL_9,
+        "Use cuMemcpyBatchAsync for many large copies where the driver has it (CUDA 12.8)");
+    add("kernel_blocks", &component.kernel_blocks, limits.kernel_blocks, OPAL_INFO_LVL_5,
+        "Thread blocks of the kernel that gathers small and middle-sized copies (1 .. 1024); 0 "
+        "switches the kernel off");
+    add("kernel_max_bytes", &component.kernel_max_bytes, limits.kernel_bytes, OPAL_INFO_LVL_9,
+        "Longest copy that the kernel may do (1 .. 1 GiB)");
+    add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
+        "Answer Open MPI's question whether a buffer is device memory with one driver call "
+        "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
     add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
         "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
         "taken)");
@@ -155,9 +172,12 @@ bool check_parameters()
         {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
          max_segment_bytes},
         {"cache_max_entries", component.cache_max_entries, 1, mebi},
-        {"copy_depth", component.copy_depth, 1, 64},
-        {"copy_batch", component.copy_batch, 1, 4096},
+        {"copy_depth", component.copy_depth, 1, gather_slots},
+        {"copy_batch", component.copy_batch, 1, gather_most_copies},
         {"copy_batch_bytes", component.copy_batch_bytes, 1, UINT64_MAX - 1},
+        {"copy_early_bytes", component.copy_early_bytes, 1, UINT64_MAX - 1},
+        {"kernel_blocks", component.kernel_blocks, 0, 1024},
+        {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
@@ -205,6 +225,12 @@ void register_counters()
          "Messages that this process sent from host "
          "memory"},
         {counter::host_bytes, "host_bytes", "Bytes of those messages"},
+        {counter::single_submissions, "single_submissions",
+         "Copies given to the driver one by one (cuMemcpyAsync)"},
+        {counter::batch_submissions, "batch_submissions",
+         "Batches of copies given to the driver at once (cuMemcpyBatchAsync)"},
+        {counter::kernel_submissions, "kernel_submissions",
+         "Batches of copies done by one launch of the gather kernel"},
     };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
     for (const auto &each : variables) {

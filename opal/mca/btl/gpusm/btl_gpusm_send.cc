@@ -5,6 +5,7 @@
 // the fragment already. It counts as done when the fragment is posted, and the fragment is
 // taken back later, without a message from the peer (shm/peer.h).
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include <cstring>
 #include <mutex>
@@ -115,6 +116,9 @@ outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag)
 {
+    if (endpoint->bundle != nullptr) {
+        post_bundle(endpoint); // what came first goes first
+    }
     frag->endpoint = endpoint;
     if (nullptr == frag->out.header) {
         return defer(frag, kind, tag);
@@ -232,9 +236,15 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
         *descriptor = nullptr;
     }
     if (gpu && endpoint->get_enabled) {
+        gpusm::will_ask_again(convertor->pBaseBuf);
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
     }
+    endpoint->peer->expect_post();
     const size_t size = header_size + payload_size;
+    if (nullptr == convertor && 0 == payload_size &&
+        gpusm::add_to_bundle(endpoint, header, header_size, tag)) {
+        return OPAL_SUCCESS;
+    }
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
         frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);

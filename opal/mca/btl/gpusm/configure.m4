@@ -43,6 +43,16 @@ template <std::integral T> constexpr T same(T value) { return value; }
         btl_gpusm_CXXFLAGS="$btl_gpusm_flag -fvisibility=hidden -fvisibility-inlines-hidden -fno-rtti -fno-gnu-unique"
     ])
 
+    # The gather kernel is compiled when nvcc is there; its PTX text comes with the sources.
+    AC_ARG_WITH([nvcc],
+        [AS_HELP_STRING([--with-nvcc=PROGRAM],
+                        [btl/gpusm: compile the gather kernel with it (default: nvcc in PATH or in the CUDA folder); --without-nvcc takes the PTX text that comes with the sources])])
+    NVCC=
+    AS_CASE([$with_nvcc],
+        [no], [],
+        [""|yes], [AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:$with_cuda/bin:/usr/local/cuda/bin])],
+        [NVCC=$with_nvcc])
+
     # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
     AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [btl_gpusm_CXXFLAGS="$btl_gpusm_CXXFLAGS -mcx16"])
 
@@ -66,6 +76,7 @@ template <std::integral T> constexpr T same(T value) { return value; }
     AC_SUBST([btl_gpusm_CXXFLAGS])
     AC_SUBST([btl_gpusm_LDFLAGS])
     AC_SUBST([btl_gpusm_LIBS])
+    AC_SUBST([NVCC])
     AC_SUBST([gpusm_help_dir], ['$(srcdir)'])
     AC_SUBST([gpusm_embed_help], ['$(srcdir)/embed-help'])
     OPAL_VAR_SCOPE_POP

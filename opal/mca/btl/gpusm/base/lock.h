@@ -10,7 +10,8 @@
 namespace gpusm {
 
 // Locks only when the process asked for MPI_THREAD_MULTIPLE, which is known before the first
-// message. Meets the standard's BasicLockable, so std::lock_guard works with it.
+// message. Meets the standard's Lockable, so std::lock_guard and std::unique_lock work
+// with it.
 class optional_mutex {
   public:
     explicit optional_mutex(bool threads) : threads_(threads) {}
@@ -26,6 +27,7 @@ class optional_mutex {
             (void)pthread_mutex_lock(&mutex_);
         }
     }
+    bool try_lock() { return !threads_ || 0 == pthread_mutex_trylock(&mutex_); }
     void unlock()
     {
         if (threads_) {

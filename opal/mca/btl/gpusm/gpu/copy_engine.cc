@@ -2,9 +2,21 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gpusm {
+
+namespace {
+
+// A kernel says that it is done by a flag. Whether it will ever be is for the driver to say; so
+// the driver is asked after that many looks at the flag.
+constexpr std::uint32_t looks_before_asking = 1024;
+
+// Rounds in which a busy caller does not ask the driver, which takes longer than one message.
+constexpr std::uint32_t rounds_before_asking = 8;
+
+} // namespace
 
 void copy_engine::chain::append(copy_request *request)
 {
@@ -23,11 +35,12 @@ void copy_engine::chain::append(chain &other)
 }
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
-    : driver_(driver), limits_(limits)
+    : driver_(driver), limits_(limits), batches_(limits.batches)
 {
     destinations_.reserve(limits.batch_copies);
     sources_.reserve(limits.batch_copies);
     sizes_.reserve(limits.batch_copies);
+    copies_.reserve(limits.batch_copies);
 }
 
 copy_engine::~copy_engine()
@@ -37,80 +50,193 @@ copy_engine::~copy_engine()
             continue;
         }
         const driver_scope scope(driver_, each.on->context);
-        for (submission &slot : each.ring) {
-            if (slot.done != nullptr && scope.entered()) {
+        if (!scope.entered()) {
+            continue;
+        }
+        for (submission &slot : each.slots) {
+            if (slot.done != nullptr) {
                 (void)driver_.event_destroy(slot.done);
             }
         }
+        unload_kernel(each);
     }
 }
 
 copy_engine::lane *copy_engine::lane_of(device &on)
 {
     while (lanes_.size() <= on.index) {
-        lanes_.emplace_back();
+        lanes_.emplace_back(driver_, limits_.kernel_blocks);
     }
     lane &found = lanes_[on.index];
     if (nullptr == found.on) {
         found.on = &on;
-        found.ring.resize(limits_.depth);
+        found.slots.resize(limits_.depth);
+        found.in_order.reserve(limits_.depth);
+        if (limits_.kernel_blocks > 0) {
+            load_kernel(found);
+        }
     }
     return &found;
+}
+
+void copy_engine::load_kernel(lane &of)
+{
+    const driver_scope scope(driver_, of.on->context);
+    if (!scope.entered() || status::ok != of.kernel.load()) {
+        return;
+    }
+    for (CUstream &each : of.kernel_streams) {
+        const CUresult made = make_stream(driver_, &each);
+        if (CUDA_SUCCESS != made) {
+            each = nullptr;
+            (void)driver_.report("cuStreamCreateWithPriority", made);
+            unload_kernel(of);
+            return;
+        }
+    }
+}
+
+// Its context is current.
+void copy_engine::unload_kernel(lane &of)
+{
+    for (CUstream &each : of.kernel_streams) {
+        if (each != nullptr) {
+            (void)driver_.stream_synchronize(each);
+            (void)driver_.stream_destroy(std::exchange(each, nullptr));
+        }
+    }
+    of.kernel.unload();
 }
 
 void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
-    to.gathered.append(request);
+    const bool small = request->len_bytes <= limits_.kernel_bytes && request->on_device &&
+                       nullptr == request->wait_for && request->len_bytes > 0;
+    gathering &with = small ? to.small : to.large;
+    with.waiting.append(request);
+    with.load.copies += 1;
+    with.load.bytes += request->len_bytes;
     ++pending_;
-    launch(to);
+    launch(to, held_.load(std::memory_order_relaxed));
 }
 
-void copy_engine::launch(lane &of)
+void copy_engine::launch(lane &of, bool held)
 {
-    while (of.gathered.first != nullptr && of.in_flight < limits_.depth) {
-        submission &slot = of.ring[(of.first + of.in_flight) % limits_.depth];
-        std::uint32_t copies = 0;
-        std::size_t bytes = 0;
-        do {
-            copy_request *request = std::exchange(of.gathered.first, of.gathered.first->next);
-            bytes += request->len_bytes;
-            slot.requests.append(request);
-        } while (++copies < limits_.batch_copies && bytes < limits_.batch_bytes &&
-                 of.gathered.first != nullptr);
-        start(of, slot);
+    const auto is_due_here = [&](const gathering &each) {
+        return is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
+                      limits_, held);
+    };
+    // By turns, or endless copies of one kind would keep the other kind waiting for ever.
+    for (;;) {
+        gathering &first = of.large_is_next ? of.large : of.small;
+        gathering &second = of.large_is_next ? of.small : of.large;
+        gathering *due = is_due_here(first) ? &first : is_due_here(second) ? &second : nullptr;
+        if (nullptr == due) {
+            return;
+        }
+        of.large_is_next = &of.small == due;
+        start(of, *due);
     }
 }
 
-void copy_engine::start(lane &of, submission &in)
+// Takes a submission's worth of what waits, and starts it.
+void copy_engine::start(lane &of, gathering &from)
 {
+    std::uint32_t slot = 0;
+    while (of.slots[slot].in_use) {
+        ++slot;
+    }
+    submission &in = of.slots[slot];
+    in.is_large = &from == &of.large;
+    in.load = {};
+    std::size_t longest = 0;
+    do {
+        copy_request *request = std::exchange(from.waiting.first, from.waiting.first->next);
+        longest = std::max(longest, request->len_bytes);
+        in.load.copies += 1;
+        in.load.bytes += request->len_bytes;
+        in.requests.append(request);
+    } while (in.load.copies < limits_.batch_copies && in.load.bytes < limits_.batch_bytes &&
+             from.waiting.first != nullptr);
+    from.load.copies -= in.load.copies;
+    from.load.bytes -= in.load.bytes;
+
+    in.way =
+        choose_way(in.load.copies, longest, limits_, of.kernel.loaded() && !in.is_large, batches_);
     const driver_scope scope(driver_, of.on->context);
+    bool started = false;
     if (!scope.entered()) {
         fail(in.requests);
-        return;
+    } else if (copy_way::kernel == in.way && start_by_kernel(of, slot)) {
+        started = true;
+    } else {
+        started = start_by_driver(of, in);
     }
+    if (started) {
+        in.in_use = true;
+        in.polls = 0;
+        from.in_flight.copies += in.load.copies;
+        from.in_flight.bytes += in.load.bytes;
+        of.in_order.push_back(slot);
+        ++submissions_[static_cast<std::size_t>(in.way)];
+    }
+}
+
+bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
+{
+    submission &in = of.slots[slot];
+    copies_.clear();
+    for (const copy_request *each = in.requests.first; each != nullptr; each = each->next) {
+        copies_.push_back(
+            {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
+    }
+    in.stream = of.kernel_streams[++of.turn % of.kernel_streams.size()];
+    const CUresult result = of.kernel.launch(in.stream, slot, copies_.data(),
+                                             static_cast<std::uint32_t>(copies_.size()));
+    if (CUDA_SUCCESS != result) {
+        (void)driver_.report("cuLaunchKernel", result);
+    }
+    return CUDA_SUCCESS == result;
+}
+
+// True: something is in flight. What the driver refuses has failed.
+bool copy_engine::start_by_driver(lane &of, submission &in)
+{
     if (nullptr == in.done) {
         const CUresult made = driver_.event_create(&in.done, CU_EVENT_DISABLE_TIMING);
         if (CUDA_SUCCESS != made) {
             in.done = nullptr;
             (void)driver_.report("cuEventCreate", made);
             fail(in.requests);
-            return;
+            return false;
         }
     }
     const CUstream stream = of.on->stream;
     chain started = std::exchange(in.requests, {});
     chain refused;
-    if (!start_as_batch(stream, started)) {
+    bool in_doubt = false;
+    in.way = start_as_batch(stream, started, &in_doubt) ? copy_way::batch : copy_way::single;
+    if (copy_way::single == in.way) {
+        in.load = {};
         for (copy_request *each = std::exchange(started, {}).first; each != nullptr;) {
             copy_request *request = std::exchange(each, each->next);
-            (start_alone(stream, *request) ? started : refused).append(request);
+            if (start_alone(stream, *request)) {
+                in.load.copies += 1;
+                in.load.bytes += request->len_bytes;
+                started.append(request);
+            } else {
+                refused.append(request);
+            }
         }
+    }
+    if (in_doubt && refused.first != nullptr) {
+        (void)driver_.stream_synchronize(stream); // they must not run when they are handed back
     }
     fail(refused);
     if (nullptr == started.first) {
-        return;
+        return false;
     }
     const CUresult recorded = driver_.event_record(in.done, stream);
     if (CUDA_SUCCESS != recorded) {
@@ -118,14 +244,15 @@ void copy_engine::start(lane &of, submission &in)
         // Their end cannot be seen otherwise, and they must not run when they are handed back.
         (void)driver_.stream_synchronize(stream);
         fail(started);
-        return;
+        return false;
     }
     in.requests = started;
-    ++of.in_flight;
+    return true;
 }
 
-// True: all of them are started. False: none that would not bear being started again.
-bool copy_engine::start_as_batch(CUstream stream, const chain &requests)
+// True: all of them are started. False: none that would not bear being started again; *in_doubt
+// when some may be.
+bool copy_engine::start_as_batch(CUstream stream, const chain &requests, bool *in_doubt)
 {
     if (!batches_ || requests.first == requests.last) {
         return false;
@@ -146,6 +273,8 @@ bool copy_engine::start_as_batch(CUstream stream, const chain &requests)
                                                sizes_.size(), stream);
     if (CUDA_ERROR_NOT_SUPPORTED == result) {
         batches_ = false;
+    } else {
+        *in_doubt = CUDA_SUCCESS != result;
     }
     return CUDA_SUCCESS == result; // after any other error the single copies say which one it was
 }
@@ -177,35 +306,78 @@ void copy_engine::fail(chain &requests)
     finished_.append(requests);
 }
 
-copy_request *copy_engine::collect()
+copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
+{
+    submission &in = of.slots[slot];
+    const bool by_kernel = copy_way::kernel == in.way;
+    if (by_kernel) {
+        if (of.kernel.finished(slot)) {
+            return answer::done;
+        }
+        if (++in.polls < looks_before_asking) {
+            return answer::not_ready;
+        }
+        in.polls = 0;
+    } else if (!ask_driver) {
+        return answer::not_ready;
+    }
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    {
+        const driver_scope scope(driver_, of.on->context);
+        if (scope.entered()) {
+            result = by_kernel ? driver_.stream_query(in.stream) : driver_.event_query(in.done);
+        }
+    }
+    if (CUDA_ERROR_NOT_READY == result) {
+        return answer::not_ready;
+    }
+    // An idle stream means that the flag has been written, if it ever will be.
+    if (CUDA_SUCCESS == result && (!by_kernel || of.kernel.finished(slot))) {
+        return answer::done;
+    }
+    (void)driver_.report("a copy from a peer's device memory",
+                         CUDA_SUCCESS == result ? CUDA_ERROR_LAUNCH_FAILED : result);
+    return answer::failed;
+}
+
+void copy_engine::retire(lane &of, submission &in, bool good)
+{
+    gathering &from = in.is_large ? of.large : of.small;
+    from.in_flight.copies -= in.load.copies;
+    from.in_flight.bytes -= in.load.bytes;
+    in.in_use = false;
+    if (good) {
+        pending_ -= in.load.copies;
+        finished_.append(in.requests);
+    } else {
+        fail(in.requests);
+    }
+}
+
+copy_request *copy_engine::collect(bool busy)
 {
     for (lane &each : lanes_) {
-        if (0 == each.in_flight) {
-            continue;
+        // The driver's copies finish in order, so one question per round is enough.
+        bool ask_driver = !busy || ++each.rounds_not_asked >= rounds_before_asking;
+        if (ask_driver) {
+            each.rounds_not_asked = 0;
         }
-        submission &oldest = each.ring[each.first];
-        CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-        {
-            const driver_scope scope(driver_, each.on->context);
-            if (scope.entered()) {
-                result = driver_.event_query(oldest.done);
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < each.in_order.size(); ++i) {
+            const std::uint32_t slot = each.in_order[i];
+            submission &in = each.slots[slot];
+            const answer told = ask(each, slot, ask_driver);
+            if (copy_way::kernel != in.way) {
+                ask_driver = false;
+            }
+            if (answer::not_ready == told) {
+                each.in_order[kept++] = slot;
+            } else {
+                retire(each, in, answer::done == told);
             }
         }
-        if (CUDA_ERROR_NOT_READY == result) {
-            continue;
-        }
-        each.first = (each.first + 1) % limits_.depth;
-        --each.in_flight;
-        if (CUDA_SUCCESS == result) {
-            for (copy_request *done = oldest.requests.first; done != nullptr; done = done->next) {
-                --pending_;
-            }
-            finished_.append(oldest.requests);
-        } else {
-            (void)driver_.report("a copy from a peer's device memory", result);
-            fail(oldest.requests);
-        }
-        launch(each);
+        each.in_order.resize(kept);
+        launch(each, false);
     }
     return std::exchange(finished_, {}).first;
 }
@@ -213,11 +385,14 @@ copy_request *copy_engine::collect()
 copy_request *copy_engine::cancel_all()
 {
     for (lane &each : lanes_) {
-        fail(each.gathered);
-        for (; each.in_flight > 0; --each.in_flight) {
-            fail(each.ring[each.first].requests);
-            each.first = (each.first + 1) % limits_.depth;
+        for (gathering *of : {&each.small, &each.large}) {
+            of->load = {};
+            fail(of->waiting);
         }
+        for (const std::uint32_t slot : each.in_order) {
+            retire(each, each.slots[slot], false);
+        }
+        each.in_order.clear();
     }
     return std::exchange(finished_, {}).first;
 }

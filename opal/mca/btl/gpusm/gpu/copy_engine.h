@@ -3,23 +3,25 @@
 //
 // gpu/copy_engine.h: asynchronous copies, gathered while the device is busy.
 //
-// A copy is submitted at once as long as fewer than `depth` submissions of its device are in
-// flight: a lone message waits for nothing, and a few large ones keep the device fed. Further
-// copies are gathered (as Nagle's algorithm gathers bytes) and go out together when one of
-// those submissions is done: in one driver call where the driver has one for that (CUDA 12.8),
-// and with one event for all of them, so that a window of small messages costs one submission
-// and one completion per batch.
+// A copy is submitted at once when its device has nothing to do; further copies are gathered, the
+// way Nagle's algorithm gathers bytes, and go out together: as one launch of the gather kernel,
+// as one driver call, or singly (gpu/copy_choice.h). A submission has one completion, so a window
+// of small messages costs a few submissions and a few polls, whatever its length. Small and large
+// copies gather apart, so that a small one does not wait for the large ones before it.
 #ifndef GPUSM_GPU_COPY_ENGINE_H
 #define GPUSM_GPU_COPY_ENGINE_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <vector>
 
 namespace gpusm {
@@ -31,33 +33,38 @@ struct copy_request {
     std::uint64_t source = 0;
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
+    bool on_device = false;     // both buffers are device memory: the kernel may copy it
     status outcome = status::ok;
     copy_request *next = nullptr;
-};
-
-struct copy_limits {
-    std::uint32_t depth = 4;             // submissions in flight per device
-    std::uint32_t batch_copies = 64;     // copies in one submission
-    std::size_t batch_bytes = 16U << 20; // a submission stops gathering beyond this
 };
 
 // Not thread-safe: the caller holds its GPU lock.
 class copy_engine {
   public:
     copy_engine(const driver_api &driver, copy_limits limits);
-    // Destroys its events. Requests must have been collected or cancelled.
+    // Gives back events and kernels. Requests must have been collected or cancelled.
     ~copy_engine();
     copy_engine(const copy_engine &) = delete;
     copy_engine &operator=(const copy_engine &) = delete;
 
+    // Makes what copies on that device need, so that the first message does not wait while the
+    // driver compiles the kernel. submit() does it otherwise.
+    void prepare(device &on) { (void)lane_of(on); }
+
     // Takes the request; it ends in collect(), also when the driver refuses it. Allocates
-    // nothing once a device has reached its depth.
+    // nothing once the device is prepared.
     void submit(device &on, copy_request *request);
 
-    // Asks each busy device about its oldest submission only, once, and submits what has
-    // been gathered. Returns the finished requests as a list, oldest first; their `outcome`
-    // is `ok` or `driver_failed`.
-    copy_request *collect();
+    // While it holds, copies gather although their device is idle: the caller is about to hand in
+    // an unknown number of them, and will collect right afterwards, which sends them out in any
+    // case. May be called without the lock.
+    void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
+
+    // Looks at each submission in flight at most once, and asks the driver about at most one per
+    // device, not at all for a few rounds when the caller is `busy` with other work; submits what
+    // has become due. Returns the finished requests as a list; their `outcome` is `ok` or
+    // `driver_failed`.
+    copy_request *collect(bool busy = false);
 
     // All requests that have not finished, as failed. For teardown: the copies of submissions
     // in flight may still run.
@@ -65,6 +72,10 @@ class copy_engine {
 
     // True when collect() has nothing to hand back and nothing to ask about.
     bool idle() const { return 0 == pending_ && nullptr == finished_.first; }
+
+    // Submissions made so far, by copy_way.
+    using tally = std::array<std::uint64_t, static_cast<std::size_t>(copy_way::count)>;
+    const tally &submissions() const { return submissions_; }
 
   private:
     struct chain {
@@ -75,21 +86,48 @@ class copy_engine {
     };
     struct submission {
         chain requests;
-        CUevent done = nullptr;
+        copy_load load;
+        copy_way way = copy_way::single;
+        CUevent done = nullptr;    // of single and batch
+        CUstream stream = nullptr; // where it was started
+        std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
+        bool in_use = false;
+        bool is_large = false;
+    };
+    // What gathers together.
+    struct gathering {
+        chain waiting;
+        copy_load load;
+        copy_load in_flight;
     };
     struct lane { // one per device
+        explicit lane(const driver_api &driver, unsigned blocks) : kernel(driver, blocks) {}
         device *on = nullptr;
-        chain gathered;
-        std::vector<submission> ring; // `depth` long; `first` is the oldest in flight
-        std::uint32_t first = 0;
-        std::uint32_t in_flight = 0;
+        gathering small;
+        gathering large;
+        std::vector<submission> slots;       // `depth` of them; the index is the kernel's slot
+        std::vector<std::uint32_t> in_order; // slots in flight, oldest first
+        std::uint32_t rounds_not_asked = 0;
+        bool large_is_next = false; // where both kinds are due
+        // Launches take turns, so that the next one starts while the last warps of the one before
+        // still wait for their loads. Null: no kernel on this device.
+        std::array<CUstream, 2> kernel_streams{};
+        std::uint32_t turn = 0;
+        gather_kernel kernel;
     };
+    enum class answer { not_ready, done, failed };
 
     lane *lane_of(device &on);
-    void launch(lane &of);
-    void start(lane &of, submission &in);
-    bool start_as_batch(CUstream stream, const chain &requests);
+    void load_kernel(lane &of);
+    void unload_kernel(lane &of);
+    void launch(lane &of, bool held);
+    void start(lane &of, gathering &from);
+    bool start_by_driver(lane &of, submission &in);
+    bool start_by_kernel(lane &of, std::uint32_t slot);
+    bool start_as_batch(CUstream stream, const chain &requests, bool *in_doubt);
     bool start_alone(CUstream stream, const copy_request &request);
+    answer ask(lane &of, std::uint32_t slot, bool ask_driver);
+    void retire(lane &of, submission &in, bool good);
     void fail(chain &requests);
 
     const driver_api &driver_;
@@ -97,11 +135,14 @@ class copy_engine {
     std::deque<lane> lanes_; // by device::index; references stay valid
     chain finished_;
     std::size_t pending_ = 0;
-    // Arguments of a batch call; their room is made once.
+    tally submissions_{};
+    // Arguments of a batch call or a launch; their room is made once.
     std::vector<CUdeviceptr> destinations_;
     std::vector<CUdeviceptr> sources_;
     std::vector<std::size_t> sizes_;
-    bool batches_ = true; // until the driver says that it has no such call
+    std::vector<gather_copy> copies_;
+    std::atomic<bool> held_{false};
+    bool batches_; // until the driver says that it has no such call
 };
 
 } // namespace gpusm

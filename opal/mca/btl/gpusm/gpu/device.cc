@@ -37,6 +37,12 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     return facts;
 }
 
+CUresult make_stream(const driver_api &driver, CUstream *out)
+{
+    constexpr int highest_priority = -100; // the driver clamps it to what the device has
+    return driver.stream_create(out, CU_STREAM_NON_BLOCKING, highest_priority);
+}
+
 device_table::~device_table()
 {
     for (const auto &each : devices_) {
@@ -83,13 +89,27 @@ status device_table::for_memory(const pointer_facts &facts, device **out)
     return status::not_ready;
 }
 
-status device_table::for_address(std::uint64_t address, device **out)
+status device_table::for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes)
 {
-    // Most device memory knows its context: one question instead of six, per message.
+    // Most device memory knows its context: one question instead of two, per message.
+    CUmemorytype type{};
     CUcontext context = nullptr;
-    if (CUDA_SUCCESS ==
-            driver_.pointer_get_attribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) &&
-        context != nullptr) {
+    unsigned managed = 0;
+    CUdeviceptr start = 0;
+    std::size_t len_bytes = 0;
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    };
+    void *values[] = {&type, &context, &managed, &start, &len_bytes};
+    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
+    *plain_bytes = 0;
+    if (CUDA_SUCCESS == driver_.pointer_get_attributes(count, attributes, values, address) &&
+        CU_MEMORYTYPE_DEVICE == type && context != nullptr && 0 == managed) {
+        if (address >= start && address - start < len_bytes) {
+            *plain_bytes = len_bytes - (address - start);
+        }
         return for_context(context, no_device, out);
     }
     const pointer_facts facts = inspect_pointer(driver_, address);
@@ -140,11 +160,8 @@ status device_table::for_context(CUcontext context, CUdevice retained, device **
         result = driver_.device_get_uuid(&uuid, made->ordinal);
     }
     if (CUDA_SUCCESS == result) {
-        // Non-blocking: not held up by, and not holding up, the program's default stream. The
-        // driver clamps the priority to what the device has.
-        constexpr int highest_priority = -100;
         what = "cuStreamCreateWithPriority";
-        result = driver_.stream_create(&made->stream, CU_STREAM_NON_BLOCKING, highest_priority);
+        result = make_stream(driver_, &made->stream);
     }
     if (CUDA_SUCCESS != result) {
         if (no_device != retained) {

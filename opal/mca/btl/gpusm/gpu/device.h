@@ -42,6 +42,10 @@ struct pointer_facts {
 // memory counts as device memory without legacy IPC.
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
 
+// A stream for copies, in the current context: not held up by, and not holding up, the program's
+// default stream, and before the program's own work where they compete. The caller's to destroy.
+CUresult make_stream(const driver_api &driver, CUstream *out);
+
 // Not thread-safe: the caller holds its GPU lock.
 class device_table {
   public:
@@ -55,8 +59,16 @@ class device_table {
     // context can be found for it; `driver_failed`.
     status for_memory(const pointer_facts &facts, device **out);
 
-    // The same for a buffer of which nothing is known yet: null for host memory.
-    status for_address(std::uint64_t address, device **out);
+    // The device of that context.
+    status for_context(CUcontext context, device **out)
+    {
+        return for_context(context, no_device, out);
+    }
+
+    // The same for a buffer of which nothing is known yet: null for host memory. *plain_bytes:
+    // how many bytes from `address` on are one allocation of that device's context, which a kernel
+    // there can touch without harm; 0 for every other kind of memory.
+    status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes);
 
     // A device for work that touches only host memory here: the calling thread's current
     // context, else the device used last. `not_ready` when this program has used none so far.

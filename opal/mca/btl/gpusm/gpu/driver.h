@@ -38,6 +38,7 @@ namespace gpusm {
     X(stream_create, cuStreamCreateWithPriority)                                                   \
     X(stream_destroy, cuStreamDestroy)                                                             \
     X(stream_synchronize, cuStreamSynchronize)                                                     \
+    X(stream_query, cuStreamQuery)                                                                 \
     X(stream_wait_event, cuStreamWaitEvent)                                                        \
     X(event_create, cuEventCreate)                                                                 \
     X(event_destroy, cuEventDestroy)                                                               \
@@ -46,6 +47,13 @@ namespace gpusm {
     X(memcpy_async, cuMemcpyAsync)                                                                 \
     X(mem_host_register, cuMemHostRegister)                                                        \
     X(mem_host_unregister, cuMemHostUnregister)                                                    \
+    X(mem_host_alloc, cuMemHostAlloc)                                                              \
+    X(mem_free_host, cuMemFreeHost)                                                                \
+    X(mem_host_get_device_pointer, cuMemHostGetDevicePointer)                                      \
+    X(module_load_data, cuModuleLoadDataEx)                                                        \
+    X(module_unload, cuModuleUnload)                                                               \
+    X(module_get_function, cuModuleGetFunction)                                                    \
+    X(launch_kernel, cuLaunchKernel)                                                               \
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode)                                    \
     X(get_error_name, cuGetErrorName)
 

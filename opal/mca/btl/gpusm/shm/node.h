@@ -39,6 +39,7 @@ class node {
         while (handled < limit && inbox_.take(&message)) {
             ++handled;
             peer *from = sender_at(message.sender);
+            fetch_ahead();
             const frag_header *header = nullptr != from ? check(*from, message) : nullptr;
             if (nullptr == header) {
                 continue;
@@ -58,6 +59,16 @@ class node {
     {
         return slot < senders_.size() && senders_[slot].known ? senders_[slot].from
                                                               : new_sender(slot);
+    }
+    // The next message's lines come from another processor's cache, which takes about as long as
+    // handling this one: so ask for them now. A wrong address does no harm.
+    void fetch_ahead() const
+    {
+        fifo_message next;
+        if (inbox_.peek(&next) && next.sender < senders_.size() &&
+            senders_[next.sender].from != nullptr) {
+            senders_[next.sender].from->shared().fetch_ahead(next.granule);
+        }
     }
     struct sender {
         peer *from = nullptr; // null: its messages are dropped

@@ -39,6 +39,14 @@ class peer {
     // still is the caller's; `peer_gone` and `bad_peer` are final.
     status post(outgoing *fragment);
 
+    // A post will follow soon. Does nothing that can be seen; needs no lock.
+    void expect_post() const
+    {
+        if (attached()) {
+            fifo_own_ahead(segment_.view().fifo);
+        }
+    }
+
     // Posts what had to wait. True: something was posted.
     bool flush();
 

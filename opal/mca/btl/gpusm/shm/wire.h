@@ -104,7 +104,11 @@ static_assert(sizeof(peer_slot) == cache_line_bytes);
 enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
+    bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
 };
+
+// What is fetched of a fragment before its turn: this header and the longest of ob1's.
+constexpr std::size_t fetched_ahead_bytes = 3 * cache_line_bytes;
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
 struct frag_header {

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_pointer.cc: a quicker answer to "is this device memory?".
+//
+// Open MPI asks its accelerator component that question about the buffer of every send and every
+// receive. accelerator/cuda of 5.0 first tries whether the address belongs to a VMM allocation or
+// to a memory pool, and only then what kind of memory it is: some ten driver calls, more than two
+// microseconds, several times what the rest of a small message costs. Later versions ask for the
+// kind first and are done when the answer is ordinary device memory. This file does the same for
+// 5.0: one driver call decides the two ordinary cases, memory that the driver does not know and
+// memory of a context; everything else (VMM, pools, managed, registered host memory) goes to the
+// component as before, so no answer changes.
+//
+// It takes the place of the component's function in the table through which Open MPI calls it,
+// from the first GPU message to the end of this component; the parameter quick_pointer_check
+// switches that off.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace gpusm {
+
+namespace {
+
+const driver_api *driver = nullptr;
+decltype(opal_accelerator.check_addr) component_check = nullptr;
+
+// The allocations that were seen last; a program has few that it sends and receives.
+plain_allocation seen[8];
+unsigned next_seen = 0;
+
+// The answer to the last question, for what else is asked about that buffer within the same call of
+// the program. Nobody can free the memory in between; so there is nothing to ask the driver again.
+struct {
+    std::uint64_t address = 0; // 0: none
+    unsigned long long buffer_id = 0;
+    int ordinal = 0;
+    bool asked_again = false; // the next question is about it once more
+} last;
+
+plain_allocation *find_seen(std::uint64_t address)
+{
+    for (plain_allocation &each : seen) {
+        if (address >= each.start && address < each.end) {
+            return &each;
+        }
+    }
+    return nullptr;
+}
+
+// No two of them overlap, so what is found is what was seen last.
+void remember(const plain_allocation &found, std::uint64_t address)
+{
+    plain_allocation *known = find_seen(address);
+    if (nullptr == known || known->start != found.start || known->end != found.end) {
+        for (plain_allocation &each : seen) {
+            if (each.start < found.end && found.start < each.end) {
+                each = {};
+            }
+        }
+        known = &seen[next_seen++ % std::size(seen)];
+    }
+    *known = found;
+}
+
+void forget(std::uint64_t address)
+{
+    if (plain_allocation *known = find_seen(address); known != nullptr) {
+        *known = {};
+    }
+}
+
+// True: the address lies in an allocation that was seen before and still lives, as its buffer id
+// tells, about which the driver answers in half the time that all the rest takes.
+bool is_still(std::uint64_t address, plain_allocation *out)
+{
+    const plain_allocation *known = find_seen(address);
+    unsigned long long buffer_id = 0;
+    if (nullptr == known ||
+        CUDA_SUCCESS !=
+            driver->pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ||
+        buffer_id != known->buffer_id) {
+        return false;
+    }
+    *out = *known;
+    return true;
+}
+
+// True: ordinary device memory, described in *out. *unknown: the driver has nothing to do with it.
+bool ask(std::uint64_t address, plain_allocation *out, bool *unknown)
+{
+    CUmemorytype type{};
+    unsigned managed = 0;
+    CUdeviceptr start = 0;
+    std::size_t len_bytes = 0;
+    out->ordinal = MCA_ACCELERATOR_NO_DEVICE_ID;
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_CONTEXT,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID,
+    };
+    void *values[] = {&type,  &out->context, &managed,       &out->ordinal,
+                      &start, &len_bytes,    &out->buffer_id};
+    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
+    const bool answered =
+        CUDA_SUCCESS == driver->pointer_get_attributes(count, attributes, values, address);
+    out->start = start;
+    out->end = start + len_bytes;
+    *unknown = answered && 0 == managed && 0 == static_cast<unsigned>(type);
+    return answered && 0 == managed && CU_MEMORYTYPE_DEVICE == type && out->context != nullptr;
+}
+
+// The table is read by other threads while it changes.
+void set_check(decltype(opal_accelerator.check_addr) function)
+{
+    std::atomic_ref(opal_accelerator.check_addr).store(function, std::memory_order_release);
+}
+
+} // namespace
+
+} // namespace gpusm
+
+// Contract of accelerator.h: 1 device memory, 0 not, negative an error; *dev_id and *flags are
+// set in each case.
+extern "C" {
+
+static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
+{
+    if (nullptr == address || nullptr == flags) {
+        return gpusm::component_check(address, dev_id, flags);
+    }
+    const auto where = reinterpret_cast<std::uint64_t>(address);
+    const bool threads = mca_btl_gpusm_component.threads;
+    if (!threads && std::exchange(gpusm::last.asked_again, false) && gpusm::last.address == where) {
+        *dev_id = gpusm::last.ordinal;
+        *flags = 0;
+        return 1;
+    }
+    gpusm::plain_allocation found{};
+    bool unknown_to_driver = false;
+    bool plain = !threads && gpusm::is_still(where, &found);
+    if (!plain) {
+        plain = gpusm::ask(where, &found, &unknown_to_driver);
+        if (!threads) {
+            plain ? gpusm::remember(found, where) : gpusm::forget(where);
+        }
+    }
+    // The component makes the memory's context current for a thread that has none.
+    CUcontext current = nullptr;
+    plain = plain && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
+    if (!threads) {
+        gpusm::last = {plain ? where : 0, found.buffer_id, found.ordinal, false};
+    }
+    if (plain || unknown_to_driver) {
+        *dev_id = plain ? found.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
+        *flags = 0;
+        return plain ? 1 : 0;
+    }
+    return gpusm::component_check(address, dev_id, flags);
+}
+
+} // extern "C"
+
+namespace gpusm {
+
+const plain_allocation *known_allocation(std::uint64_t address)
+{
+    return find_seen(address);
+}
+
+unsigned long long take_buffer_id(std::uint64_t address)
+{
+    if (mca_btl_gpusm_component.threads) {
+        return 0;
+    }
+    return std::exchange(last.address, 0) == address ? last.buffer_id : 0;
+}
+
+void will_ask_again(const void *address)
+{
+    if (!mca_btl_gpusm_component.threads) {
+        last.asked_again = last.address == reinterpret_cast<std::uint64_t>(address);
+    }
+}
+
+void end_of_question()
+{
+    if (!mca_btl_gpusm_component.threads) {
+        last = {};
+    }
+}
+
+void install_pointer_check(const driver_api &api)
+{
+#if 5 == OPAL_MAJOR_VERSION
+    const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
+    if (!mca_btl_gpusm_component.quick_pointer_check || component_check != nullptr ||
+        0 != std::strcmp("cuda", selected)) {
+        return;
+    }
+    driver = &api;
+    component_check = opal_accelerator.check_addr;
+    set_check(quick_check_addr);
+    log_line(log_level::info, "buffers are looked at with one driver call");
+#else
+    (void)api; // accelerator/cuda does it itself
+#endif
+}
+
+void remove_pointer_check()
+{
+    // Somebody else may have put a function over ours; that one still needs it.
+    if (component_check != nullptr && quick_check_addr == opal_accelerator.check_addr) {
+        set_check(component_check);
+        component_check = nullptr;
+    }
+}
+
+} // namespace gpusm

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/gpu/gather_kernel_ptx.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace gpusm {
+
+namespace {
+
+// Both kernels are handed the longer struct, of which one reads the beginning only.
+using few_arguments = gather_arguments<gather_few_copies>;
+using most_arguments = gather_arguments<gather_most_copies>;
+static_assert(offsetof(few_arguments, copy) == 32 && offsetof(most_arguments, copy) == 32);
+static_assert(sizeof(gather_copy) == 24 && sizeof(few_arguments) == 32 + 32 * sizeof(gather_copy));
+static_assert(sizeof(most_arguments) < 4096, "what a parameter may have before CUDA 12.1");
+static_assert(1U << gather_least_piece_shift > gather_alignment, "or a first piece has no bytes");
+
+// The greatest piece that leaves two for each warp, so that a late warp delays the end by half of
+// its work at most; within the limits.
+std::uint32_t piece_shift_for(std::uint64_t bytes, std::uint64_t warps)
+{
+    std::uint32_t shift = gather_most_piece_shift;
+    while (shift > gather_least_piece_shift && bytes >> shift < 2 * warps) {
+        --shift;
+    }
+    return shift;
+}
+
+} // namespace
+
+bool gather_kernel::try_call(const char *what, CUresult result, const char *said) const
+{
+    if (CUDA_SUCCESS != result) {
+        log_line(log_level::info, "the gather kernel cannot be used: %s failed: %s%s%s", what,
+                 driver_.error_name(result), '\0' == said[0] ? "" : ": ", said);
+    }
+    return CUDA_SUCCESS == result;
+}
+
+// The module and its two functions; also when it fails, what is set must be given back. A driver
+// that loads lazily does so when it is asked for a function, and may then wait for the context to
+// be idle: here, not at the first launch.
+bool gather_kernel::load_module()
+{
+    char said[1024] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {said, reinterpret_cast<void *>(sizeof(said) - 1)};
+    CUmodule module = nullptr;
+    if (!try_call("cuModuleLoadDataEx",
+                  driver_.module_load_data(&module, gather_ptx, 2, options, values), said)) {
+        return false;
+    }
+    module_ = module;
+    return try_call("cuModuleGetFunction",
+                    driver_.module_get_function(&few_, module_, "gpusm_gather_few")) &&
+           try_call("cuModuleGetFunction",
+                    driver_.module_get_function(&most_, module_, "gpusm_gather"));
+}
+
+status gather_kernel::load()
+{
+    if (loaded()) {
+        return status::ok;
+    }
+    void *memory = nullptr;
+    if (!try_call("cuMemHostAlloc",
+                  driver_.mem_host_alloc(&memory, gather_slots * sizeof(flag),
+                                         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))) {
+        return status::unsupported;
+    }
+    flags_ = static_cast<flag *>(memory);
+    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+        std::construct_at(&flags_[slot])->done.store(launches_[slot], std::memory_order_relaxed);
+    }
+    if (!try_call("cuMemHostGetDevicePointer",
+                  driver_.mem_host_get_device_pointer(&device_flags_, memory, 0)) ||
+        !load_module()) {
+        unload();
+        return status::unsupported;
+    }
+    return status::ok;
+}
+
+void gather_kernel::unload()
+{
+    if (module_ != nullptr) {
+        const CUresult result = driver_.module_unload(std::exchange(module_, nullptr));
+        if (CUDA_SUCCESS != result) {
+            (void)driver_.report("cuModuleUnload", result);
+        }
+    }
+    few_ = nullptr;
+    most_ = nullptr;
+    if (flags_ != nullptr) {
+        const CUresult result = driver_.mem_free_host(std::exchange(flags_, nullptr));
+        if (CUDA_SUCCESS != result) {
+            (void)driver_.report("cuMemFreeHost", result);
+        }
+    }
+    device_flags_ = 0;
+}
+
+CUresult gather_kernel::launch(CUstream stream, std::uint32_t slot, const gather_copy *copies,
+                               std::uint32_t count)
+{
+    if (!loaded() || slot >= gather_slots || 0 == count || count > gather_most_copies) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (0 == copies[i].len_bytes || copies[i].len_bytes > gather_most_len) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        bytes += copies[i].len_bytes;
+    }
+    constexpr std::uint32_t warps = gather_threads / gather_warp; // in a block
+    const std::uint32_t shift = piece_shift_for(bytes, std::uint64_t{blocks_} * warps);
+    std::uint32_t pieces = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        gather_copy &to = arguments_.copy[i];
+        to = copies[i];
+        to.first_piece = pieces;
+        pieces += gather_pieces_of(to.destination, to.len_bytes, shift);
+    }
+    arguments_.done = device_flags_ + slot * sizeof(flag);
+    arguments_.done_value = launches_[slot] + 1;
+    arguments_.slot = slot;
+    arguments_.copies = count;
+    arguments_.pieces = pieces;
+    arguments_.piece_shift = shift;
+    const unsigned grid = std::min(blocks_, (pieces + warps - 1) / warps);
+    void *parameters[] = {&arguments_};
+    const CUresult result =
+        driver_.launch_kernel(count <= gather_few_copies ? few_ : most_, grid, 1, 1, gather_threads,
+                              1, 1, 0, stream, parameters, nullptr);
+    if (CUDA_SUCCESS == result) {
+        ++launches_[slot];
+    }
+    return result;
+}
+
+} // namespace gpusm

@@ -1,0 +1,143 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_copy_bench.sh: copy_bench measures every way, compares every byte, notices copies that never
+# happened, and answers bad input with one line and status 2. It needs no MPI; what is shared here
+# is how cases are reported.
+. "$(dirname "$0")/common.sh"
+copy_bench=${GPUSM_COPY_BENCH:-$GPUSM_BUILDDIR/bench/copy_bench/copy_bench}
+
+# bench SECONDS ARGUMENTS...: its output is in $work/output, its status is returned
+bench() {
+    launch_limit=$(($1 * slowness))
+    shift
+    timeout -k 5 $launch_limit "$copy_bench" "$@" >"$work/output" 2>&1 </dev/null
+}
+
+# good NAME SCRIPT-OF-AWK ARGUMENTS...: status 0, and awk finds nothing to print about the output
+good() {
+    good_name=$1
+    good_script=$2
+    shift 2
+    need_gpu "$good_name" || return
+    bench 60 --seconds 0.001 "$@"
+    good_status=$?
+    good_findings=$(awk "$good_script" "$work/output")
+    if [ $good_status -eq 2 ] && grep -q 'cannot be opened on device' "$work/output"; then
+        skip "$good_name" "$(tail -n 1 "$work/output")"
+    elif [ $good_status -ne 0 ]; then
+        fail "$good_name" "$(explain $good_status)"
+    elif ! grep -q 'every byte of every cell was right' "$work/output"; then
+        fail "$good_name" "it does not say that the bytes were right"
+    elif [ -n "$good_findings" ]; then
+        fail "$good_name" "$good_findings"
+    else
+        pass "$good_name"
+    fi
+}
+
+# broken NAME CALLS STATUS TEXT ARGUMENTS...: with these calls of the software driver doing nothing,
+# or failing (GPUSM_SOFTCUDA_FAIL), it ends with that status and says so
+broken() {
+    broken_name=$1
+    broken_calls=$2
+    broken_expected=$3
+    broken_text=$4
+    shift 4
+    need_softcuda "$broken_name" || return
+    GPUSM_SOFTCUDA_FAIL=$broken_calls
+    export GPUSM_SOFTCUDA_FAIL
+    bench 60 --seconds 0.001 "$@"
+    broken_status=$?
+    unset GPUSM_SOFTCUDA_FAIL
+    case $broken_calls:$(grep '^# batch: none' "$work/output") in
+    cuMemcpyBatchAsync*:#*)
+        skip "$broken_name" "built with a cuda.h that has no batch calls"
+        return
+        ;;
+    esac
+    if [ $broken_status -ne "$broken_expected" ]; then
+        fail "$broken_name" "$(explain $broken_status), expected $broken_expected"
+    elif [ "$(count_in_output "$broken_text")" -eq 0 ]; then
+        fail "$broken_name" "it does not say: $broken_text"
+    else
+        pass "$broken_name"
+    fi
+}
+
+# Rows of the big table: 12 words. A driver may be without batch calls, not without the other two.
+table='
+    /single us.*batch us.*kernel us.*choice.*best.*within 10 %.*GB\/s.*submit single/ { heading = 1 }
+    $1 ~ /^[0-9]+$/ {
+        ++rows
+        if (NF != 12 || $3 !~ /^[0-9.]+$/ || $4 !~ /^([0-9.]+|-)$/ || $5 !~ /^[0-9.]+$/ ||
+            $6 !~ /^(single|batch|kernel)$/ || $7 !~ /^(single|batch|kernel)$/ ||
+            $8 !~ /^(yes|no)$/ || $9 !~ /^[0-9.]+$/ || $10 !~ /^[0-9.]+$/ || $12 !~ /^[0-9.]+$/)
+            print "not a row: " $0
+        if ($1 == 1 && $6 != "single") print "one copy is not single: " $0
+        if ($1 > 1 && $2 != "3M" && $6 != "kernel") print "small copies do not go by kernel: " $0
+        if ($1 > 1 && $2 == "3M" && $6 == "kernel") print "large copies go by kernel: " $0
+    }
+    /^call alone: cuLaunchKernel/ { ++signals }
+    /^copy: gather kernel, its flag/ { ++signals }
+    END {
+        if (!heading) print "no heading"
+        if (rows != 9) print rows + 0 " rows, expected 9"
+        if (signals != 2) print "the rows about the end of a copy are not there"
+    }'
+good ways-and-signals "$table" --counts 1,4,17 --sizes 3,4K,3M
+good same-gpu "$table" --counts 1,4,17 --sizes 3,4K,3M --same-gpu --blocks 3
+good markdown '/^\| *[0-9]+ \|/ { ++rows; if (gsub(/\|/, "|") != 13) print "not a row: " $0 }
+    END { if (rows != 2) print rows + 0 " rows, expected 2" }' \
+    --markdown --table --counts=2,3 --sizes=64
+good no-kernel '$1 == 2 { ++rows; if ($5 != "-" || $6 == "kernel" || $12 != "-") print "a kernel: " $0 }
+    END { if (rows != 1) print "no row" }' --table --counts 2 --sizes 64 --blocks 0
+good grid '$1 ~ /^[0-9]+$/ { ++rows; if (NF != 7) print "not a row: " $0 }
+    END { if (rows != 9) print rows + 0 " rows, expected 9" }' --grid
+good busy '/^(none|blocks of|one wave)/ { ++rows; if ($NF !~ /^([0-9]+\/[0-9]+|-)$/) print "not a row: " $0 }
+    END { if (rows != 8) print rows + 0 " rows, expected 8" }' --busy
+
+few="--table --counts 4 --sizes 64"
+# shellcheck disable=SC2086 # lists of options
+{
+    broken lost-batch-is-noticed cuMemcpyBatchAsync:0:0 1 '4 x 64, batch: wrong byte 0 of copy 0' $few
+    broken lost-kernel-is-noticed cuLaunchKernel:0:0 1 'waiting for copies, kernel' $few
+    broken failing-copy-is-noticed cuMemcpyAsync:9:719 1 'CUDA_ERROR_LAUNCH_FAILED' $few
+    broken refused-kernel-is-left-out cuModuleLoadDataEx:0:209 0 'kernel: none; .*cuModuleLoadDataEx' $few
+    broken no-device cuInit:0:100 2 '^copy_bench: .*NO_DEVICE' $few
+}
+
+# bad NAME ARGUMENTS...: status 2 and one line, which begins with "copy_bench:"
+bad() {
+    bad_name=$1
+    shift
+    bench 30 "$@"
+    bad_status=$?
+    if [ $bad_status -ne 2 ]; then
+        fail "$bad_name" "$(explain $bad_status), expected 2"
+    elif [ "$(count_in_output '^copy_bench:')" -ne 1 ] || [ "$(count_in_output '')" -ne 1 ]; then
+        fail "$bad_name" "not exactly one line of explanation"
+    else
+        pass "$bad_name"
+    fi
+}
+bad unknown-option --fast
+bad unexpected-argument table
+bad missing-value --counts
+bad count-of-zero --counts 0
+bad too-many-copies --counts 129
+bad empty-count --counts 1,,2
+bad bad-size --sizes 4Q
+bad size-of-zero --sizes 0
+bad size-too-large --sizes 2G
+bad nothing-left --counts 128 --sizes 1G
+bad no-time --seconds 0
+bad bad-seconds --seconds 1.2.3
+bad bad-blocks --blocks -1
+if [ "$("$copy_bench" --help | grep -c '^usage:')" -eq 1 ]; then
+    pass help
+else
+    fail help "no usage line"
+fi
+finish

@@ -1,0 +1,118 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_gather.sh: windows of many messages from device memory, which are gathered into one launch of
+# a kernel or one call of the driver, arrive with every setting and whatever of it the driver
+# refuses; and go the way that the setting says.
+. "$(dirname "$0")/common.sh"
+
+need_gpusm gather || finish
+need_gpu gather || finish
+
+# number_behind WORD: from the line in which `exchange gather` says what it counted
+number_behind() {
+    sed -n "s/.*submissions: .*$1:\{0,1\} \([0-9]*\).*/\1/p" "$work/output" | tail -n 1
+}
+
+# gathers NAME CONDITION [OPTIONS OF MPIRUN]: everything arrives, and then the condition holds, in
+# which $single, $batch and $kernel are numbers of submissions
+gathers() {
+    gathers_name=$1
+    gathers_condition=$2
+    shift 2
+    # shellcheck disable=SC2086 # subtest and options
+    launch 60 2 "$@" "$exchange" ${gathers_test:-gather --kinds D}
+    gathers_status=$?
+    single=$(number_behind single)
+    batch=$(number_behind batch)
+    kernel=$(number_behind kernel)
+    if [ $gathers_status -ne 0 ]; then
+        fail "$gathers_name" "$(explain $gathers_status)"
+    elif [ -z "$single" ] || [ -z "$batch" ] || [ -z "$kernel" ]; then
+        fail "$gathers_name" "the counters were not printed"
+    elif ! eval "$gathers_condition"; then
+        fail "$gathers_name" "not so: $gathers_condition"
+    else
+        echo "    single $single, batch $batch, kernel $kernel"
+        pass "$gathers_name"
+    fi
+}
+
+# shellcheck disable=SC2016 # evaluated later
+{
+    by_kernel='[ $kernel -gt 0 ]'
+    not_by_kernel='[ $kernel -eq 0 ] && [ $((single + batch)) -gt 0 ]'
+    one_by_one='[ $kernel -eq 0 ] && [ $batch -eq 0 ] && [ $single -gt 0 ]'
+    no_batch='[ $kernel -gt 0 ] && [ $batch -eq 0 ]'
+}
+gathers by-default "$by_kernel"
+gathers without-the-kernel "$not_by_kernel" --mca btl_gpusm_kernel_blocks 0
+gathers without-batches "$no_batch" --mca btl_gpusm_use_batch_copies 0
+gathers without-kernel-and-batches "$one_by_one" --mca btl_gpusm_kernel_blocks 0 \
+    --mca btl_gpusm_use_batch_copies 0
+gathers depth-of-one "$by_kernel" --mca btl_gpusm_copy_depth 1
+gathers greatest-depth "$by_kernel" --mca btl_gpusm_copy_depth 64
+gathers one-copy-at-a-time "$one_by_one" --mca btl_gpusm_copy_batch 1
+gathers most-copies-at-a-time "$by_kernel" --mca btl_gpusm_copy_batch 128
+gathers one-byte-at-a-time "$one_by_one" --mca btl_gpusm_copy_batch_bytes 1
+gathers one-block "$by_kernel" --mca btl_gpusm_kernel_blocks 1
+gathers most-blocks "$by_kernel" --mca btl_gpusm_kernel_blocks 1024
+gathers kernel-for-short-copies-only "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1000
+gathers kernel-for-long-copies-too "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1073741824
+gathers early-bytes-of-one "$by_kernel" --mca btl_gpusm_copy_early_bytes 1
+gathers open-mpis-own-pointer-check "$by_kernel" --mca btl_gpusm_quick_pointer_check 0
+gathers_test="gather --kinds $kinds"
+gathers into-every-kind-of-memory "$by_kernel"
+# What the kernel may write is the memory of a context only.
+gathers_test="gather --kinds $(echo "$kinds" | tr -d D)"
+gathers into-other-memory-not-by-kernel "$not_by_kernel"
+gathers_test=
+
+if need_softcuda what-the-driver-refuses; then
+    gathers no-module-can-be-loaded "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
+    gathers no-function-is-found "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleGetFunction:0:500
+    gathers no-pinned-memory "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostAlloc:0:2
+    gathers first-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
+    gathers third-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:3:701
+    gathers every-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
+    per_rank 1 GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
+    gathers one-rank-cannot-load "$by_kernel" "$work/per-rank-1"
+
+    # A kernel that writes where nothing is takes the context down with it, and everything after it
+    # fails; a copy of the driver's is refused. The program ends either way, because Open MPI ends
+    # it when it cannot copy either.
+    name=message-behind-its-buffer-is-not-for-the-kernel
+    launch 60 2 "$exchange" behind-end --kinds D
+    status=$?
+    if [ $status -eq 124 ] || [ $status -eq 3 ]; then
+        fail $name "$(explain $status)"
+    elif [ "$(count_in_output 'gpusm: cuMemcpyAsync failed: CUDA_ERROR_INVALID_VALUE')" -eq 0 ]; then
+        fail $name "gpusm did not ask the driver to copy it"
+    elif [ "$(count_in_output ILLEGAL_ADDRESS)" -ne 0 ]; then
+        fail $name "the context was taken down"
+    else
+        pass $name
+    fi
+fi
+
+# Values out of range: gpusm says which one, and stays away; the program runs without it.
+gathers_btl=$btl
+btl=
+for bad in copy_depth=0 copy_depth=65 copy_batch=0 copy_batch=129 copy_batch_bytes=0 \
+    copy_early_bytes=0 kernel_blocks=1025 kernel_max_bytes=0 kernel_max_bytes=1073741825; do
+    parameter=${bad%=*}
+    name=refused-$parameter-of-${bad#*=}
+    launch 60 2 --mca "btl_gpusm_$parameter" "${bad#*=}" "$exchange" pairs --kinds H --max-size 256
+    status=$?
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif [ "$(count_in_output "Parameter: btl_gpusm_$parameter\$")" -eq 0 ] ||
+        [ "$(count_in_output "Value:     ${bad#*=}\$")" -eq 0 ]; then
+        fail "$name" "the help text does not name the parameter and its value"
+    else
+        pass "$name"
+    fi
+done
+btl=$gathers_btl
+finish

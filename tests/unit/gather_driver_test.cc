@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// gather_driver_test.cc: the gather kernel on whatever driver there is, real or tests/softcuda. On
+// a GPU this is the proof that the PTX copies what it should and nothing else. Each test runs in a
+// process of its own.
+#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
+
+#include "tests/unit/gpu_memory_support.h"
+
+#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace softcuda_test;
+
+namespace {
+
+using gpusm::gather_copy;
+using gpusm::gather_kernel;
+using gpusm::gather_most_copies;
+using gpusm::gather_slots;
+using gpusm::status;
+using gpusm_test::driver;
+using gpusm_test::mib;
+
+CUstream make_stream()
+{
+    CUstream stream = nullptr;
+    EXPECT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+}
+
+// The kernel in the current context; ends the child when it cannot be loaded.
+std::unique_ptr<gather_kernel> load_kernel(unsigned blocks)
+{
+    auto kernel = std::make_unique<gather_kernel>(driver(), blocks);
+    if (status::ok != kernel->load()) {
+        ADD_FAILURE() << "the driver does not take the kernel";
+        _exit(12);
+    }
+    return kernel;
+}
+
+// The flag alone says so: nothing is synchronized.
+bool wait_until_finished(const gather_kernel &kernel, std::uint32_t slot)
+{
+    const gpusm_test::deadline end(30);
+    while (!kernel.finished(slot) && !end.over()) {
+    }
+    return kernel.finished(slot);
+}
+
+void run_now(gather_kernel &kernel, CUstream stream, const std::vector<gather_copy> &copies,
+             std::uint32_t slot = 0)
+{
+    EXPECT_EQ(kernel.launch(stream, slot, copies.data(), static_cast<std::uint32_t>(copies.size())),
+              CUDA_SUCCESS);
+    EXPECT_TRUE(wait_until_finished(kernel, slot)) << "the flag is not set";
+}
+
+std::string noise(std::size_t len_bytes, unsigned seed)
+{
+    std::mt19937 random(seed);
+    std::string text(len_bytes, ' ');
+    for (char &each : text) {
+        each = static_cast<char>(random());
+    }
+    return text;
+}
+
+// Device memory and what it must hold. Copies go to places of a wanted misalignment with untouched
+// bytes between them, and are seen by comparing all of it.
+class image {
+  public:
+    image(std::size_t len_bytes, unsigned seed)
+        : text_(noise(len_bytes, seed)), at_(allocate(len_bytes))
+    {
+        store(at_, text_);
+    }
+    CUdeviceptr at() const { return at_; }
+    std::string &text() { return text_; }
+
+    // Room for `len_bytes` that lies `misalignment` behind a multiple of 256; its offset.
+    std::size_t place(std::size_t len_bytes, std::size_t misalignment)
+    {
+        const std::size_t offset = (next_ + 255) / 256 * 256 + misalignment;
+        next_ = offset + len_bytes + 1;
+        EXPECT_LE(next_, text_.size()) << "the test's buffer is too small";
+        return offset;
+    }
+    void start_again() { next_ = 0; }
+
+    void expect_held(const std::string &what) const
+    {
+        const std::string now = load(at_, text_.size());
+        if (now != text_) {
+            const auto differs =
+                std::mismatch(now.begin(), now.end(), text_.begin()).first - now.begin();
+            ADD_FAILURE() << what << ": wrong from byte " << differs << " on";
+        }
+    }
+
+  private:
+    std::string text_;
+    CUdeviceptr at_;
+    std::size_t next_ = 0;
+};
+
+// What a launch is going to do, on the device and in the image of the destination.
+class gathering {
+  public:
+    gathering(image &from, image &to) : from_(from), to_(to) {}
+    void add(std::size_t source, std::size_t destination, std::size_t len_bytes)
+    {
+        copies_.push_back({to_.at() + destination, from_.at() + source,
+                           static_cast<std::uint32_t>(len_bytes), 0});
+        to_.text().replace(destination, len_bytes, from_.text(), source, len_bytes);
+    }
+    bool full() const { return copies_.size() == gather_most_copies; }
+    const std::vector<gather_copy> &copies() const { return copies_; }
+    void clear() { copies_.clear(); }
+
+  private:
+    image &from_;
+    image &to_;
+    std::vector<gather_copy> copies_;
+};
+
+// Lengths where the kernel changes its way: bytes only, words and bytes, full and last batches.
+std::vector<std::size_t> lengths(std::mt19937 &random)
+{
+    std::vector<std::size_t> all;
+    for (std::size_t len = 1; len <= 34; ++len) {
+        all.push_back(len);
+    }
+    for (const std::size_t around : {512U, 2048U, 3584U, 4096U, 8192U}) {
+        for (const std::size_t less : {0U, 1U, 15U, 16U, 17U, 31U}) {
+            all.push_back(around - less);
+            all.push_back(around + less + 1);
+        }
+    }
+    for (int i = 0; i < 12; ++i) {
+        all.push_back(1 + random() % 70000);
+    }
+    return all;
+}
+
+TEST(GatherOnDriver, EveryMisalignmentOfSourceAndDestinationAndEveryLengthArrives)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(16);
+        const CUstream stream = make_stream();
+        image from(2 * mib, 1);
+        image to(12 * mib, 2);
+        gathering all(from, to);
+        std::mt19937 random(3);
+        for (std::size_t source = 0; source < 16; ++source) {
+            for (std::size_t destination = 0; destination < 16; ++destination) {
+                for (const std::size_t len_bytes : lengths(random)) {
+                    const std::size_t somewhere = random() % (mib / 16) * 16;
+                    all.add(somewhere + source, to.place(len_bytes, destination), len_bytes);
+                    if (all.full()) {
+                        run_now(*kernel, stream, all.copies());
+                        all.clear();
+                    }
+                }
+                // Few copies in a launch at the end, the other kernel.
+                if (!all.copies().empty()) {
+                    run_now(*kernel, stream, all.copies());
+                    all.clear();
+                }
+            }
+            to.expect_held("misalignment " + std::to_string(source) + " of the source");
+            to.start_again();
+        }
+    });
+}
+
+TEST(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
+{
+    alone([] {
+        (void)start();
+        const CUstream stream = make_stream();
+        image from(24 * mib, 4);
+        image to(24 * mib, 5);
+        std::mt19937 random(6);
+        for (const unsigned blocks : {1U, 7U, 64U}) {
+            const auto kernel = load_kernel(blocks);
+            for (const std::size_t count : {1U, 5U, 17U}) {
+                gathering all(from, to);
+                to.start_again();
+                for (std::size_t i = 0; i < count; ++i) {
+                    const std::size_t len_bytes = 22 * mib / count - random() % 100000;
+                    const std::size_t source = random() % (24 * mib - len_bytes);
+                    all.add(source, to.place(len_bytes, random() % 256), len_bytes);
+                }
+                run_now(*kernel, stream, all.copies());
+                to.expect_held(std::to_string(blocks) + " blocks");
+            }
+            kernel->unload();
+        }
+    });
+}
+
+// An allocation with nothing mapped around it: a load beyond either end is an error.
+TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(4);
+        const CUstream stream = make_stream();
+        const std::size_t bytes = 2 * mib;
+        const CUdeviceptr source = gpusm_test::allocate_vmm(bytes);
+        const CUdeviceptr destination = gpusm_test::allocate_vmm(bytes);
+        const std::string text = noise(bytes, 7);
+        store(source, text);
+        std::mt19937 random(8);
+        for (const std::size_t len_bytes : lengths(random)) {
+            for (const std::size_t inside : {0U, 1U, 5U, 15U}) {
+                const std::size_t last = bytes - len_bytes;
+                const auto length = static_cast<std::uint32_t>(len_bytes);
+                run_now(*kernel, stream,
+                        {{destination + inside, source, length, 0},
+                         {destination + last, source + last - inside, length, 0}});
+                EXPECT_TRUE(load(destination + inside, len_bytes) == text.substr(0, len_bytes))
+                    << len_bytes;
+                EXPECT_TRUE(load(destination + last, len_bytes) ==
+                            text.substr(last - inside, len_bytes))
+                    << len_bytes;
+            }
+        }
+        EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+    });
+}
+
+// All slots in flight, on two streams; the source is new in each round, at the same place.
+TEST(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(8);
+        const CUstream streams[] = {make_stream(), make_stream()};
+        image from(mib, 9);
+        image to(mib, 10);
+        std::mt19937 random(11);
+        for (unsigned round = 0; round < 12; ++round) {
+            from.text() = noise(mib, 100 + round);
+            store(from.at(), from.text());
+            to.start_again();
+            for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+                gathering all(from, to);
+                const std::size_t count = 1 + random() % 24;
+                for (std::size_t i = 0; i < count; ++i) {
+                    const std::size_t len_bytes = 1 + random() % 400;
+                    all.add(random() % (mib - len_bytes), to.place(len_bytes, random() % 256),
+                            len_bytes);
+                }
+                EXPECT_EQ(kernel->launch(streams[slot % 2], slot, all.copies().data(),
+                                         static_cast<std::uint32_t>(count)),
+                          CUDA_SUCCESS);
+            }
+            for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+                EXPECT_TRUE(wait_until_finished(*kernel, slot));
+            }
+            to.expect_held("round " + std::to_string(round));
+        }
+    });
+}
+
+// The host reads what arrived as soon as it sees the flag.
+TEST(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(16);
+        const CUstream stream = make_stream();
+        image device(mib, 12);
+        void *memory = nullptr;
+        ASSERT_EQ(CU(cuMemHostAlloc)(&memory, mib, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+        CUdeviceptr seen = 0;
+        ASSERT_EQ(CU(cuMemHostGetDevicePointer)(&seen, memory, 0), CUDA_SUCCESS);
+        char *host = static_cast<char *>(memory);
+        for (const std::uint32_t len_bytes : {1U, 100U, 4099U, 300001U, 1000000U}) {
+            for (std::uint32_t round = 0; round < 40; ++round) {
+                const std::size_t from = round * 37 % 1000;
+                std::memset(host, '.', mib);
+                run_now(*kernel, stream, {{seen + round, device.at() + from, len_bytes, 0}});
+                EXPECT_EQ(std::memcmp(host + round, device.text().data() + from, len_bytes), 0)
+                    << len_bytes;
+                EXPECT_EQ(host[round + len_bytes], '.');
+            }
+        }
+        const std::string text = noise(70000, 13);
+        std::memcpy(host + 3, text.data(), text.size());
+        run_now(*kernel, stream, {{device.at() + 8, seen + 3, 70000, 0}});
+        device.text().replace(8, text.size(), text);
+        device.expect_held("from the host");
+    });
+}
+
+TEST(GatherOnDriver, TheFlagWaitsForTheStream)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(4);
+        const CUstream stream = make_stream();
+        image from(4096, 14);
+        image to(4096, 15);
+        void *gate = nullptr;
+        ASSERT_EQ(CU(cuMemHostAlloc)(&gate, 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+        CUdeviceptr seen = 0;
+        ASSERT_EQ(CU(cuMemHostGetDevicePointer)(&seen, gate, 0), CUDA_SUCCESS);
+        auto *word = static_cast<std::atomic<std::uint32_t> *>(gate);
+        word->store(0);
+        ASSERT_EQ(CU(cuStreamWaitValue32)(stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+        const gather_copy copy = {to.at(), from.at(), 4096, 0};
+        EXPECT_EQ(kernel->launch(stream, 9, &copy, 1), CUDA_SUCCESS);
+        for (int i = 0; i < 1000; ++i) {
+            EXPECT_FALSE(kernel->finished(9));
+        }
+        EXPECT_EQ(driver().stream_query(stream), CUDA_ERROR_NOT_READY);
+        word->store(1);
+        EXPECT_TRUE(wait_until_finished(*kernel, 9));
+        EXPECT_TRUE(load(to.at(), 4096) == from.text());
+    });
+}
+
+TEST(GatherOnDriver, ABadAddressFailsTheStreamAndSetsNoFlag)
+{
+    alone([] {
+        (void)start();
+        const auto kernel = load_kernel(4);
+        const CUstream stream = make_stream();
+        const CUdeviceptr to = allocate(mib);
+        const gather_copy copies[] = {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}};
+        EXPECT_EQ(kernel->launch(stream, 2, copies, 2), CUDA_SUCCESS);
+        const gpusm_test::deadline end(30);
+        CUresult answer = CUDA_ERROR_NOT_READY;
+        while (CUDA_ERROR_NOT_READY == answer && !end.over()) {
+            answer = driver().stream_query(stream);
+        }
+        EXPECT_EQ(answer, CUDA_ERROR_ILLEGAL_ADDRESS);
+        EXPECT_FALSE(kernel->finished(2));
+    });
+}
+
+TEST(GatherOnDriver, TwoContextsHaveAKernelEach)
+{
+    NEEDS_DEVICES(2)
+    alone([] {
+        const CUcontext contexts[] = {start(0), start(1)};
+        std::unique_ptr<gather_kernel> kernels[2];
+        for (int i = 0; i < 2; ++i) {
+            ASSERT_EQ(CU(cuCtxSetCurrent)(contexts[i]), CUDA_SUCCESS);
+            kernels[i] = load_kernel(4);
+        }
+        for (int i = 0; i < 2; ++i) {
+            ASSERT_EQ(CU(cuCtxSetCurrent)(contexts[i]), CUDA_SUCCESS);
+            image from(mib, 16);
+            image to(mib, 17);
+            gathering all(from, to);
+            all.add(5, 100, 50000);
+            run_now(*kernels[i], make_stream(), all.copies());
+            to.expect_held("device " + std::to_string(i));
+            kernels[i]->unload();
+        }
+    });
+}
+
+// What a get does: another process's memory, opened here.
+void gather_over_ipc(int owner_device, int reader_device)
+{
+    constexpr std::size_t bytes = 4 * mib;
+    together(
+        [=](line &l) {
+            (void)start(owner_device);
+            const CUdeviceptr at = allocate(bytes);
+            CUipcMemHandle handle{};
+            EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, at), CUDA_SUCCESS);
+            l.put(handle);
+            for (unsigned round = 0; round < 4; ++round) {
+                store(at, noise(bytes, round));
+                l.step();
+                l.wait();
+            }
+        },
+        [=](line &l) {
+            (void)start(reader_device);
+            const auto kernel = load_kernel(16);
+            const CUstream stream = make_stream();
+            image to(bytes, 18);
+            const auto handle = l.get<CUipcMemHandle>();
+            CUdeviceptr from = 0;
+            EXPECT_EQ(CU(cuIpcOpenMemHandle)(&from, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                      CUDA_SUCCESS);
+            std::mt19937 random(19);
+            for (unsigned round = 0; round < 4; ++round) {
+                l.wait();
+                const std::string text = noise(bytes, round);
+                std::vector<gather_copy> copies;
+                to.start_again();
+                for (std::size_t i = 0; i < gather_most_copies; ++i) {
+                    const std::size_t len_bytes = 1 + random() % (i % 8 == 0 ? 70000 : 3000);
+                    const std::size_t source = random() % (bytes - len_bytes);
+                    const std::size_t destination = to.place(len_bytes, random() % 256);
+                    to.text().replace(destination, len_bytes, text, source, len_bytes);
+                    copies.push_back({to.at() + destination, from + source,
+                                      static_cast<std::uint32_t>(len_bytes), 0});
+                }
+                run_now(*kernel, stream, copies, round);
+                to.expect_held("round " + std::to_string(round));
+                l.step();
+            }
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(from), CUDA_SUCCESS);
+        });
+}
+
+TEST(GatherOnDriver, ReadsAnotherProcesssMemoryOfTheSameDevice)
+{
+    gather_over_ipc(0, 0);
+}
+
+TEST(GatherOnDriver, ReadsAnotherProcesssMemoryOfAnotherDevice)
+{
+    NEEDS_DEVICES(2)
+    gather_over_ipc(1, 0);
+}
+
+} // namespace
