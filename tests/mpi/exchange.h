@@ -64,6 +64,11 @@ struct context {
 // Where the test is, for the message that the deadline prints. Keeps only the text.
 void at_step(const std::string &text);
 
+// Messages both ways between ranks 0 and 1 until they go by get: the handshake goes on in
+// progress(), and opening a handle takes its time. False when they still do not after some seconds.
+// For these two ranks only. In exchange_paths.cc.
+bool until_by_get(context &c);
+
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
 void test_pairs(context &c);  // exchange_pairs.cc
@@ -79,6 +84,9 @@ void test_datatypes(context &c); // exchange_types.cc
 void test_counters(context &c);  // exchange_paths.cc
 void test_late(context &c);
 void test_reallocate(context &c);
+void test_persistent(context &c); // exchange_lifetime.cc
+void test_context_ends(context &c);
+void test_context_lost(context &c);
 void test_threads(context &c); // exchange_jobs.cc
 void test_spawn(context &c);
 void test_killed(context &c);

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstdio>
-#include <ctime>
 
 namespace gpusm::exchange {
 
@@ -63,34 +62,6 @@ class counters {
     std::array<MPI_T_pvar_handle, std::size(names)> handles_ = {};
     bool available_ = false;
 };
-
-// Until messages between ranks 0 and 1 go by get: the handshake goes on in progress(), and opening
-// a handle takes its time.
-bool warm_up(context &c, const counters &counted)
-{
-    constexpr int most_rounds = 200;
-    constexpr std::size_t len = 64;
-    const int peer = 1 - c.rank;
-    const unsigned long long before = counted.read()[by_get];
-    auto out = c.make(memory_kind::device, len);
-    auto in = c.make(memory_kind::device, len);
-    for (int i = 0; i < most_rounds; ++i) {
-        (void)c.mpi(MPI_Sendrecv(out->data(), len, MPI_BYTE, peer, tag, in->data(), len, MPI_BYTE,
-                                 peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                    "warm-up");
-        const int mine = counted.read()[by_get] > before ? 1 : 0;
-        int peers = 0;
-        (void)c.mpi(MPI_Sendrecv(&mine, 1, MPI_INT, peer, tag, &peers, 1, MPI_INT, peer, tag,
-                                 MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                    "warm-up");
-        if (0 != mine && 0 != peers) {
-            return true;
-        }
-        const std::timespec pause = {0, 10 * 1000 * 1000};
-        (void)nanosleep(&pause, nullptr);
-    }
-    return false;
-}
 
 // Where the messages of a window lie: lengths on both sides of every limit, places at addresses of
 // every remainder, and guard bytes between them.
@@ -164,7 +135,7 @@ bool ready(context &c, const counters &counted)
 {
     at_step("warm-up");
     return c.expect_true(counted.available(), "the transport has performance variables") &&
-           c.expect_true(1 < c.rank || warm_up(c, counted), "messages go by get at last");
+           c.expect_true(1 < c.rank || until_by_get(c), "messages go by get at last");
 }
 
 } // namespace

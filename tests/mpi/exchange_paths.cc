@@ -37,6 +37,34 @@ void ping_pong(context &c, memory_kind mine, memory_kind peers, std::size_t len)
 
 } // namespace
 
+bool until_by_get(context &c)
+{
+    constexpr int most_rounds = 200;
+    constexpr int len = 64;
+    const int peer = 1 - c.rank;
+    const bench::path_counters counters;
+    const unsigned long long before = counters.read().get_messages;
+    auto out = c.make(memory_kind::device, len);
+    auto in = c.make(memory_kind::device, len);
+    at_step("until messages go by get");
+    for (int i = 0; i < most_rounds; ++i) {
+        (void)c.mpi(MPI_Sendrecv(out->data(), len, MPI_BYTE, peer, tag, in->data(), len, MPI_BYTE,
+                                 peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                    "MPI_Sendrecv");
+        const int mine = counters.read().get_messages > before ? 1 : 0;
+        int peers = 0;
+        (void)c.mpi(MPI_Sendrecv(&mine, 1, MPI_INT, peer, tag, &peers, 1, MPI_INT, peer, tag,
+                                 MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                    "MPI_Sendrecv");
+        if (0 != mine && 0 != peers) {
+            return true;
+        }
+        const std::timespec pause = {0, 10 * 1000 * 1000};
+        (void)nanosleep(&pause, nullptr);
+    }
+    return false;
+}
+
 // "Every message after the first few goes by get."
 void test_counters(context &c)
 {

@@ -16,7 +16,7 @@ number_behind() {
 }
 
 # gathers NAME CONDITION [OPTIONS OF MPIRUN]: everything arrives, and then the condition holds, in
-# which $single, $batch and $kernel are numbers of submissions
+# which $single, $batch and $kernel are numbers of submissions, $gets is that of messages
 gathers() {
     gathers_name=$1
     gathers_condition=$2
@@ -27,6 +27,7 @@ gathers() {
     single=$(number_behind single)
     batch=$(number_behind batch)
     kernel=$(number_behind kernel)
+    gets=$(sed -n 's/.*messages by get: \([0-9]*\).*/\1/p' "$work/output" | tail -n 1)
     if [ $gathers_status -ne 0 ]; then
         fail "$gathers_name" "$(explain $gathers_status)"
     elif [ -z "$single" ] || [ -z "$batch" ] || [ -z "$kernel" ]; then
@@ -44,6 +45,8 @@ gathers() {
     by_kernel='[ $kernel -gt 0 ]'
     not_by_kernel='[ $kernel -eq 0 ] && [ $((single + batch)) -gt 0 ]'
     one_by_one='[ $kernel -eq 0 ] && [ $batch -eq 0 ] && [ $single -gt 0 ]'
+    # A lone small copy goes by kernel while large ones are in flight: how many is up to chance.
+    not_gathered='[ $batch -eq 0 ] && [ $single -gt 0 ] && [ $((single + kernel)) -eq $gets ]'
     no_batch='[ $kernel -gt 0 ] && [ $batch -eq 0 ]'
 }
 gathers by-default "$by_kernel"
@@ -53,15 +56,20 @@ gathers without-kernel-and-batches "$one_by_one" --mca btl_gpusm_kernel_blocks 0
     --mca btl_gpusm_use_batch_copies 0
 gathers depth-of-one "$by_kernel" --mca btl_gpusm_copy_depth 1
 gathers greatest-depth "$by_kernel" --mca btl_gpusm_copy_depth 64
-gathers one-copy-at-a-time "$one_by_one" --mca btl_gpusm_copy_batch 1
+gathers one-copy-at-a-time "$not_gathered" --mca btl_gpusm_copy_batch 1
 gathers most-copies-at-a-time "$by_kernel" --mca btl_gpusm_copy_batch 128
-gathers one-byte-at-a-time "$one_by_one" --mca btl_gpusm_copy_batch_bytes 1
+gathers one-byte-at-a-time "$not_gathered" --mca btl_gpusm_copy_batch_bytes 1
 gathers one-block "$by_kernel" --mca btl_gpusm_kernel_blocks 1
 gathers most-blocks "$by_kernel" --mca btl_gpusm_kernel_blocks 1024
 gathers kernel-for-short-copies-only "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1000
 gathers kernel-for-long-copies-too "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1073741824
 gathers early-bytes-of-one "$by_kernel" --mca btl_gpusm_copy_early_bytes 1
 gathers open-mpis-own-pointer-check "$by_kernel" --mca btl_gpusm_quick_pointer_check 0
+# What may go inline by that limit must go another way where device memory is not to.
+for limit in 80 4096 65536; do
+    check "accelerator-eager-limit-of-$limit" 60 2 --mca btl_gpusm_accelerator_eager_limit $limit \
+        "$exchange" pairs --kinds D --max-size 2M
+done
 gathers_test="gather --kinds $kinds"
 gathers into-every-kind-of-memory "$by_kernel"
 # What the kernel may write is the memory of a context only.
@@ -72,7 +80,9 @@ gathers_test=
 if need_softcuda what-the-driver-refuses; then
     gathers no-module-can-be-loaded "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
     gathers no-function-is-found "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleGetFunction:0:500
-    gathers no-pinned-memory "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostAlloc:0:2
+    gathers flags-in-the-drivers-memory "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
+    gathers no-pinned-memory "$not_by_kernel" \
+        -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801,cuMemHostAlloc:0:2
     gathers first-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
     gathers third-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:3:701
     gathers every-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701

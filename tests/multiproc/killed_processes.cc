@@ -149,10 +149,10 @@ int the_reader_gets_everything_the_others_sent(unsigned seed)
     std::map<std::uint32_t, std::uint32_t> due; // per sender: the next message
     std::uint32_t steady_received = 0;
     std::uint32_t mortal_received = 0;
-    const auto take = [&](peer &from, const frag_header &header) {
+    const auto take = [&](peer &from, const frag_header &header, const unsigned char *payload) {
         const std::uint32_t vpid = from.identity().vpid;
         const std::uint32_t number = due[vpid]++;
-        expect(gpusm_test::payload_of(header) == text_of(vpid, number),
+        expect(gpusm_test::payload_of(header, payload) == text_of(vpid, number),
                "a message is lost, doubled, out of order or damaged");
         ++(vpid < first_mortal ? steady_received : mortal_received);
     };
@@ -230,7 +230,7 @@ int a_killed_reader_is_noticed(unsigned seed)
             node its(make_segment(options(folder.path(), 50)), false);
             (void)!write(ends[1], &its.own().identity(), sizeof(segment_identity));
             for (int taken = 0; taken < round * 3;) {
-                taken += its.poll(1, [](peer &, const frag_header &) {});
+                taken += its.poll(1, [](peer &, const frag_header &, const unsigned char *) {});
             }
             for (;;) {
                 (void)pause();

@@ -30,6 +30,7 @@ TEST(CopyChoice, TheWayDependsOnNumberLengthAndWhatTheDeviceHas)
         bool has_kernel;
         bool has_batch;
         copy_way way;
+        bool behind_large = false;
     } const table[] = {
         // A lone copy has the least latency by the driver, whatever its length.
         {1, 1, true, true, copy_way::single},
@@ -47,9 +48,18 @@ TEST(CopyChoice, TheWayDependsOnNumberLengthAndWhatTheDeviceHas)
         {64, 2 * mib + 1, true, false, copy_way::single},
         {64, 2 * mib + 1, false, true, copy_way::batch},
         {64, 64 * mib, false, false, copy_way::single},
+        // Behind large ones a lone short one would wait in their stream.
+        {1, 1, true, true, copy_way::kernel, true},
+        {1, 2 * mib, true, false, copy_way::kernel, true},
+        {1, 2 * mib + 1, true, true, copy_way::single, true},
+        {1, 1, false, true, copy_way::single, true},
+        {2, 1, true, true, copy_way::kernel, true},
+        {2, 1, false, true, copy_way::batch, true},
+        {64, 2 * mib + 1, true, true, copy_way::batch, true},
     };
     for (const auto &row : table) {
-        EXPECT_EQ(choose_way(row.copies, row.longest, limits, row.has_kernel, row.has_batch),
+        EXPECT_EQ(choose_way(row.copies, row.longest, limits, row.has_kernel, row.has_batch,
+                             row.behind_large),
                   row.way)
             << "row " << &row - table;
     }

@@ -234,25 +234,6 @@ TEST_P(NotForTheKernel, GoesByTheDriverAmongOthersThatDoNot)
     EXPECT_EQ(fake().copies.size(), 11U);
 }
 
-TEST_F(CopyEngineKernel, SmallCopiesDoNotWaitForLargeOnes)
-{
-    (void)submit(0, 4U << 20);
-    (void)submit(0, 1U << 20); // gathers behind it
-    (void)submit_small(0);
-    EXPECT_EQ(fake().copies.size(), 2U) << "at once, though the device is busy with a large one";
-    (void)submit_small(0);
-    (void)submit_small(0);
-    fake().finish(1);
-    EXPECT_EQ(collect(), "") << "the driver's copies are in one stream";
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    EXPECT_EQ(collect(), "2 ");
-    ASSERT_EQ(fake().launches.size(), 1U);
-    fake().finish_launch(0);
-    EXPECT_EQ(collect(), "3 4 ") << "before the large one";
-    EXPECT_EQ(collect_until_idle(), "1 ");
-}
-
 TEST_F(CopyEngineKernel, SubmissionsAreCountedByTheWayTheyWent)
 {
     (void)gather(5);
@@ -333,6 +314,42 @@ TEST_F(CopyEngineKernel, CopiesOfARefusedLaunchGoByTheDriver)
     EXPECT_EQ(collect_until_idle(), "5 6 7 ");
 }
 
+TEST_F(CopyEngineKernel, IsNotTriedAgainAfterEightRefusalsInARowAndTheLogStaysShort)
+{
+    const log_capture log;
+    fake().fail("launch_kernel", 0, CUDA_ERROR_INVALID_IMAGE);
+    for (int round = 0; round < 30; ++round) {
+        EXPECT_EQ(gather(3), 0U);
+        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+    }
+    EXPECT_EQ(fake().calls["launch_kernel"], 8);
+    EXPECT_LE(log.count(), 9U) << log.text();
+    EXPECT_NE(log.text().find("no further copies by kernel on device 0"), std::string::npos)
+        << log.text();
+    fake().heal();
+    EXPECT_EQ(gather(3), 0U) << "for good";
+    EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+    (void)submit(0, 4U << 20);
+    (void)submit_small(0);
+    EXPECT_TRUE(fake().launches.empty()) << "nor for a lone one behind a large one";
+    EXPECT_EQ(gather(3, 64, 1), 1U) << "the other device has it";
+}
+
+TEST_F(CopyEngineKernel, ALaunchThatIsTakenForgivesTheRefusalsBeforeIt)
+{
+    const log_capture log;
+    for (std::size_t good = 1; good <= 4; ++good) {
+        for (int nth = 1; nth <= 7; ++nth) {
+            fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+            EXPECT_EQ(gather(3), good - 1);
+            (void)collect_until_idle();
+        }
+        EXPECT_EQ(gather(3), good);
+        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+    }
+    EXPECT_EQ(log.text().find("no further"), std::string::npos) << log.text();
+}
+
 struct load_fault {
     const char *name;
     const char *function;
@@ -347,7 +364,6 @@ class KernelLoadFault : public CopyEngineKernel, public testing::WithParamInterf
 
 INSTANTIATE_TEST_SUITE_P(Functions, KernelLoadFault,
                          testing::Values(load_fault{"Context", "ctx_push_current", 1},
-                                         load_fault{"PinnedMemory", "mem_host_alloc", 1},
                                          load_fault{"DevicePointer", "mem_host_get_device_pointer",
                                                     1},
                                          load_fault{"Module", "module_load_data", 1},
@@ -363,7 +379,7 @@ TEST_P(KernelLoadFault, LeavesNothingBehindAndEverythingWorksWithoutTheKernel)
     fake().fail(GetParam().function, GetParam().nth, CUDA_ERROR_NOT_SUPPORTED);
     engine().prepare(device(0));
     fake().heal();
-    EXPECT_TRUE(fake().pinned.empty());
+    EXPECT_TRUE(fake().no_host_memory());
     EXPECT_TRUE(fake().modules.empty());
     EXPECT_TRUE(fake().streams.empty());
     EXPECT_TRUE(fake().stack.empty());
@@ -406,7 +422,7 @@ TEST_F(CopyEngineKernel, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreI
     EXPECT_EQ(unloaded_after, 4) << "both streams of both devices";
     EXPECT_TRUE(fake().streams.empty());
     EXPECT_TRUE(fake().modules.empty());
-    EXPECT_TRUE(fake().pinned.empty());
+    EXPECT_TRUE(fake().no_host_memory());
     EXPECT_TRUE(fake().events.empty());
     EXPECT_TRUE(fake().stack.empty());
 }

@@ -9,6 +9,7 @@
 #include "tests/unit/copy_engine_journal.h"
 #include "tests/unit/copy_engine_support.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -121,11 +122,16 @@ class CopyEngineModel : public copy_engine_fixture {
             }
         }
         std::map<CUcontext, std::size_t> running;
+        std::map<CUcontext, std::size_t> large;
         for (const std::size_t each : book().running) {
-            ++running[book().units[each].context];
+            const started_unit &unit = book().units[each];
+            ++running[unit.context];
+            large[unit.context] += is_small(request(number_of(unit.copies[0].destination))) ? 0 : 1;
         }
+        const std::size_t most_large = std::max(limits_.depth - 1, 1U);
         for (const auto &[context, units] : running) {
             ASSERT_TRUE(units <= limits_.depth || in_doubt());
+            ASSERT_TRUE(large[context] <= most_large || in_doubt()) << "a place is the small ones'";
         }
     }
 
@@ -281,7 +287,7 @@ TEST_F(CopyEngineModel, EveryCopyComesBackOnceAndOnlyWhatWasCopiedComesBackWell)
         ASSERT_TRUE(fake().events.empty());
         ASSERT_TRUE(fake().streams.empty());
         ASSERT_TRUE(fake().modules.empty());
-        ASSERT_TRUE(fake().pinned.empty());
+        ASSERT_TRUE(fake().no_host_memory());
     }
     // That the dice did not miss what is to be tested.
     EXPECT_GT(good, 10000U);

@@ -82,7 +82,7 @@ TEST_F(CopyEngine, ItsEventsAreMadeWithoutTiming)
 
 TEST_F(CopyEngine, CollectAsksEachBusyDeviceOnceAboutItsOldestOnly)
 {
-    make_engine({.batch_copies = 1, .kernel_blocks = 0});
+    make_engine({.depth = 5, .batch_copies = 1, .kernel_blocks = 0});
     for (int i = 0; i < 4; ++i) {
         (void)submit(0, 1);
         (void)submit(1, 1);

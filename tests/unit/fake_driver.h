@@ -65,6 +65,11 @@ struct fake_driver {
     std::map<CUstream, CUcontext> streams;
     std::vector<std::pair<unsigned, int>> stream_arguments; // flags, priority
 
+    struct registration {
+        std::size_t len_bytes;
+        unsigned flags;
+    };
+    std::map<std::uintptr_t, registration> registered;                 // cuMemHostRegister
     std::map<std::uintptr_t, std::unique_ptr<std::uint64_t[]>> pinned; // cuMemHostAlloc
     std::map<CUmodule, CUcontext> modules;                             // live ones
     std::string module_text;                                           // of the last one
@@ -76,6 +81,8 @@ struct fake_driver {
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
     bool quiet = false;                                     // keeps no record of calls
 
+    // Nothing of the host's memory is known to the driver.
+    bool no_host_memory() const { return pinned.empty() && registered.empty(); }
     CUcontext current() const { return stack.empty() ? nullptr : stack.back(); }
 
     void fail(const std::string &function, int nth, CUresult result)
@@ -142,9 +149,22 @@ inline fake_driver &fake()
         return failed;                                                                             \
     }
 
-// Pinned memory, modules and launches.
-inline void add_kernels(gpusm::driver_api &api)
+// Pinned memory: the driver's own, and what it was told of.
+inline void add_host_memory(gpusm::driver_api &api)
 {
+    api.mem_host_register = [](void *memory, size_t len_bytes, unsigned flags) {
+        GPUSM_FAKE_ENTER("mem_host_register")
+        const auto at = reinterpret_cast<std::uintptr_t>(memory);
+        return fake().registered.emplace(at, fake_driver::registration{len_bytes, flags}).second
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    };
+    api.mem_host_unregister = [](void *memory) {
+        GPUSM_FAKE_ENTER("mem_host_unregister")
+        return 1 == fake().registered.erase(reinterpret_cast<std::uintptr_t>(memory))
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    };
     api.mem_host_alloc = [](void **out, size_t len_bytes, unsigned) {
         GPUSM_FAKE_ENTER("mem_host_alloc")
         auto room = std::make_unique<std::uint64_t[]>((len_bytes + 7) / 8);
@@ -161,9 +181,18 @@ inline void add_kernels(gpusm::driver_api &api)
     };
     api.mem_host_get_device_pointer = [](CUdeviceptr *out, void *memory, unsigned) {
         GPUSM_FAKE_ENTER("mem_host_get_device_pointer")
-        *out = reinterpret_cast<std::uintptr_t>(memory) + fake_device_view;
+        const auto at = reinterpret_cast<std::uintptr_t>(memory);
+        if (0 == fake().pinned.count(at) && 0 == fake().registered.count(at)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *out = at + fake_device_view;
         return CUDA_SUCCESS;
     };
+}
+
+// Modules and launches.
+inline void add_kernels(gpusm::driver_api &api)
+{
     api.module_load_data = [](CUmodule *out, const void *text, unsigned, CUjit_option *, void **) {
         GPUSM_FAKE_ENTER("module_load_data")
         fake().module_text = static_cast<const char *>(text);
@@ -375,6 +404,7 @@ inline gpusm::driver_api reset_fake()
         GPUSM_FAKE_ENTER("pointer_set_attribute")
         return CUDA_SUCCESS;
     };
+    add_host_memory(api);
     add_kernels(api);
     return api;
 }

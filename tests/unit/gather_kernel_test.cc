@@ -8,6 +8,7 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <random>
@@ -95,7 +96,66 @@ TEST_F(GatherKernelLoad, TwiceIsOnce)
 {
     EXPECT_EQ(kernel().load(), status::ok);
     EXPECT_EQ(fake().calls["module_load_data"], 1);
+    EXPECT_EQ(fake().registered.size(), 1U);
+}
+
+// What the driver allocates goes with the context that was current, which is the program's.
+TEST_F(GatherKernelLoad, KeepsTheFlagsInMemoryOfItsOwnThatEveryContextMayUse)
+{
+    EXPECT_TRUE(fake().pinned.empty());
+    ASSERT_EQ(fake().registered.size(), 1U);
+    const auto &[start, page] = *fake().registered.begin();
+    EXPECT_EQ(start % 4096, 0U);
+    EXPECT_EQ(page.len_bytes % 4096, 0U) << "or it would share a page with somebody else's memory";
+    EXPECT_EQ(page.flags, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+        const std::uint64_t flag =
+            launch(same(1, 10), slot).arguments.done - gpusm_test::fake_device_view;
+        EXPECT_GE(flag, start);
+        EXPECT_LE(flag + sizeof(std::uint32_t), start + page.len_bytes);
+    }
+}
+
+TEST_F(GatherKernelLoad, TakesTheDriversMemoryForTheFlagsWhereItsOwnIsRefused)
+{
+    kernel().unload();
+    fake().fail("mem_host_register", 1, CUDA_ERROR_NOT_SUPPORTED);
+    ASSERT_EQ(kernel().load(), status::ok);
+    EXPECT_TRUE(fake().registered.empty());
     EXPECT_EQ(fake().pinned.size(), 1U);
+    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+        (void)launch(same(1, 10), slot);
+        EXPECT_FALSE(kernel().finished(slot));
+        fake().finish_all();
+        EXPECT_TRUE(kernel().finished(slot));
+    }
+    kernel().unload();
+    EXPECT_TRUE(fake().no_host_memory());
+    ASSERT_EQ(kernel().load(), status::ok);
+    EXPECT_EQ(fake().registered.size(), 1U) << "asked anew";
+}
+
+TEST_F(GatherKernelLoad, ContextThatIsGoneIsAbandonedWithoutADriverCall)
+{
+    for (const bool by_the_driver : {false, true}) {
+        if (by_the_driver) {
+            fake().fail("mem_host_register", 1, CUDA_ERROR_NOT_SUPPORTED);
+            make(32);
+        }
+        (void)launch(same(3, 100), 7);
+        EXPECT_FALSE(kernel().finished(7)) << "the flag can still be looked at";
+        const auto calls = fake().calls;
+        kernel().abandon();
+        EXPECT_EQ(fake().calls, calls);
+        EXPECT_FALSE(kernel().loaded());
+        const std::vector<gather_copy> copies = same(1, 10);
+        EXPECT_EQ(kernel().launch(stream_, 0, copies.data(), 1), CUDA_ERROR_INVALID_VALUE);
+        kernel().unload();
+        EXPECT_EQ(fake().calls, calls) << "nothing is left to give back";
+        fake().registered.clear(); // with the context
+        ASSERT_EQ(kernel().load(), status::ok);
+        EXPECT_TRUE(kernel().finished(7)) << "nothing is in flight";
+    }
 }
 
 TEST_F(GatherKernelLoad, UnloadGivesEverythingBackAndLoadMayFollow)
@@ -107,7 +167,7 @@ TEST_F(GatherKernelLoad, UnloadGivesEverythingBackAndLoadMayFollow)
         kernel().unload();
         EXPECT_FALSE(kernel().loaded());
         EXPECT_TRUE(fake().modules.empty());
-        EXPECT_TRUE(fake().pinned.empty());
+        EXPECT_TRUE(fake().no_host_memory());
         ASSERT_EQ(kernel().load(), status::ok);
         EXPECT_TRUE(kernel().finished(7)) << "nothing is in flight";
     }
@@ -124,16 +184,25 @@ TEST_F(GatherKernelLoad, ThatFailsLeavesNothingBehindAndSaysWhy)
                                                                {"module_get_function", 1},
                                                                {"module_get_function", 2}};
     kernel().unload();
-    for (const auto &[function, nth] : refused) {
-        const log_capture log(log_level::info);
-        fake().fail(function, nth, CUDA_ERROR_INVALID_VALUE);
-        EXPECT_EQ(kernel().load(), status::unsupported) << function;
-        EXPECT_FALSE(kernel().loaded()) << function;
-        EXPECT_TRUE(fake().modules.empty()) << function;
-        EXPECT_TRUE(fake().pinned.empty()) << function;
-        EXPECT_EQ(log.count(), 1U) << log.text();
-        EXPECT_NE(log.text().find("CUDA_ERROR_INVALID_VALUE"), std::string::npos) << log.text();
-        fake().heal();
+    for (const bool own_memory : {true, false}) {
+        for (const auto &[function, nth] : refused) {
+            if (own_memory && 0 == std::strcmp("mem_host_alloc", function)) {
+                continue; // not asked for any
+            }
+            SCOPED_TRACE(std::string(function) + (own_memory ? "" : ", memory of the driver"));
+            const log_capture log(log_level::info);
+            fake().fail(function, nth, CUDA_ERROR_INVALID_VALUE);
+            if (!own_memory) {
+                fake().fail("mem_host_register", 1, CUDA_ERROR_NOT_SUPPORTED);
+            }
+            EXPECT_EQ(kernel().load(), status::unsupported);
+            EXPECT_FALSE(kernel().loaded());
+            EXPECT_TRUE(fake().modules.empty());
+            EXPECT_TRUE(fake().no_host_memory());
+            EXPECT_EQ(log.count(), 1U) << log.text();
+            EXPECT_NE(log.text().find("CUDA_ERROR_INVALID_VALUE"), std::string::npos) << log.text();
+            fake().heal();
+        }
     }
     EXPECT_EQ(kernel().load(), status::ok);
 }
@@ -166,10 +235,17 @@ TEST_F(GatherKernelLoad, SaysWhatTheCompilerOfTheDriverSaid)
 TEST_F(GatherKernelLoad, UnloadOfADriverThatIsDownIsSilent)
 {
     const log_capture log;
-    fake().fail("module_unload", 1, CUDA_ERROR_DEINITIALIZED);
-    fake().fail("mem_free_host", 1, CUDA_ERROR_DEINITIALIZED);
-    kernel().unload();
-    EXPECT_FALSE(kernel().loaded());
+    for (const char *release : {"mem_host_unregister", "mem_free_host"}) {
+        fake().fail("module_unload", 1, CUDA_ERROR_DEINITIALIZED);
+        fake().fail(release, 1, CUDA_ERROR_DEINITIALIZED);
+        const int calls = fake().calls[release];
+        kernel().unload();
+        EXPECT_EQ(fake().calls[release], calls + 1);
+        EXPECT_FALSE(kernel().loaded());
+        fake().fail("mem_host_register", 1, CUDA_ERROR_NOT_SUPPORTED);
+        fake().registered.clear(); // with the driver
+        ASSERT_EQ(kernel().load(), status::ok);
+    }
     EXPECT_EQ(log.count(), 0U) << log.text();
 }
 

@@ -49,10 +49,11 @@ class process {
     std::string poll(int limit = 1000)
     {
         std::string all;
-        last_count = node_.poll(limit, [&all](peer &from, const frag_header &header) {
-            all +=
-                std::to_string(from.identity().vpid) + ":" + gpusm_test::payload_of(header) + " ";
-        });
+        last_count = node_.poll(
+            limit, [&all](peer &from, const frag_header &header, const unsigned char *payload) {
+                all += std::to_string(from.identity().vpid) + ":" +
+                       gpusm_test::payload_of(header, payload) + " ";
+            });
         return all;
     }
 
@@ -132,8 +133,10 @@ TEST_F(Node, AMessageOfAPeerThatNobodyHasSpokenOfIsReceived)
 TEST_F(Node, TheFragmentIsNotGivenBackWhileItIsHandled)
 {
     (void)one_.send(two_, "a");
-    const int handled = two_.its().poll(
-        1, [this](peer &, const frag_header &) { EXPECT_EQ(one_.towards(two_).reap(), nullptr); });
+    const int handled =
+        two_.its().poll(1, [this](peer &, const frag_header &, const unsigned char *) {
+            EXPECT_EQ(one_.towards(two_).reap(), nullptr);
+        });
     EXPECT_EQ(handled, 1);
     EXPECT_NE(one_.towards(two_).reap(), nullptr);
 }
@@ -236,11 +239,42 @@ TEST_F(Node, AHandlerMayCloseTheSender)
     (void)two_.send(one_, "a");
     (void)two_.send(one_, "b");
     int handled = 0;
-    (void)one_.its().poll(10, [&handled](peer &from, const frag_header &) {
+    (void)one_.its().poll(10, [&handled](peer &from, const frag_header &, const unsigned char *) {
         ++handled;
         from.close();
     });
     EXPECT_EQ(handled, 1);
+}
+
+TEST_F(Node, AHeaderThatChangesAfterItWasPostedIsCheckedAsItIsHandled)
+{
+    outgoing &shorter = one_.send(two_, "abcdef");
+    shorter.header->payload_bytes = 3;
+    EXPECT_EQ(two_.poll(), "1:abc ");
+    outgoing &longer = one_.send(two_, "abcdef");
+    longer.header->payload_bytes = 1U << 20;
+    const log_capture log;
+    EXPECT_EQ(two_.poll(), "");
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_TRUE(two_.towards(one_).closed());
+}
+
+TEST_F(Node, AHeaderThatChangesWhileItIsHandledIsSeenAsItWas)
+{
+    outgoing &sent = one_.send(two_, "abcdef");
+    const std::uint64_t sequence = sent.header->sequence;
+    int handled = 0;
+    (void)two_.its().poll(10, [&](peer &, const frag_header &header, const unsigned char *payload) {
+        ++handled;
+        std::memset(static_cast<void *>(sent.header), 0xff, sizeof(*sent.header));
+        EXPECT_EQ(header.payload_bytes, 6U);
+        EXPECT_EQ(header.kind, gpusm::frag_kind::active_message);
+        EXPECT_EQ(header.tag, 0);
+        EXPECT_EQ(header.sequence, sequence);
+        EXPECT_EQ(gpusm_test::payload_of(header, payload), "abcdef");
+    });
+    EXPECT_EQ(handled, 1);
+    EXPECT_NE(one_.towards(two_).reap(), nullptr) << "and it is given back as usual";
 }
 
 TEST_F(Node, MessagesOfASenderWhoseFileIsGoneAreDroppedAndReportedOnce)
@@ -285,11 +319,12 @@ TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)
                 ++back[i];
             }
         }
-        (void)one_.its().poll(7, [&next](peer &from, const frag_header &header) {
-            int &due = next[from.identity().vpid - 2];
-            EXPECT_EQ(gpusm_test::payload_of(header), std::to_string(due));
-            ++due;
-        });
+        (void)one_.its().poll(
+            7, [&next](peer &from, const frag_header &header, const unsigned char *payload) {
+                int &due = next[from.identity().vpid - 2];
+                EXPECT_EQ(gpusm_test::payload_of(header, payload), std::to_string(due));
+                ++due;
+            });
     }
     EXPECT_EQ(next[0], messages);
     EXPECT_EQ(next[1], messages);

@@ -95,8 +95,8 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
     constexpr int all = threads_of_sender * messages;
     peer &from_here = *sender.add_peer(target, folder.path());
     while ((received < all || reaped.load() < all) && !end.over()) {
-        (void)receiver.poll(16, [&next, &received](peer &, const frag_header &header) {
-            const payload &got = *reinterpret_cast<const payload *>(&header + 1);
+        (void)receiver.poll(16, [&](peer &, const frag_header &, const unsigned char *at) {
+            const payload &got = *reinterpret_cast<const payload *>(at);
             EXPECT_EQ(got.number, next[got.thread]) << "of thread " << got.thread;
             ++next[got.thread];
             ++received;
@@ -144,7 +144,7 @@ TEST(NodeThreads, APeerMayBeClosedWhileOtherThreadsUseIt)
             std::this_thread::yield();
         }
     });
-    (void)receiver.poll(4, [](peer &, const frag_header &) {});
+    (void)receiver.poll(4, [](peer &, const frag_header &, const unsigned char *) {});
     to.close();
     poster.join();
     watcher.join();

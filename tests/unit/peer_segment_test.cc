@@ -27,6 +27,13 @@ using gpusm_test::small_options;
 
 constexpr segment_identity stranger{0xabcd0001, 77, 0x1122334455667788};
 
+bool has_fragment(const peer_segment &theirs, std::uint32_t granule)
+{
+    gpusm::frag_header copy{};
+    const unsigned char *payload = nullptr;
+    return theirs.read_fragment(granule, &copy, &payload);
+}
+
 TEST(PeerSegment, SeesWhatTheOwnerWrites)
 {
     const scratch_folder folder;
@@ -35,9 +42,10 @@ TEST(PeerSegment, SeesWhatTheOwnerWrites)
     peer_segment theirs;
     ASSERT_EQ(peer_segment::attach(folder.path().c_str(), own.identity(), &theirs), status::ok);
     EXPECT_NE(theirs.base(), own.base());
-    const gpusm::frag_header *seen = theirs.fragment(sent.granule);
-    ASSERT_NE(seen, nullptr);
-    EXPECT_EQ(gpusm_test::payload_of(*seen), "seen by both");
+    gpusm::frag_header seen{};
+    const unsigned char *payload = nullptr;
+    ASSERT_TRUE(theirs.read_fragment(sent.granule, &seen, &payload));
+    EXPECT_EQ(gpusm_test::payload_of(seen, payload), "seen by both");
     EXPECT_EQ(theirs.view().fifo.slots, own.view().fifo.slots);
 }
 
@@ -127,6 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
     Header, BadSegment,
     testing::Values(
         fault{"Magic", [](segment_header *h) { h->magic ^= 1; }},
+        // It knows no bundles.
+        fault{"VersionOne", [](segment_header *h) { h->version = 1; }},
         fault{"OlderVersion", [](segment_header *h) { h->version -= 1; }},
         fault{"NewerVersion", [](segment_header *h) { h->version += 1; }},
         fault{"Jobid", [](segment_header *h) { h->identity.jobid += 1; }},
@@ -179,9 +189,9 @@ TEST(PeerSegment, ALaterChangeOfTheHeaderChangesNothing)
     own.view().header->frag_offset = 0;
     EXPECT_EQ(theirs.view().peer_slots, 8U);
     EXPECT_EQ(theirs.view().fifo.slots, 4U);
-    EXPECT_EQ(theirs.fragment(1), nullptr);
+    EXPECT_FALSE(has_fragment(theirs, 1));
     own.view().header->segment_bytes = ~0ULL;
-    EXPECT_EQ(theirs.fragment(0xffffff), nullptr);
+    EXPECT_FALSE(has_fragment(theirs, 0xffffff));
 }
 
 TEST(PeerSlot, EachClaimGetsItsOwnAndDescribesTheClaimer)
@@ -226,9 +236,9 @@ TEST(PeerFragment, IsFoundOnlyInsideTheFragmentSection)
     peer_segment theirs;
     ASSERT_EQ(peer_segment::attach(folder.path().c_str(), own.identity(), &theirs), status::ok);
     gpusm::outgoing sent = gpusm_test::make_fragment(own, "payload");
-    EXPECT_NE(theirs.fragment(sent.granule), nullptr);
+    EXPECT_TRUE(has_fragment(theirs, sent.granule));
     for (const std::uint32_t granule : {0U, 1U, sent.granule - 1, 1U << 14, 0xffffffU}) {
-        EXPECT_EQ(theirs.fragment(granule), nullptr) << granule;
+        EXPECT_FALSE(has_fragment(theirs, granule)) << granule;
     }
 }
 
@@ -242,9 +252,25 @@ TEST(PeerFragment, APayloadBeyondTheSegmentIsRefused)
     const std::size_t room =
         (1U << 20) - sent.granule * gpusm::granule_bytes - sizeof(gpusm::frag_header);
     sent.header->payload_bytes = static_cast<std::uint32_t>(room + 1);
-    EXPECT_EQ(theirs.fragment(sent.granule), nullptr);
+    EXPECT_FALSE(has_fragment(theirs, sent.granule));
     sent.header->payload_bytes = 0xffffffffU;
-    EXPECT_EQ(theirs.fragment(sent.granule), nullptr);
+    EXPECT_FALSE(has_fragment(theirs, sent.granule));
+}
+
+TEST(PeerFragment, OfWhichTheHeaderWasReadIsNotChangedByItsSenderAnyMore)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 1);
+    peer_segment theirs;
+    ASSERT_EQ(peer_segment::attach(folder.path().c_str(), own.identity(), &theirs), status::ok);
+    gpusm::outgoing sent = gpusm_test::make_fragment(own, "payload");
+    gpusm::frag_header copy{};
+    const unsigned char *payload = nullptr;
+    ASSERT_TRUE(theirs.read_fragment(sent.granule, &copy, &payload));
+    const gpusm::frag_header before = copy;
+    std::memset(static_cast<void *>(sent.header), 0xff, sizeof(*sent.header));
+    EXPECT_EQ(std::memcmp(&copy, &before, sizeof(copy)), 0);
+    EXPECT_EQ(payload, theirs.base() + sent.granule * gpusm::granule_bytes + sizeof(copy));
 }
 
 TEST(PeerOwner, LivesUntilItsSegmentEnds)

@@ -210,8 +210,8 @@ TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
             const log_capture log;
             (void)gpusm::fifo_post(self.own().view().fifo, {4000, 1000});
             int handled = 0;
-            (void)self.poll(8,
-                            [&handled](gpusm::peer &, const gpusm::frag_header &) { ++handled; });
+            (void)self.poll(8, [&handled](gpusm::peer &, const gpusm::frag_header &,
+                                          const unsigned char *) { ++handled; });
             _exit(handled);
         },
         testing::ExitedWithCode(0), "");
@@ -241,8 +241,8 @@ TEST_F(FullFileSystem, AMessageWhoseFragmentHasNoMemoryIsDropped)
                 static_cast<std::uint32_t>(((1U << 20) - 4096) / gpusm::granule_bytes);
             (void)gpusm::fifo_post(self.own().view().fifo, {slot, last_page});
             int handled = 0;
-            (void)self.poll(8,
-                            [&handled](gpusm::peer &, const gpusm::frag_header &) { ++handled; });
+            (void)self.poll(8, [&handled](gpusm::peer &, const gpusm::frag_header &,
+                                          const unsigned char *) { ++handled; });
             _exit(handled);
         },
         testing::ExitedWithCode(0), "");

@@ -167,9 +167,15 @@ inline gpusm::outgoing make_fragment(gpusm::segment &own, const std::string &pay
     return made;
 }
 
+inline std::string payload_of(const gpusm::frag_header &header, const unsigned char *payload)
+{
+    return {reinterpret_cast<const char *>(payload), header.payload_bytes};
+}
+
+// The same where the payload is behind that very header.
 inline std::string payload_of(const gpusm::frag_header &header)
 {
-    return {reinterpret_cast<const char *>(&header + 1), header.payload_bytes};
+    return payload_of(header, reinterpret_cast<const unsigned char *>(&header + 1));
 }
 
 // Every wait asks this.

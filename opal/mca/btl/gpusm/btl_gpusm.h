@@ -270,7 +270,8 @@ void release_gets();
 // can read that memory, if it is time to ask.
 void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address);
 // A control message has come in.
-void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const frag_header &header);
+void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                      std::size_t bytes);
 
 } // namespace gpusm
 

@@ -19,14 +19,6 @@ namespace gpusm {
 
 namespace {
 
-// In front of each message of a bundle.
-struct bundle_entry {
-    std::uint16_t bytes; // behind this
-    mca_btl_base_tag_t tag;
-    std::uint8_t reserved[5];
-};
-static_assert(8 == sizeof(bundle_entry));
-
 constexpr std::size_t entry_bytes(std::size_t message_bytes)
 {
     return (sizeof(bundle_entry) + message_bytes + 7) / 8 * 8;
@@ -110,8 +102,12 @@ void deliver_bundle(mca_btl_base_endpoint_t *from, const unsigned char *at, std:
         bytes -= taken;
     }
     if (bytes > 0) {
-        log_line(log_level::error, "%zu bytes of control messages from process %u make no sense",
-                 bytes, static_cast<unsigned>(from->peer->identity().vpid));
+        log_line(
+            log_level::error,
+            "%zu bytes of control messages from process %u make no sense; nothing more is sent "
+            "to it or taken from it",
+            bytes, static_cast<unsigned>(from->peer->identity().vpid));
+        from->peer->close();
     }
 }
 

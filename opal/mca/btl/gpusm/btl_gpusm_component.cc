@@ -266,23 +266,33 @@ static int component_progress(void)
         return 0;
     }
     component.progressing.store(true, std::memory_order_relaxed);
-    if (gpusm::gpu_desk *desk = component.gpu; desk != nullptr) {
+    // With threads another one may be inside the engine when this one is to send out what it held.
+    if (gpusm::gpu_desk *desk = component.gpu; desk != nullptr && !component.threads) {
         desk->copies.hold(true); // until progress_gets
         gpusm::end_of_question();
     }
     int events = component.node->poll(
-        component.fifo_poll_limit, [](gpusm::peer &from, const gpusm::frag_header &header) {
+        component.fifo_poll_limit,
+        [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
-            if (gpusm::frag_kind::ipc_control == header.kind) {
-                gpusm::ipc_message_from(endpoint, header);
+            switch (header.kind) {
+            case gpusm::frag_kind::active_message:
+                gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
+                return;
+            case gpusm::frag_kind::ipc_control:
+                gpusm::ipc_message_from(endpoint, payload, header.payload_bytes);
+                return;
+            case gpusm::frag_kind::bundle:
+                gpusm::deliver_bundle(endpoint, payload, header.payload_bytes);
                 return;
             }
-            const auto *payload = reinterpret_cast<const unsigned char *>(&header + 1);
-            if (gpusm::frag_kind::bundle == header.kind) {
-                gpusm::deliver_bundle(endpoint, payload, header.payload_bytes);
-            } else if (gpusm::frag_kind::active_message == header.kind) {
-                gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
-            }
+            // A peer's byte.
+            gpusm::log_line(
+                gpusm::log_level::error,
+                "process %u sent a message of an unknown kind; nothing more is sent to it "
+                "or taken from it",
+                static_cast<unsigned>(from.identity().vpid));
+            from.close();
         });
     events += gpusm::progress_sends();
     events += gpusm::progress_gets(events > 0);

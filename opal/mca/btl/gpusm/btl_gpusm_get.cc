@@ -10,7 +10,9 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <cinttypes>
+#include <iterator>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 namespace {
@@ -72,6 +74,7 @@ void tell_submissions(const gpusm::copy_engine::tally &made)
 {
     static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
                                            counter::kernel_submissions};
+    static_assert(std::size(counters) == std::tuple_size_v<gpusm::copy_engine::tally>);
     for (std::size_t way = 0; way < made.size(); ++way) {
         mca_btl_gpusm_component.counters[static_cast<unsigned>(counters[way])].store(
             made[way], std::memory_order_relaxed);

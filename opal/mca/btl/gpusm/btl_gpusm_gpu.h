@@ -104,10 +104,12 @@ struct plain_allocation {
 };
 // The one that Open MPI's question about the buffer of a receive found, which comes before the
 // receive is registered, and holds until it is complete, because the program may not free the
-// buffer before. Null when it is not known any more, and in programs with threads.
+// buffer before. (An address outside of the buffer that was asked about, reached by a displaced
+// datatype, is found as it was seen by itself.) Null when it is not known, and in programs with
+// threads.
 const plain_allocation *known_allocation(std::uint64_t address);
-// The buffer id that Open MPI's last question found at this address, once, when the same call of
-// the program has led to it; else 0.
+// The buffer id that Open MPI's last question found at this address, once, if the same call of the
+// program has certainly led to both; else 0.
 unsigned long long take_buffer_id(std::uint64_t address);
 // ob1 will ask about this buffer once more before it does anything else.
 void will_ask_again(const void *address);

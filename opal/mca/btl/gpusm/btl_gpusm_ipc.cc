@@ -179,15 +179,15 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
     }
 }
 
-void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const frag_header &header)
+void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                      std::size_t bytes)
 {
     ipc_message message;
-    if (header.payload_bytes != sizeof(message)) {
-        log_line(log_level::error, "a CUDA IPC message of %u bytes was dropped",
-                 header.payload_bytes);
+    if (bytes != sizeof(message)) {
+        log_line(log_level::error, "a CUDA IPC message of %zu bytes was dropped", bytes);
         return;
     }
-    std::memcpy(&message, &header + 1, sizeof(message));
+    std::memcpy(&message, payload, sizeof(message));
     ipc_event event = ipc_event::req;
     switch (message.operation) {
     case ipc_operation::req:

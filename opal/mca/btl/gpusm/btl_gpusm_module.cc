@@ -71,7 +71,9 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
             reclaim_frags(); // before the list grows
         }
         auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
-        own_ahead(*list);
+        if (!mca_btl_gpusm_component.threads) {
+            own_ahead(*list);
+        }
         return frag;
     }
     return nullptr;

@@ -98,7 +98,7 @@ void register_parameters()
     add("use_cuda_events", &component.use_cuda_events, false, OPAL_INFO_LVL_4,
         "Let a peer's read wait for work that is still running on the sender's legacy default "
         "stream (an interprocess event per message). Off: what the program finished or copied "
-        "synchronously before MPI_Send is what arrives.");
+        "synchronously before MPI_Send is what arrives. On: such copies go one by one.");
     add("register_segments", &component.register_segments, true, OPAL_INFO_LVL_5,
         "Register the shared segment with the CUDA driver when the GPU is first used, which makes "
         "copies through host memory faster");
@@ -107,8 +107,8 @@ void register_parameters()
     add("cache_max_bytes", &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
         "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)");
     add("copy_depth", &component.copy_depth, limits.depth, OPAL_INFO_LVL_9,
-        "Submissions to a device that may be in flight before further copies are gathered "
-        "(1 .. 64)");
+        "Submissions to a device that may be in flight (1 .. 64); large copies leave one to small "
+        "ones");
     add("copy_batch", &component.copy_batch, limits.batch_copies, OPAL_INFO_LVL_9,
         "Most copies gathered into one submission (1 .. 128)");
     add("copy_batch_bytes", &component.copy_batch_bytes, limits.batch_bytes, OPAL_INFO_LVL_9,
@@ -117,7 +117,8 @@ void register_parameters()
         "Gathered bytes that are submitted although the device is still busy with as many or fewer "
         "(1 or more)");
     add("use_batch_copies", &component.use_batch_copies, limits.batches, OPAL_INFO_LVL_9,
-        "Use cuMemcpyBatchAsync for many large copies where the driver has it (CUDA 12.8)");
+        "Use cuMemcpyBatchAsync for copies that are not for the kernel, where the driver has it "
+        "(CUDA 12.8)");
     add("kernel_blocks", &component.kernel_blocks, limits.kernel_blocks, OPAL_INFO_LVL_5,
         "Thread blocks of the kernel that gathers small and middle-sized copies (1 .. 1024); 0 "
         "switches the kernel off");
@@ -226,11 +227,11 @@ void register_counters()
          "memory"},
         {counter::host_bytes, "host_bytes", "Bytes of those messages"},
         {counter::single_submissions, "single_submissions",
-         "Copies given to the driver one by one (cuMemcpyAsync)"},
+         "Submissions of copies one by one (cuMemcpyAsync)"},
         {counter::batch_submissions, "batch_submissions",
-         "Batches of copies given to the driver at once (cuMemcpyBatchAsync)"},
+         "Submissions of many copies in one driver call (cuMemcpyBatchAsync)"},
         {counter::kernel_submissions, "kernel_submissions",
-         "Batches of copies done by one launch of the gather kernel"},
+         "Submissions of many copies as one launch of the gather kernel"},
     };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
     for (const auto &each : variables) {

@@ -43,6 +43,7 @@ struct {
     unsigned long long buffer_id = 0;
     int ordinal = 0;
     bool asked_again = false; // the next question is about it once more
+    bool for_send = false;    // that question has come: a send of this very call
 } last;
 
 plain_allocation *find_seen(std::uint64_t address)
@@ -140,6 +141,7 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
     const auto where = reinterpret_cast<std::uint64_t>(address);
     const bool threads = mca_btl_gpusm_component.threads;
     if (!threads && std::exchange(gpusm::last.asked_again, false) && gpusm::last.address == where) {
+        gpusm::last.for_send = true;
         *dev_id = gpusm::last.ordinal;
         *flags = 0;
         return 1;
@@ -157,7 +159,7 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
     CUcontext current = nullptr;
     plain = plain && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
     if (!threads) {
-        gpusm::last = {plain ? where : 0, found.buffer_id, found.ordinal, false};
+        gpusm::last = {plain ? where : 0, found.buffer_id, found.ordinal, false, false};
     }
     if (plain || unknown_to_driver) {
         *dev_id = plain ? found.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
@@ -181,7 +183,11 @@ unsigned long long take_buffer_id(std::uint64_t address)
     if (mca_btl_gpusm_component.threads) {
         return 0;
     }
-    return std::exchange(last.address, 0) == address ? last.buffer_id : 0;
+    // A persistent send asks when it is made, and its buffer may be another one when it is started.
+    // Only a send that was declined by sendi has certainly asked in this call.
+    const unsigned long long known = last.for_send && last.address == address ? last.buffer_id : 0;
+    last = {};
+    return known;
 }
 
 void will_ask_again(const void *address)

@@ -235,7 +235,9 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
     if (descriptor != nullptr) {
         *descriptor = nullptr;
     }
-    if (gpu && endpoint->get_enabled) {
+    // Only an inline send gives no place for a descriptor, and goes another way when this one is
+    // closed to it; where there is one, ob1 would try again for ever.
+    if (gpu && endpoint->get_enabled && nullptr == descriptor) {
         gpusm::will_ask_again(convertor->pBaseBuf);
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
     }

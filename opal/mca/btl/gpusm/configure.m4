@@ -52,6 +52,10 @@ template <std::integral T> constexpr T same(T value) { return value; }
         [no], [],
         [""|yes], [AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:$with_cuda/bin:/usr/local/cuda/bin])],
         [NVCC=$with_nvcc])
+    AS_IF([test "$with_nvcc" = yes && test -z "$NVCC"],
+          [AC_MSG_ERROR([nvcc was asked for and not found; name it: --with-nvcc=PROGRAM])])
+    AS_IF([test -n "$NVCC" && ! command -v "$NVCC" >/dev/null 2>&1],
+          [AC_MSG_ERROR([--with-nvcc=$NVCC: there is no such program])])
 
     # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
     AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [btl_gpusm_CXXFLAGS="$btl_gpusm_CXXFLAGS -mcx16"])

@@ -36,10 +36,11 @@ struct copy_load {
 };
 
 // The way for `copies` copies none of which is longer than `longest`, where the device has these.
+// `behind_large`: large copies are in flight, behind which a single one would wait in their stream.
 inline copy_way choose_way(std::uint32_t copies, std::size_t longest, const copy_limits &limits,
-                           bool has_kernel, bool has_batch)
+                           bool has_kernel, bool has_batch, bool behind_large = false)
 {
-    if (copies < 2) {
+    if (copies < 2 && !(behind_large && has_kernel && longest <= limits.kernel_bytes)) {
         return copy_way::single;
     }
     if (has_kernel && longest <= limits.kernel_bytes) {

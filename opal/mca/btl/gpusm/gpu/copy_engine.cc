@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
+#include "opal/mca/btl/gpusm/base/log.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -15,6 +17,12 @@ constexpr std::uint32_t looks_before_asking = 1024;
 
 // Rounds in which a busy caller does not ask the driver, which takes longer than one message.
 constexpr std::uint32_t rounds_before_asking = 8;
+
+// After so many refusals one behind the other the kernel is not tried again.
+constexpr std::uint32_t refusals_in_a_row = 8;
+
+// When a kernel that has not finished is worth a line in the log.
+constexpr std::chrono::seconds late{5};
 
 } // namespace
 
@@ -51,6 +59,7 @@ copy_engine::~copy_engine()
         }
         const driver_scope scope(driver_, each.on->context);
         if (!scope.entered()) {
+            each.kernel.abandon();
             continue;
         }
         for (submission &slot : each.slots) {
@@ -125,8 +134,11 @@ void copy_engine::submit(device &on, copy_request *request)
 void copy_engine::launch(lane &of, bool held)
 {
     const auto is_due_here = [&](const gathering &each) {
-        return is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
-                      limits_, held);
+        // Large ones may take long, so they leave a place to the small ones.
+        const bool has_place =
+            &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
+        return has_place && is_due(each.load, each.in_flight,
+                                   static_cast<std::uint32_t>(of.in_order.size()), limits_, held);
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {
@@ -163,8 +175,9 @@ void copy_engine::start(lane &of, gathering &from)
     from.load.copies -= in.load.copies;
     from.load.bytes -= in.load.bytes;
 
-    in.way =
-        choose_way(in.load.copies, longest, limits_, of.kernel.loaded() && !in.is_large, batches_);
+    const bool has_kernel = of.kernel.loaded() && !of.gives_up_kernel && !in.is_large;
+    in.way = choose_way(in.load.copies, longest, limits_, has_kernel, batches_,
+                        of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
     bool started = false;
     if (!scope.entered()) {
@@ -177,6 +190,8 @@ void copy_engine::start(lane &of, gathering &from)
     if (started) {
         in.in_use = true;
         in.polls = 0;
+        in.asked_first = {};
+        from.submissions += 1;
         from.in_flight.copies += in.load.copies;
         from.in_flight.bytes += in.load.bytes;
         of.in_order.push_back(slot);
@@ -195,10 +210,16 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
     in.stream = of.kernel_streams[++of.turn % of.kernel_streams.size()];
     const CUresult result = of.kernel.launch(in.stream, slot, copies_.data(),
                                              static_cast<std::uint32_t>(copies_.size()));
-    if (CUDA_SUCCESS != result) {
-        (void)driver_.report("cuLaunchKernel", result);
+    if (CUDA_SUCCESS == result) {
+        of.refused_launches = 0;
+        return true;
     }
-    return CUDA_SUCCESS == result;
+    (void)driver_.report("cuLaunchKernel", result);
+    if (++of.refused_launches >= refusals_in_a_row) {
+        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
+        of.gives_up_kernel = true;
+    }
+    return false;
 }
 
 // True: something is in flight. What the driver refuses has failed.
@@ -329,6 +350,9 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
         }
     }
     if (CUDA_ERROR_NOT_READY == result) {
+        if (by_kernel) {
+            tell_if_late(of, &in);
+        }
         return answer::not_ready;
     }
     // An idle stream means that the flag has been written, if it ever will be.
@@ -340,9 +364,27 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
     return answer::failed;
 }
 
+// A kernel of the program that fills the device keeps ours waiting. If it waits for the very
+// message that ours is to bring, it waits for ever, and somebody has to say why.
+void copy_engine::tell_if_late(lane &of, submission *in)
+{
+    const auto now = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::time_point{} == in->asked_first) {
+        in->asked_first = now;
+    } else if (!of.told_late && now - in->asked_first > late) {
+        of.told_late = true;
+        log_line(
+            log_level::warn,
+            "copies have waited for device %d for %d seconds: if a kernel of the program fills "
+            "the device and waits for a message, use --mca btl_gpusm_kernel_blocks 0",
+            of.on->ordinal, static_cast<int>(late.count()));
+    }
+}
+
 void copy_engine::retire(lane &of, submission &in, bool good)
 {
     gathering &from = in.is_large ? of.large : of.small;
+    from.submissions -= 1;
     from.in_flight.copies -= in.load.copies;
     from.in_flight.bytes -= in.load.bytes;
     in.in_use = false;

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -60,10 +61,10 @@ class copy_engine {
     // case. May be called without the lock.
     void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
 
-    // Looks at each submission in flight at most once, and asks the driver about at most one per
-    // device, not at all for a few rounds when the caller is `busy` with other work; submits what
-    // has become due. Returns the finished requests as a list; their `outcome` is `ok` or
-    // `driver_failed`.
+    // Looks at each submission in flight at most once. Asks the driver about at most one of its own
+    // copies per device, and not for a few rounds when the caller is `busy` with other work; about
+    // a kernel only after many looks at its flag. Submits what has become due. Returns the finished
+    // requests as a list; their `outcome` is `ok` or `driver_failed`.
     copy_request *collect(bool busy = false);
 
     // All requests that have not finished, as failed. For teardown: the copies of submissions
@@ -91,6 +92,7 @@ class copy_engine {
         CUevent done = nullptr;    // of single and batch
         CUstream stream = nullptr; // where it was started
         std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
+        std::chrono::steady_clock::time_point asked_first{}; // about this kernel, if it was
         bool in_use = false;
         bool is_large = false;
     };
@@ -99,6 +101,7 @@ class copy_engine {
         chain waiting;
         copy_load load;
         copy_load in_flight;
+        std::uint32_t submissions = 0; // in flight
     };
     struct lane { // one per device
         explicit lane(const driver_api &driver, unsigned blocks) : kernel(driver, blocks) {}
@@ -114,6 +117,9 @@ class copy_engine {
         std::array<CUstream, 2> kernel_streams{};
         std::uint32_t turn = 0;
         gather_kernel kernel;
+        std::uint32_t refused_launches = 0; // in a row
+        bool gives_up_kernel = false;
+        bool told_late = false;
     };
     enum class answer { not_ready, done, failed };
 
@@ -127,6 +133,7 @@ class copy_engine {
     bool start_as_batch(CUstream stream, const chain &requests, bool *in_doubt);
     bool start_alone(CUstream stream, const copy_request &request);
     answer ask(lane &of, std::uint32_t slot, bool ask_driver);
+    void tell_if_late(lane &of, submission *in);
     void retire(lane &of, submission &in, bool good);
     void fail(chain &requests);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -21,6 +22,9 @@ static_assert(offsetof(few_arguments, copy) == 32 && offsetof(most_arguments, co
 static_assert(sizeof(gather_copy) == 24 && sizeof(few_arguments) == 32 + 32 * sizeof(gather_copy));
 static_assert(sizeof(most_arguments) < 4096, "what a parameter may have before CUDA 12.1");
 static_assert(1U << gather_least_piece_shift > gather_alignment, "or a first piece has no bytes");
+
+// A page, as that is what can be registered. 64 bytes for each flag.
+constexpr std::size_t flags_bytes = 4096;
 
 // The greatest piece that leaves two for each warp, so that a late warp delays the end by half of
 // its work at most; within the limits.
@@ -64,24 +68,39 @@ bool gather_kernel::load_module()
                     driver_.module_get_function(&most_, module_, "gpusm_gather"));
 }
 
-status gather_kernel::load()
+// The flags live in memory of ours that the driver is told about: what the driver gives goes with
+// its context, which the program may destroy while we still look at a flag. Only where it will not
+// have ours we take its.
+bool gather_kernel::make_flags()
 {
-    if (loaded()) {
-        return status::ok;
-    }
-    void *memory = nullptr;
-    if (!try_call("cuMemHostAlloc",
-                  driver_.mem_host_alloc(&memory, gather_slots * sizeof(flag),
-                                         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP))) {
-        return status::unsupported;
+    constexpr unsigned portable_and_mapped = 3;
+    static_assert(portable_and_mapped ==
+                      (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) &&
+                  portable_and_mapped == (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    void *memory = std::aligned_alloc(flags_bytes, flags_bytes);
+    ours_ = memory != nullptr &&
+            CUDA_SUCCESS == driver_.mem_host_register(memory, flags_bytes, portable_and_mapped);
+    if (!ours_) {
+        std::free(memory);
+        if (!try_call("cuMemHostAlloc",
+                      driver_.mem_host_alloc(&memory, flags_bytes, portable_and_mapped))) {
+            return false;
+        }
     }
     flags_ = static_cast<flag *>(memory);
     for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
         std::construct_at(&flags_[slot])->done.store(launches_[slot], std::memory_order_relaxed);
     }
-    if (!try_call("cuMemHostGetDevicePointer",
-                  driver_.mem_host_get_device_pointer(&device_flags_, memory, 0)) ||
-        !load_module()) {
+    return try_call("cuMemHostGetDevicePointer",
+                    driver_.mem_host_get_device_pointer(&device_flags_, memory, 0));
+}
+
+status gather_kernel::load()
+{
+    if (loaded()) {
+        return status::ok;
+    }
+    if (!make_flags() || !load_module()) {
         unload();
         return status::unsupported;
     }
@@ -91,20 +110,31 @@ status gather_kernel::load()
 void gather_kernel::unload()
 {
     if (module_ != nullptr) {
-        const CUresult result = driver_.module_unload(std::exchange(module_, nullptr));
+        const CUresult result = driver_.module_unload(module_);
         if (CUDA_SUCCESS != result) {
             (void)driver_.report("cuModuleUnload", result);
         }
     }
-    few_ = nullptr;
-    most_ = nullptr;
     if (flags_ != nullptr) {
-        const CUresult result = driver_.mem_free_host(std::exchange(flags_, nullptr));
+        const CUresult result =
+            ours_ ? driver_.mem_host_unregister(flags_) : driver_.mem_free_host(flags_);
         if (CUDA_SUCCESS != result) {
-            (void)driver_.report("cuMemFreeHost", result);
+            (void)driver_.report(ours_ ? "cuMemHostUnregister" : "cuMemFreeHost", result);
         }
     }
+    abandon();
+}
+
+void gather_kernel::abandon()
+{
+    module_ = nullptr;
+    few_ = nullptr;
+    most_ = nullptr;
     device_flags_ = 0;
+    if (ours_) {
+        std::free(flags_);
+    }
+    flags_ = nullptr;
 }
 
 CUresult gather_kernel::launch(CUstream stream, std::uint32_t slot, const gather_copy *copies,

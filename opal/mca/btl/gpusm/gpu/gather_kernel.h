@@ -32,6 +32,9 @@ class gather_kernel {
     status load();
     // Gives everything back. No launch may be in flight. A driver that is down is fine.
     void unload();
+    // The same when the context is gone, and with it everything that was made in it. Makes no
+    // driver call.
+    void abandon();
     bool loaded() const { return flags_ != nullptr; }
 
     // Starts `count` copies (1 ... gather_most_copies, each of 1 ... gather_most_len bytes,
@@ -57,6 +60,7 @@ class gather_kernel {
     };
     static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+    bool make_flags();
     bool load_module();
     bool try_call(const char *what, CUresult result, const char *said = "") const;
 
@@ -65,7 +69,8 @@ class gather_kernel {
     CUmodule module_ = nullptr;
     CUfunction few_ = nullptr;
     CUfunction most_ = nullptr;
-    flag *flags_ = nullptr;                     // gather_slots of them, in pinned host memory
+    flag *flags_ = nullptr;                     // gather_slots of them, pinned
+    bool ours_ = false;                         // they are registered, not the driver's
     CUdeviceptr device_flags_ = 0;              // the same for the device
     std::uint32_t launches_[gather_slots] = {}; // so far, by slot, modulo 2^32
     // What a launch hands over: room made once. The driver takes a copy.

@@ -59,14 +59,15 @@ peer *node::new_sender(std::uint32_t slot)
     return senders_[slot].from;
 }
 
-const frag_header *node::check(peer &from, fifo_message message)
+bool node::check(peer &from, fifo_message message, frag_header *header,
+                 const unsigned char **payload)
 {
     if (from.closed()) {
-        return nullptr;
+        return false;
     }
-    const frag_header *header = from.shared().fragment(message.granule);
-    if (header != nullptr && header->sequence == from.next_sequence) {
-        return header;
+    if (from.shared().read_fragment(message.granule, header, payload) &&
+        header->sequence == from.next_sequence) {
+        return true;
     }
     log_line(log_level::error,
              "process %" PRIu32 " of job %08" PRIx32
@@ -74,7 +75,7 @@ const frag_header *node::check(peer &from, fifo_message message)
              "); nothing more is sent to it or taken from it",
              from.identity().vpid, from.identity().jobid, message.granule);
     from.close();
-    return nullptr;
+    return false;
 }
 
 } // namespace gpusm

@@ -28,10 +28,11 @@ class node {
 
     const std::vector<std::unique_ptr<peer>> &peers() const { return peers_; }
 
-    // Takes up to `limit` messages from the inbox and calls handle(peer &, const frag_header
-    // &) for each; the payload behind the header may be read until `handle` returns. Returns
-    // how many. One thread at a time; `handle` must not call poll. A message that makes no
-    // sense is reported and its sender closed.
+    // Takes up to `limit` messages from the inbox and calls handle(peer &, const frag_header &,
+    // const unsigned char *payload) for each. The header is a copy that the sender cannot change
+    // any more; the payload may be read until `handle` returns. Returns how many. One thread at a
+    // time; `handle` must not call poll. A message that makes no sense is reported and its sender
+    // closed.
     template <typename Handler> int poll(int limit, Handler &&handle)
     {
         int handled = 0;
@@ -40,11 +41,12 @@ class node {
             ++handled;
             peer *from = sender_at(message.sender);
             fetch_ahead();
-            const frag_header *header = nullptr != from ? check(*from, message) : nullptr;
-            if (nullptr == header) {
+            frag_header header;
+            const unsigned char *payload = nullptr;
+            if (nullptr == from || !check(*from, message, &header, &payload)) {
                 continue;
             }
-            handle(*from, *header);
+            handle(*from, header, payload);
             // Release pairs with peer::reap: our reads of the fragment are over.
             own_.view().peers[message.sender].consumed.store(++from->next_sequence,
                                                              std::memory_order_release);
@@ -75,7 +77,8 @@ class node {
         bool known = false;
     };
     peer *new_sender(std::uint32_t slot);
-    const frag_header *check(peer &from, fifo_message message);
+    bool check(peer &from, fifo_message message, frag_header *header,
+               const unsigned char **payload);
 
     optional_mutex mutex_; // of peers_
     segment own_;

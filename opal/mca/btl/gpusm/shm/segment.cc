@@ -352,20 +352,20 @@ status peer_segment::claim_peer_slot(const segment_identity &self, std::uint32_t
     return status::ok;
 }
 
-const frag_header *peer_segment::fragment(std::uint32_t granule) const
+bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
+                                 const unsigned char **payload) const
 {
     const std::size_t offset = static_cast<std::size_t>(granule) * granule_bytes;
     // Only what has memory behind it: touching more could be a SIGBUS.
     const std::size_t committed = view_.header->committed_bytes.load(std::memory_order_acquire);
     const std::size_t limit = committed < mapping_.len_bytes() ? committed : mapping_.len_bytes();
     if (offset < view_.frag_offset || offset + sizeof(frag_header) > limit) {
-        return nullptr;
+        return false;
     }
-    const auto *fragment = reinterpret_cast<const frag_header *>(mapping_.base() + offset);
-    if (fragment->payload_bytes > limit - offset - sizeof(frag_header)) {
-        return nullptr;
-    }
-    return fragment;
+    const unsigned char *at = mapping_.base() + offset;
+    std::memcpy(copy, at, sizeof(*copy));
+    *payload = at + sizeof(*copy);
+    return copy->payload_bytes <= limit - offset - sizeof(*copy);
 }
 
 bool peer_segment::owner_alive() const

@@ -129,6 +129,9 @@ class segment {
     std::size_t next_frag_offset_ = 0;
 };
 
+// What is fetched of a fragment before its turn: our header and the longest of ob1's.
+constexpr std::size_t fetched_ahead_bytes = 3 * cache_line_bytes;
+
 class peer_segment {
   public:
     // Maps the segment of `identity` in `directory` and checks all that its header says.
@@ -145,9 +148,11 @@ class peer_segment {
     const segment_view &view() const { return view_; }
     unsigned char *base() const { return mapping_.base(); }
 
-    // The fragment at `granule` with its payload inside the owner's fragment section, or null
-    // when the header there cannot be right.
-    const frag_header *fragment(std::uint32_t granule) const;
+    // Copies the header of the fragment at `granule`, as the owner can write to it at any time, and
+    // finds its payload, which lies inside the owner's fragment section if the copy is believed.
+    // False when that header cannot be right.
+    bool read_fragment(std::uint32_t granule, frag_header *copy,
+                       const unsigned char **payload) const;
 
     // Starts loading what fragment(granule) will give, as far as ob1's headers reach.
     void fetch_ahead(std::uint32_t granule) const

@@ -22,7 +22,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 1;
+inline constexpr std::uint32_t wire_version = 2;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
@@ -107,9 +107,6 @@ enum class frag_kind : std::uint8_t {
     bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
 };
 
-// What is fetched of a fragment before its turn: this header and the longest of ob1's.
-constexpr std::size_t fetched_ahead_bytes = 3 * cache_line_bytes;
-
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
 struct frag_header {
     std::uint64_t sequence; // counts the fragments of this sender to this receiver, from 0
@@ -119,6 +116,14 @@ struct frag_header {
     std::uint8_t reserved[18];
 };
 static_assert(sizeof(frag_header) == 32);
+
+// In front of each message of a bundle; the next one begins at a multiple of 8 bytes.
+struct bundle_entry {
+    std::uint16_t bytes; // behind this
+    std::uint8_t tag;
+    std::uint8_t reserved[5];
+};
+static_assert(sizeof(bundle_entry) == 8);
 
 enum class ipc_operation : std::uint8_t { req = 1, ack = 2, not_ready = 3, refuse = 4 };
 

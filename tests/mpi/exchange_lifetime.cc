@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_lifetime.cc: memory and contexts that end while something still names them: a persistent
+// request, the copies in flight, what gpusm has made in a context.
+#include "tests/mpi/exchange.h"
+
+#include "bench/common/placed.h"
+
+#include <cstdio>
+#include <ctime>
+#include <dlfcn.h>
+#include <unistd.h>
+
+namespace gpusm::exchange {
+
+namespace {
+
+constexpr int tag = 81;
+constexpr std::size_t window_messages = 64;
+constexpr std::size_t window_len = 1024; // bytes of each
+
+void sleep_ms(long ms)
+{
+    const std::timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    (void)nanosleep(&pause, nullptr);
+}
+
+// Frees that memory, and allocates until it is there again, as another allocation at the same
+// address, with the content of `seed`. False when it does not come back.
+bool replace(context &c, std::unique_ptr<buffer> *memory, std::uint64_t seed)
+{
+    constexpr int most_tries = 64;
+    const void *const address = (*memory)->data();
+    const std::size_t len = (*memory)->len_bytes();
+    memory->reset();
+    std::vector<std::unique_ptr<buffer>> elsewhere; // kept, or it would be given out again
+    for (int i = 0; i < most_tries; ++i) {
+        auto made = c.make(memory_kind::device, len);
+        if (made->data() == address) {
+            *memory = std::move(made);
+            return c.expect((*memory)->fill(0, len, seed), "fill");
+        }
+        elsewhere.push_back(std::move(made));
+    }
+    *memory = std::move(elsewhere.back());
+    (void)c.expect((*memory)->fill(0, len, seed), "fill");
+    return false;
+}
+
+// Nothing of MPI between the making of the request, the end of its memory and the start: whatever
+// was found out about that memory is old then. Returns whether the memory was the same each time.
+bool send_persistently(context &c, std::size_t len, std::uint64_t seed, int starts)
+{
+    const int n = static_cast<int>(len);
+    auto memory = c.make(memory_kind::device, len);
+    (void)c.expect(memory->fill(0, len, seed), "fill");
+    (void)c.mpi(MPI_Send(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+    MPI_Request request = MPI_REQUEST_NULL;
+    (void)c.mpi(MPI_Send_init(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &request),
+                "MPI_Send_init");
+    bool same = true;
+    for (int i = 1; i <= starts; ++i) {
+        same = replace(c, &memory, seed + static_cast<std::uint64_t>(i)) && same;
+        if (same) {
+            (void)c.mpi(MPI_Start(&request), "MPI_Start");
+            (void)c.mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+        } else {
+            (void)c.mpi(MPI_Send(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+        }
+    }
+    (void)c.mpi(MPI_Request_free(&request), "MPI_Request_free");
+    return same;
+}
+
+// A window from rank 0 to rank 1, checked.
+void send_window(context &c, buffer &memory)
+{
+    std::vector<bench::placed_message> window;
+    for (std::size_t i = 0; i < window_messages; ++i) {
+        window.push_back({i * window_len, window_len, c.next_seed++});
+    }
+    const std::size_t len = window_messages * window_len;
+    (void)c.expect(0 == c.rank ? fill_placed(memory, len, window) : memory.poison(), "fill");
+    std::vector<MPI_Request> requests(window_messages, MPI_REQUEST_NULL);
+    for (std::size_t i = 0; i < window_messages; ++i) {
+        void *at = memory.at(i * window_len);
+        (void)c.mpi(0 == c.rank
+                        ? MPI_Isend(at, window_len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i])
+                        : MPI_Irecv(at, window_len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]),
+                    "MPI_Isend or MPI_Irecv");
+    }
+    if (c.mpi(MPI_Waitall(window_messages, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall") &&
+        1 == c.rank) {
+        (void)c.expect(compare_placed(memory, len, window), "a window");
+        c.messages += window_messages;
+    }
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// A context that the program makes beside the primary one, and may destroy; current as long as it
+// lives. The process ends when the driver refuses.
+class own_context {
+  public:
+    explicit own_context(const context &c)
+    {
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        const auto create = reinterpret_cast<CUresult (*)(CUcontext *, unsigned, CUdevice)>(
+            nullptr == library ? nullptr : dlsym(library, "cuCtxCreate_v2"));
+        destroy_ = reinterpret_cast<CUresult (*)(CUcontext)>(
+            nullptr == library ? nullptr : dlsym(library, "cuCtxDestroy_v2"));
+        if (nullptr == create || nullptr == destroy_ ||
+            CUDA_SUCCESS != create(&context_, 0, c.gpu->ordinal())) {
+            std::fprintf(stderr, "exchange: rank %d: no context\n", c.rank);
+            std::exit(exit_wrong);
+        }
+    }
+    bool destroy() { return CUDA_SUCCESS == destroy_(context_); }
+
+  private:
+    CUresult (*destroy_)(CUcontext) = nullptr;
+    CUcontext context_ = nullptr;
+};
+
+} // namespace
+
+// "What a persistent send sends is what is in its buffer when it is started", though that memory
+// was freed and allocated anew since the request was made. One line per length says how often the
+// driver really gave the same address.
+void test_persistent(context &c)
+{
+    constexpr std::size_t lengths[] = {8, 1024, 4U << 20};
+    constexpr int rounds = 10;
+    constexpr int starts = 2;
+    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
+        return;
+    }
+    for (const std::size_t len : lengths) {
+        const std::string what = describe(memory_kind::device, memory_kind::device, len, "started");
+        int same = 0;
+        auto in = c.make(memory_kind::device, len);
+        for (int round = 0; round < rounds; ++round) {
+            at_step(what);
+            const std::uint64_t seed = c.next_seed;
+            c.next_seed += starts + 1;
+            if (0 == c.rank) {
+                same += send_persistently(c, len, seed, starts) ? 1 : 0;
+            }
+            for (std::uint64_t i = 0; 1 == c.rank && i <= starts; ++i) {
+                (void)c.expect(in->poison(), "poison");
+                (void)c.mpi(MPI_Recv(in->data(), static_cast<int>(len), MPI_BYTE, 0, tag,
+                                     MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                            "MPI_Recv");
+                (void)c.expect(in->compare(0, len, seed + i), what);
+                ++c.messages;
+            }
+        }
+        if (0 == c.rank) {
+            std::printf("persistent %zu bytes: the same address in %d of %d rounds\n", len, same,
+                        rounds);
+        }
+    }
+}
+
+// Contexts that come and go while nothing is in flight. Messages go on in the others, and
+// everything ends in good order.
+void test_context_ends(context &c)
+{
+    constexpr int contexts = 3;
+    constexpr int windows = 5;
+    if (1 < c.rank) {
+        return;
+    }
+    auto primary = c.make(memory_kind::device, window_messages * window_len);
+    for (int i = 0; i < contexts; ++i) {
+        at_step("windows in a context of our own");
+        own_context passing(c);
+        auto memory = c.make(memory_kind::device, window_messages * window_len);
+        for (int k = 0; k < windows; ++k) {
+            send_window(c, *memory);
+        }
+        memory.reset();
+        at_step("windows after its end");
+        (void)c.expect_true(passing.destroy(), "the context can be destroyed");
+        for (int k = 0; k < windows; ++k) {
+            send_window(c, *primary);
+        }
+    }
+}
+
+// The receiver destroys its context while copies into it are in flight. These messages are lost, by
+// the program's own doing: they may fail, and Open MPI may end the program over it. But nobody
+// crashes and nobody hangs. Ends without MPI_Finalize, for which the messages would have to end.
+void test_context_lost(context &c)
+{
+    constexpr int windows = 5;
+    constexpr int rounds = 1000; // of a millisecond
+    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
+        return;
+    }
+    own_context passing(c);
+    auto memory = c.make(memory_kind::device, window_messages * window_len);
+    for (int i = 0; i < windows; ++i) {
+        at_step("a window");
+        send_window(c, *memory);
+    }
+    at_step("the window that is lost");
+    std::vector<MPI_Request> requests(window_messages, MPI_REQUEST_NULL);
+    for (std::size_t i = 0; i < window_messages; ++i) {
+        void *at = memory->at(i * window_len);
+        (void)(0 == c.rank
+                   ? MPI_Isend(at, window_len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i])
+                   : MPI_Irecv(at, window_len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]));
+    }
+    int done = 0;
+    int status = MPI_SUCCESS;
+    if (1 == c.rank) {
+        sleep_ms(200); // until all of them are there
+        for (int i = 0; i < 5; ++i) {
+            status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
+        }
+        std::printf("context-lost: %s when the context ends\n", 0 == done && MPI_SUCCESS == status
+                                                                    ? "copies are in flight"
+                                                                    : "nothing is left");
+        (void)c.expect_true(passing.destroy(), "the context can be destroyed");
+        (void)std::fflush(stdout);
+    }
+    for (int i = 0; i < rounds && 0 == done && MPI_SUCCESS == status; ++i) {
+        status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
+        sleep_ms(1);
+    }
+    std::printf("context-lost: rank %d lives on\n", c.rank);
+    (void)std::fflush(stdout);
+    _exit(exit_error);
+}
+
+} // namespace gpusm::exchange

@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_lifetime.sh: memory and contexts that end while something still names them: a persistent
+# request, copies in flight, what gpusm has made in a context.
+. "$(dirname "$0")/common.sh"
+
+need_gpusm lifetime || finish
+need_gpu lifetime || finish
+
+# persistent NAME [OPTIONS OF MPIRUN]: one case for all lengths; skipped when the driver never gave
+# the address of a freed allocation again
+persistent() {
+    name=$1
+    shift
+    launch 60 2 "$@" "$exchange" persistent --kinds D
+    status=$?
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif [ "$(count_in_output 'the same address in')" -ne 3 ]; then
+        fail "$name" "the program did not say how often the address was the same"
+    elif [ "$(count_in_output 'the same address in 0 of')" -ne 0 ]; then
+        skip "$name" "$(grep 'the same address in 0 of' "$work/output" | head -n 1)"
+    else
+        pass "$name"
+    fi
+}
+persistent persistent-send-of-replaced-memory
+persistent persistent-send-with-open-mpis-own-pointer-check --mca btl_gpusm_quick_pointer_check 0
+
+check contexts-that-come-and-go 60 2 "$exchange" context-ends --kinds D
+
+# lost NAME [OPTIONS OF MPIRUN]: no crash and no hang; either the program goes on, or Open MPI ends it
+# because it cannot copy what gpusm could not
+lost() {
+    name=$1
+    shift
+    # With the delay the copies are in flight when the context ends.
+    launch 60 2 -x GPUSM_SOFTCUDA_DELAY_US=20000 "$@" "$exchange" context-lost --kinds D
+    status=$?
+    if [ "$(count_in_output 'Signal: \(Segmentation\|Bus\)')" -ne 0 ]; then
+        fail "$name" "it crashed (status $status)"
+    elif [ "$(count_in_output 'context-lost: copies are in flight')" -ne 1 ]; then
+        fail "$name" "no copy was in flight (status $status)"
+    elif [ $status -eq 4 ] && [ "$(count_in_output 'context-lost: rank 1 lives on')" -eq 1 ]; then
+        pass "$name"
+    elif [ $status -eq 134 ] && [ "$(count_in_output 'Error in accelerator memcpy')" -ne 0 ]; then
+        pass "$name"
+    else
+        fail "$name" "$(explain $status)"
+    fi
+}
+if need_softcuda context-lost-with-copies-in-flight; then
+    lost context-lost-with-copies-in-flight
+    lost context-lost-without-the-kernel --mca btl_gpusm_kernel_blocks 0
+    lost context-lost-with-a-depth-of-one --mca btl_gpusm_copy_depth 1
+fi
+finish
