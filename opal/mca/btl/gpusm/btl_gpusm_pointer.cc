@@ -94,31 +94,6 @@ bool is_still(std::uint64_t address, plain_allocation *out)
     return true;
 }
 
-// True: ordinary device memory, described in *out. *unknown: the driver has nothing to do with it.
-bool ask(std::uint64_t address, plain_allocation *out, bool *unknown)
-{
-    CUmemorytype type{};
-    unsigned managed = 0;
-    CUdeviceptr start = 0;
-    std::size_t len_bytes = 0;
-    out->ordinal = MCA_ACCELERATOR_NO_DEVICE_ID;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_CONTEXT,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-        CU_POINTER_ATTRIBUTE_BUFFER_ID,
-    };
-    void *values[] = {&type,  &out->context, &managed,       &out->ordinal,
-                      &start, &len_bytes,    &out->buffer_id};
-    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
-    const bool answered =
-        CUDA_SUCCESS == driver->pointer_get_attributes(count, attributes, values, address);
-    out->start = start;
-    out->end = start + len_bytes;
-    *unknown = answered && 0 == managed && 0 == static_cast<unsigned>(type);
-    return answered && 0 == managed && CU_MEMORYTYPE_DEVICE == type && out->context != nullptr;
-}
-
 // The table is read by other threads while it changes.
 void set_check(decltype(opal_accelerator.check_addr) function)
 {
@@ -150,7 +125,11 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
     bool unknown_to_driver = false;
     bool plain = !threads && gpusm::is_still(where, &found);
     if (!plain) {
-        plain = gpusm::ask(where, &found, &unknown_to_driver);
+        const gpusm::pointer_facts facts = gpusm::inspect_pointer(*gpusm::driver, where);
+        plain = facts.plain();
+        unknown_to_driver = facts.answered && !facts.known;
+        found = {facts.start, facts.start + facts.len_bytes, facts.buffer_id, facts.context,
+                 facts.ordinal};
         if (!threads) {
             plain ? gpusm::remember(found, where) : gpusm::forget(where);
         }

@@ -12,28 +12,33 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
 {
     CUmemorytype type{};
     unsigned managed = 0;
-    CUcontext context = nullptr;
-    int ordinal = -1;
-    unsigned long long buffer_id = 0;
     int legacy_ipc = 0;
+    unsigned long long buffer_id = 0;
+    CUdeviceptr start = 0;
+    std::size_t len_bytes = 0;
+    pointer_facts facts;
     CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_CONTEXT,     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_BUFFER_ID,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     };
-    void *values[] = {&type, &managed, &context, &ordinal, &buffer_id, &legacy_ipc};
+    void *values[] = {&type,      &managed,    &facts.context, &facts.ordinal,
+                      &buffer_id, &legacy_ipc, &start,         &len_bytes};
     constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
 
     // This form of the question answers 0 for what does not apply instead of failing.
-    pointer_facts facts;
     if (CUDA_SUCCESS != driver.pointer_get_attributes(count, attributes, values, address)) {
-        return facts;
+        return {};
     }
-    facts.on_device = CU_MEMORYTYPE_DEVICE == type || 0 != managed;
-    facts.legacy_ipc = facts.on_device && 0 == managed && 0 != legacy_ipc;
-    facts.context = context;
-    facts.ordinal = ordinal;
+    facts.answered = true;
+    facts.managed = 0 != managed;
+    facts.known = facts.managed || 0 != static_cast<unsigned>(type);
+    facts.on_device = facts.managed || CU_MEMORYTYPE_DEVICE == type;
+    facts.legacy_ipc = facts.on_device && !facts.managed && 0 != legacy_ipc;
     facts.buffer_id = buffer_id;
+    facts.start = start;
+    facts.len_bytes = len_bytes;
     return facts;
 }
 
@@ -91,28 +96,10 @@ status device_table::for_memory(const pointer_facts &facts, device **out)
 
 status device_table::for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes)
 {
-    // Most device memory knows its context: one question instead of two, per message.
-    CUmemorytype type{};
-    CUcontext context = nullptr;
-    unsigned managed = 0;
-    CUdeviceptr start = 0;
-    std::size_t len_bytes = 0;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-    };
-    void *values[] = {&type, &context, &managed, &start, &len_bytes};
-    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
-    *plain_bytes = 0;
-    if (CUDA_SUCCESS == driver_.pointer_get_attributes(count, attributes, values, address) &&
-        CU_MEMORYTYPE_DEVICE == type && context != nullptr && 0 == managed) {
-        if (address >= start && address - start < len_bytes) {
-            *plain_bytes = len_bytes - (address - start);
-        }
-        return for_context(context, no_device, out);
-    }
     const pointer_facts facts = inspect_pointer(driver_, address);
+    *plain_bytes = facts.plain() && address - facts.start < facts.len_bytes
+                       ? facts.len_bytes - (address - facts.start)
+                       : 0;
     *out = nullptr;
     return facts.on_device ? for_memory(facts, out) : status::ok;
 }

@@ -31,11 +31,19 @@ struct device {
 
 // What the driver says about a pointer.
 struct pointer_facts {
-    bool on_device = false;      // memory that the driver calls device memory
+    bool answered = false;       // it said anything at all
+    bool known = false;          // memory that it has to do with, of whatever kind
+    bool on_device = false;      // memory that it calls device memory
+    bool managed = false;        // managed memory, which counts as device memory, too
     bool legacy_ipc = false;     // cuIpcGetMemHandle can serve it
     CUcontext context = nullptr; // null for VMM and pool memory: those have none
     int ordinal = -1;
     std::uint64_t buffer_id = 0; // changes when the address is allocated anew
+    std::uint64_t start = 0;     // of the allocation
+    std::uint64_t len_bytes = 0; // likewise
+
+    // An allocation of one context's device memory, which everything on that device can touch.
+    bool plain() const { return on_device && !managed && context != nullptr; }
 };
 
 // Never fails: a pointer that the driver does not know, or no driver, is host memory. `managed`
