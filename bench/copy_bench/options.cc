@@ -4,6 +4,7 @@
 // options.cc: parsing of copy_bench's command line.
 #include "bench/copy_bench/options.h"
 
+#include "bench/common/option_argument.h"
 #include "bench/common/sizes.h"
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
@@ -160,29 +161,19 @@ std::string parse_options(int argc, char *const *argv, options *result)
 {
     (void)set_sizes("--sizes", default_sizes, &result->sizes);
     for (int i = 1; i < argc; ++i) {
-        std::string argument = argv[i];
+        const std::string argument = argv[i];
         if (set_flag(argument, result)) {
             continue;
         }
-        std::string value;
-        const std::size_t equals = argument.find('=');
-        const bool joined = std::string::npos != equals;
-        if (joined) {
-            value = argument.substr(equals + 1);
-            argument.resize(equals);
-        }
-        if (!takes_value(argument)) {
+        bench::option_argument given(argument);
+        if (!takes_value(given.name)) {
             const bool dashed = !argument.empty() && '-' == argument[0];
-            return (dashed ? "unknown option '" : "unexpected argument '") + std::string(argv[i]) +
-                   "'";
+            return (dashed ? "unknown option '" : "unexpected argument '") + argument + "'";
         }
-        if (!joined) {
-            if (i + 1 >= argc) {
-                return argument + " needs a value";
-            }
-            value = argv[++i];
+        std::string error = given.complete(argc, argv, &i);
+        if (error.empty()) {
+            error = set_value(given.name, given.value, result);
         }
-        const std::string error = set_value(argument, value, result);
         if (!error.empty()) {
             return error;
         }

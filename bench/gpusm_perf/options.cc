@@ -4,6 +4,7 @@
 // options.cc: parsing of gpusm_perf's command line.
 #include "bench/gpusm_perf/options.h"
 
+#include "bench/common/option_argument.h"
 #include "bench/common/sizes.h"
 
 #include <algorithm>
@@ -257,7 +258,7 @@ std::string parse_options(int argc, char *const *argv, options *result)
     bool have_mode = false;
     (void)parse_sizes("1:4M", &result->sizes);
     for (int i = 1; i < argc; ++i) {
-        std::string argument = argv[i];
+        const std::string argument = argv[i];
         if ("-h" == argument || "--help" == argument) {
             result->help = true;
             return {};
@@ -275,23 +276,14 @@ std::string parse_options(int argc, char *const *argv, options *result)
             have_mode = true;
             continue;
         }
-        std::string value;
-        const std::size_t equals = argument.find('=');
-        const bool joined = std::string::npos != equals;
-        if (joined) {
-            value = argument.substr(equals + 1);
-            argument.resize(equals);
+        option_argument given(argument);
+        if (!takes_value(given.name)) {
+            return "unknown option '" + given.name + "'";
         }
-        if (!takes_value(argument)) {
-            return "unknown option '" + argument + "'";
+        std::string error = given.complete(argc, argv, &i);
+        if (error.empty()) {
+            error = set_value(given.name, given.value, result);
         }
-        if (!joined) {
-            if (i + 1 >= argc) {
-                return argument + " needs a value";
-            }
-            value = argv[++i];
-        }
-        const std::string error = set_value(argument, value, result);
         if (!error.empty()) {
             return error;
         }
