@@ -88,7 +88,11 @@ const char *describe(memory_kind kind)
     case memory_kind::vmm_private:
         return "VMM, not exportable";
     case memory_kind::pool:
-        return "pool";
+        return "pool, exportable";
+    case memory_kind::vmm_chunks:
+        return "VMM, exportable, of several chunks";
+    case memory_kind::pool_private:
+        return "default pool";
     }
     return "?";
 }
@@ -156,11 +160,15 @@ std::string buffer::allocate(std::size_t bytes)
         return {};
     }
     case memory_kind::vmm:
-        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1);
     case memory_kind::vmm_private:
-        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_NONE);
+        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_NONE, 1);
+    case memory_kind::vmm_chunks:
+        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 2);
     case memory_kind::pool:
         return allocate_pool(bytes);
+    case memory_kind::pool_private:
+        return allocate_from_default_pool(bytes);
     }
     return "unknown kind";
 }
@@ -175,8 +183,14 @@ std::string buffer::allocate_host(std::size_t bytes)
     return {};
 }
 
-std::string buffer::allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type)
+// With least_chunks above 1 the memory comes in pieces of the smallest size that the driver makes,
+// or in most_chunks larger ones, and data() is moved so that a buffer of more than 256 bytes always
+// lies across the end of a piece.
+std::string buffer::allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type,
+                                 std::size_t least_chunks)
 {
+    constexpr std::size_t most_chunks = 16;
+    constexpr std::size_t alignment = 256;
     const driver_api &driver = gpu_->driver();
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -189,29 +203,55 @@ std::string buffer::allocate_vmm(std::size_t bytes, CUmemAllocationHandleType ha
     if (CUDA_SUCCESS != result || 0 == granularity) {
         return driver_error(driver, "cuMemGetAllocationGranularity", result);
     }
-    const std::size_t rounded = (bytes + granularity - 1) / granularity * granularity;
-    result = driver.mem_create(&physical_, rounded, &properties, 0);
-    if (CUDA_SUCCESS != result) {
-        physical_ = 0;
-        return driver_error(driver, "cuMemCreate", result);
+    const auto round_up = [&](std::size_t value) {
+        return (value + granularity - 1) / granularity * granularity;
+    };
+    std::size_t shift = 0; // of data()
+    std::size_t chunk_bytes = round_up(bytes);
+    if (1 < least_chunks) {
+        chunk_bytes = round_up((bytes + most_chunks - 1) / most_chunks);
+        shift = (chunk_bytes - bytes / 2 % chunk_bytes) / alignment * alignment;
     }
+    const std::size_t wanted = std::max(bytes + shift, least_chunks * chunk_bytes);
+    const std::size_t reserved = (wanted + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
     CUdeviceptr pointer = 0;
-    result = driver.mem_address_reserve(&pointer, rounded, 0, 0, 0);
+    result = driver.mem_address_reserve(&pointer, reserved, 0, 0, 0);
     if (CUDA_SUCCESS != result) {
         return driver_error(driver, "cuMemAddressReserve", result);
     }
     address_ = static_cast<std::uintptr_t>(pointer);
-    reserved_bytes_ = rounded;
-    result = driver.mem_map(pointer, rounded, 0, physical_, 0);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemMap", result);
+    reserved_bytes_ = reserved;
+    offset_bytes_ += shift;
+    while (mapped_bytes_ < reserved_bytes_) {
+        const std::string error = add_chunk(properties, chunk_bytes);
+        if (!error.empty()) {
+            return error;
+        }
     }
-    mapped_ = true;
     CUmemAccessDesc access = {};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    result = driver.mem_set_access(pointer, rounded, &access, 1);
+    result = driver.mem_set_access(pointer, reserved, &access, 1);
     return CUDA_SUCCESS == result ? std::string() : driver_error(driver, "cuMemSetAccess", result);
+}
+
+// More memory behind what is mapped.
+std::string buffer::add_chunk(const CUmemAllocationProp &properties, std::size_t bytes)
+{
+    const driver_api &driver = gpu_->driver();
+    CUmemGenericAllocationHandle physical = 0;
+    CUresult result = driver.mem_create(&physical, bytes, &properties, 0);
+    if (CUDA_SUCCESS != result) {
+        return driver_error(driver, "cuMemCreate", result);
+    }
+    chunks_.push_back(physical);
+    result =
+        driver.mem_map(static_cast<CUdeviceptr>(address_ + mapped_bytes_), bytes, 0, physical, 0);
+    if (CUDA_SUCCESS != result) {
+        return driver_error(driver, "cuMemMap", result);
+    }
+    mapped_bytes_ += bytes;
+    return {};
 }
 
 std::string buffer::allocate_pool(std::size_t bytes)
@@ -238,18 +278,32 @@ std::string buffer::allocate_pool(std::size_t bytes)
                                   : driver_error(driver, "cuStreamSynchronize", result);
 }
 
+std::string buffer::allocate_from_default_pool(std::size_t bytes)
+{
+    const driver_api &driver = gpu_->driver();
+    CUdeviceptr pointer = 0;
+    CUresult result = driver.mem_alloc_async(&pointer, bytes, nullptr);
+    if (CUDA_SUCCESS != result) {
+        return driver_error(driver, "cuMemAllocAsync", result);
+    }
+    address_ = static_cast<std::uintptr_t>(pointer);
+    result = driver.stream_synchronize(nullptr);
+    return CUDA_SUCCESS == result ? std::string()
+                                  : driver_error(driver, "cuStreamSynchronize", result);
+}
+
 void buffer::release_vmm()
 {
     const driver_api &driver = gpu_->driver();
     const auto pointer = static_cast<CUdeviceptr>(address_);
-    if (mapped_) {
-        (void)driver.mem_unmap(pointer, reserved_bytes_);
+    if (0 != mapped_bytes_) {
+        (void)driver.mem_unmap(pointer, mapped_bytes_);
     }
     if (0 != reserved_bytes_) {
         (void)driver.mem_address_free(pointer, reserved_bytes_);
     }
-    if (0 != physical_) {
-        (void)driver.mem_release(physical_);
+    for (const CUmemGenericAllocationHandle physical : chunks_) {
+        (void)driver.mem_release(physical);
     }
 }
 
@@ -268,9 +322,11 @@ buffer::~buffer()
         break;
     case memory_kind::vmm:
     case memory_kind::vmm_private:
+    case memory_kind::vmm_chunks:
         release_vmm();
         break;
     case memory_kind::pool:
+    case memory_kind::pool_private:
         if (0 != address_) {
             (void)gpu_->driver().mem_free_async(pointer, nullptr);
             (void)gpu_->driver().stream_synchronize(nullptr);

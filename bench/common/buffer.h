@@ -14,19 +14,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gpusm::bench {
 
 enum class memory_kind : char {
-    host = 'H',        // pageable host memory
-    device = 'D',      // cuMemAlloc
-    managed = 'M',     // cuMemAllocManaged
-    vmm = 'V',         // cuMemCreate, exportable as a file descriptor
-    vmm_private = 'W', // cuMemCreate, not exportable
-    pool = 'A',        // cuMemAllocFromPoolAsync, from a pool exportable as a file descriptor
+    host = 'H',         // pageable host memory
+    device = 'D',       // cuMemAlloc
+    managed = 'M',      // cuMemAllocManaged
+    vmm = 'V',          // cuMemCreate, exportable as a file descriptor
+    vmm_private = 'W',  // cuMemCreate, not exportable
+    pool = 'A',         // cuMemAllocFromPoolAsync, from a pool exportable as a file descriptor
+    vmm_chunks = 'C',   // several cuMemCreate side by side in one address range, each exportable
+    pool_private = 'P', // cuMemAllocAsync: the device's default pool, not exportable
 };
 
-inline constexpr std::string_view all_kinds = "HDMVWA";
+inline constexpr std::string_view all_kinds = "HDMVWACP";
 
 std::optional<memory_kind> parse_kind(std::string_view letter);
 const char *describe(memory_kind kind);
@@ -72,6 +75,11 @@ class buffer {
         return reinterpret_cast<void *>(address_ + offset_bytes_ + offset);
     }
     std::size_t len_bytes() const { return len_bytes_; }
+    // Of the whole allocation, as far as it is known here: the driver may take more.
+    std::size_t allocated_bytes() const
+    {
+        return 0 != mapped_bytes_ ? mapped_bytes_ : len_bytes_ + offset_bytes_;
+    }
     memory_kind kind() const { return kind_; }
 
     // Finished, on the device too, when they return: a message may be sent from it at once.
@@ -94,8 +102,11 @@ class buffer {
     {
     }
     std::string allocate_host(std::size_t bytes);
-    std::string allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type);
+    std::string allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type,
+                             std::size_t least_chunks);
+    std::string add_chunk(const CUmemAllocationProp &properties, std::size_t bytes);
     std::string allocate_pool(std::size_t bytes);
+    std::string allocate_from_default_pool(std::size_t bytes);
     std::string allocate(std::size_t bytes);
     void release_vmm();
 
@@ -103,11 +114,11 @@ class buffer {
     std::size_t len_bytes_;
     std::size_t offset_bytes_;
     const device *gpu_;
-    std::uintptr_t address_ = 0;                // 0 until allocated
-    std::size_t reserved_bytes_ = 0;            // VMM: the address range
-    bool mapped_ = false;                       // VMM: the range has memory
-    CUmemGenericAllocationHandle physical_ = 0; // VMM
-    CUmemoryPool pool_ = nullptr;               // pool memory
+    std::uintptr_t address_ = 0;     // 0 until allocated
+    std::size_t reserved_bytes_ = 0; // VMM: the address range
+    std::size_t mapped_bytes_ = 0;   // VMM: how much of it has memory, from its start on
+    std::vector<CUmemGenericAllocationHandle> chunks_; // VMM
+    CUmemoryPool pool_ = nullptr;                      // pool memory, but that of the default pool
 };
 
 // data() as the driver wants it.

@@ -67,6 +67,7 @@ namespace gpusm::bench {
     X(mem_pool_destroy, "cuMemPoolDestroy", CUresult(CUmemoryPool))                                \
     X(mem_alloc_from_pool_async, "cuMemAllocFromPoolAsync",                                        \
       CUresult(CUdeviceptr *, std::size_t, CUmemoryPool, CUstream))                                \
+    X(mem_alloc_async, "cuMemAllocAsync", CUresult(CUdeviceptr *, std::size_t, CUstream))          \
     X(mem_free_async, "cuMemFreeAsync", CUresult(CUdeviceptr, CUstream))
 
 struct driver_api {

@@ -9,21 +9,24 @@ namespace gpusm::bench {
 namespace {
 
 constexpr const char *variable_names[] = {
-    "btl_gpusm_get_messages", "btl_gpusm_staged_messages", "btl_gpusm_host_messages",
-    "btl_gpusm_get_bytes",    "btl_gpusm_staged_bytes",    "btl_gpusm_host_bytes",
+    "btl_gpusm_get_messages",         "btl_gpusm_staged_messages",
+    "btl_gpusm_host_messages",        "btl_gpusm_get_bytes",
+    "btl_gpusm_staged_bytes",         "btl_gpusm_host_bytes",
+    "btl_gpusm_single_copy_messages",
 };
 
-using raw_counts = std::array<unsigned long long, 6>;
+using raw_counts = std::array<unsigned long long, 7>;
 
 path_counts from_raw(const raw_counts &raw)
 {
-    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5]};
+    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6]};
 }
 
 raw_counts to_raw(const path_counts &counts)
 {
-    return {counts.get_messages, counts.staged_messages, counts.host_messages,
-            counts.get_bytes,    counts.staged_bytes,    counts.host_bytes};
+    return {counts.get_messages,        counts.staged_messages, counts.host_messages,
+            counts.get_bytes,           counts.staged_bytes,    counts.host_bytes,
+            counts.single_copy_messages};
 }
 
 } // namespace

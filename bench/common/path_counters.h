@@ -16,10 +16,11 @@ namespace gpusm::bench {
 struct path_counts {
     unsigned long long get_messages = 0;    // fetched from a peer's device memory
     unsigned long long staged_messages = 0; // device memory sent through host fragments
-    unsigned long long host_messages = 0;   // host memory sent
+    unsigned long long host_messages = 0;   // host memory sent through fragments or mailboxes
     unsigned long long get_bytes = 0;
     unsigned long long staged_bytes = 0;
     unsigned long long host_bytes = 0;
+    unsigned long long single_copy_messages = 0; // read from a peer's host memory
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -37,7 +38,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 6;
+    static constexpr std::size_t count = 7;
 
     bool initialized_ = false;
     bool available_ = false;

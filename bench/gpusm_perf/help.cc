@@ -19,6 +19,7 @@ const char *const help_text =
                  H host, pageable              D device, cuMemAlloc
                  M managed                     V VMM, exportable as a file descriptor
                  W VMM, not exportable         A pool, exportable as a file descriptor
+                 C V, in several chunks        P default pool, not exportable
                  In latency, messages go from --src to --dst and back; the result is the mean of
                  both ways, and so is its limit. In alltoall every rank sends from --src and
                  receives into --dst.
@@ -76,8 +77,9 @@ alltoall with host memory. On a software driver the link is only shown, unless -
 given.
 
 The last line says which way messages went: get (fetched from the peer's device memory), staged
-(device memory through host fragments), host path (host memory; barriers are counted too). It
-counts from the end of the first size's warm-up to the end, summed over ranks.
+(device memory through host fragments), host path (host memory sent; barriers are counted too),
+single copy (host memory that the receiver read by itself). It counts from the end of the first
+size's warm-up to the end, summed over ranks.
 
 status: 0 fine; 1 corrupt data, or a row above the link; 2 bad usage or missing requirement
 )";

@@ -118,7 +118,7 @@ std::string set_kind(const std::string &option, const std::string &value, memory
     const auto parsed = parse_kind(value);
     if (!parsed) {
         return "unknown memory kind '" + value + "' for " + option +
-               " (expected D, H, M, V, W or A)";
+               " (expected D, H, M, V, W, A, C or P)";
     }
     *kind = *parsed;
     return {};

@@ -49,8 +49,8 @@ std::string json_string(const std::string &text)
 
 std::string counts_text(const path_counts &counts)
 {
-    return format("get %llu, staged %llu, host path %llu", counts.get_messages,
-                  counts.staged_messages, counts.host_messages);
+    return format("get %llu, staged %llu, host path %llu, single copy %llu", counts.get_messages,
+                  counts.staged_messages, counts.host_messages, counts.single_copy_messages);
 }
 
 } // namespace
@@ -163,7 +163,8 @@ std::string path_line(bool available, const path_counts &warmup, const path_coun
         return "path: not reported by this transport (pvars btl_gpusm_* not found)";
     }
     std::string line = "path: " + counts_text(measured) + " messages";
-    if (0 != warmup.get_messages + warmup.staged_messages + warmup.host_messages) {
+    if (0 != warmup.get_messages + warmup.staged_messages + warmup.host_messages +
+                 warmup.single_copy_messages) {
         line += " (warm-up: " + counts_text(warmup) + ")";
     }
     return line;
@@ -188,8 +189,11 @@ std::string write_json(const options &opt, const run_facts &facts, const std::ve
     std::fprintf(file, "  \"link\": {\"bytes_per_s\": %.1f, \"text\": %s},\n",
                  facts.link.bytes_per_s, json_string(facts.link.text).c_str());
     if (have_paths) {
-        std::fprintf(file, "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu},\n",
-                     paths.get_messages, paths.staged_messages, paths.host_messages);
+        std::fprintf(file,
+                     "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu, "
+                     "\"single_copy\": %llu},\n",
+                     paths.get_messages, paths.staged_messages, paths.host_messages,
+                     paths.single_copy_messages);
     }
     std::fprintf(file, "  \"ranks\": [");
     for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {

@@ -115,6 +115,12 @@ explain() {
     esac
 }
 
+# Why the program of the last launch has ended with 77: what it said itself, before mpirun did.
+reason_to_skip() {
+    reason=$(sed -n 's/^exchange: skipped: //p' "$work/output" | head -n 1)
+    echo "${reason:-$(tail -n 1 "$work/output")}"
+}
+
 # check NAME SECONDS RANKS ...: a case that passes when the launch ends with status 0
 check() {
     check_name=$1
@@ -123,7 +129,7 @@ check() {
     check_status=$?
     case $check_status in
     0) pass "$check_name" ;;
-    77) skip "$check_name" "$(tail -n 1 "$work/output")" ;;
+    77) skip "$check_name" "$(reason_to_skip)" ;;
     *) fail "$check_name" "$(explain $check_status)" ;;
     esac
 }

@@ -45,31 +45,50 @@ struct subtest {
     void (*function)(context &);
     int least_ranks;
     bool context_first; // make the CUDA context before MPI_Init, as stock btl/smcuda needs it
-    bool threads;
+    int threads = MPI_THREAD_SINGLE; // the level that it needs
+    bool finalize_at_exit = false;   // MPI_Finalize comes when the CUDA driver has ended
 };
 
 constexpr subtest subtests[] = {
-    {"pairs", test_pairs, 2, true, false},
-    {"gather", test_gather, 2, true, false},
-    {"behind-end", test_behind_end, 2, true, false},
-    {"alltoall", test_alltoall, 1, true, false},
-    {"any-source", test_any_source, 2, true, false},
-    {"unexpected", test_unexpected, 2, true, false},
-    {"many", test_many, 2, true, false},
-    {"truncation", test_truncation, 2, true, false},
-    {"self", test_self, 1, true, false},
-    {"datatypes", test_datatypes, 2, true, false},
-    {"counters", test_counters, 2, true, false},
-    {"late", test_late, 2, false, false},
-    {"late-pairs", test_pairs, 2, false, false},
-    {"reallocate", test_reallocate, 2, true, false},
-    {"persistent", test_persistent, 2, true, false},
-    {"context-ends", test_context_ends, 2, true, false},
-    {"context-lost", test_context_lost, 2, true, false},
-    {"threads", test_threads, 2, true, true},
-    {"spawn", test_spawn, 1, true, false},
-    {"spawned-child", spawned_child, 1, true, false},
-    {"killed", test_killed, 2, true, false},
+    {"pairs", test_pairs, 2, true},
+    {"gather", test_gather, 2, true},
+    {"behind-end", test_behind_end, 2, true},
+    {"alltoall", test_alltoall, 1, true},
+    {"any-source", test_any_source, 2, true},
+    {"unexpected", test_unexpected, 2, true},
+    {"many", test_many, 2, true},
+    {"truncation", test_truncation, 2, true},
+    {"self", test_self, 1, true},
+    {"datatypes", test_datatypes, 2, true},
+    {"counters", test_counters, 2, true},
+    {"ways", test_ways, 2, true},
+    {"late", test_late, 2, false},
+    {"late-pairs", test_pairs, 2, false},
+    {"reallocate", test_reallocate, 2, true},
+    {"persistent", test_persistent, 2, true},
+    {"context-ends", test_context_ends, 2, true},
+    {"context-lost", test_context_lost, 2, true},
+    {"life", test_life, 2, true},
+    {"many-small", test_many_small, 2, true},
+    {"reuse", test_reuse, 2, true},
+    {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
+    {"context-switched", test_context_switched, 2, true},
+    {"device-switched", test_device_switched, 2, true},
+    {"two-devices", test_two_devices, 2, true},
+    {"never", test_never, 2, false},
+    {"elsewhere", test_elsewhere, 2, true},
+    {"capture", test_capture, 2, true, MPI_THREAD_FUNNELED},
+    {"foreign", test_foreign, 2, true},
+    {"context-destroyed", test_context_destroyed, 2, true},
+    {"primary-reset", test_primary_reset, 2, true},
+    {"primary-released", test_primary_released, 2, true},
+    {"primary-renewed", test_primary_renewed, 2, true},
+    {"primary-again", test_primary_again, 2, true},
+    {"finalize-at-exit", test_finalize_at_exit, 2, false, MPI_THREAD_SINGLE, true},
+    {"threads", test_threads, 2, true, MPI_THREAD_MULTIPLE},
+    {"spawn", test_spawn, 1, true},
+    {"spawned-child", spawned_child, 1, true},
+    {"killed", test_killed, 2, true},
 };
 
 const subtest *find_subtest(const char *name)
@@ -100,6 +119,12 @@ bool parse(int argc, char **argv, context &c)
                 return false;
             }
             std::erase_if(c.sizes, [&](std::size_t size) { return size > most; });
+        } else if ("--rounds" == argument && i + 1 < argc) {
+            c.rounds = std::atoi(argv[++i]);
+        } else if ("--live" == argument && i + 1 < argc) {
+            c.live = std::atoi(argv[++i]);
+        } else if ("--mebibytes" == argument && i + 1 < argc) {
+            c.mebibytes = std::strtoul(argv[++i], nullptr, 10);
         } else {
             return false;
         }
@@ -140,13 +165,22 @@ int report(context &c, const char *name)
     if (0 != all[0]) {
         return exit_wrong;
     }
+    int skip = c.skip_because.empty() ? 0 : 1;
+    (void)MPI_Allreduce(MPI_IN_PLACE, &skip, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (0 != skip) {
+        if (!c.skip_because.empty()) {
+            std::printf("exchange: skipped: %s\n", c.skip_because.c_str());
+        }
+        return exit_skip;
+    }
     return 0 != all[1] && !c.allow_errors ? exit_error : 0;
 }
 
 int usage()
 {
-    std::fprintf(stderr, "usage: exchange SUBTEST [--kinds HDMVWA] [--max-size BYTES] "
-                         "[--allow-errors]\nsubtests: print-gpu");
+    std::fprintf(stderr,
+                 "usage: exchange SUBTEST [--kinds HDMVWACP] [--max-size BYTES] "
+                 "[--allow-errors] [--rounds N] [--mebibytes N] [--live N]\nsubtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
     }
@@ -200,8 +234,14 @@ bool context::mpi(int code, const std::string &what)
 std::unique_ptr<buffer> context::make(memory_kind kind, std::size_t len_bytes,
                                       std::size_t offset_bytes)
 {
+    return make_on(gpu.get(), kind, len_bytes, offset_bytes);
+}
+
+std::unique_ptr<buffer> context::make_on(const device *on, memory_kind kind, std::size_t len_bytes,
+                                         std::size_t offset_bytes)
+{
     std::string why;
-    auto made = buffer::make(kind, len_bytes, gpu.get(), &why, offset_bytes);
+    auto made = buffer::make(kind, len_bytes, on, &why, offset_bytes);
     if (nullptr == made) {
         std::fprintf(stderr, "exchange: rank %d: %s\n", rank, why.c_str());
         std::exit(exit_wrong);
@@ -251,10 +291,13 @@ int run(int argc, char **argv)
     if (chosen->context_first && c.on_gpu()) {
         c.use_gpu();
     }
+    if (chosen->finalize_at_exit) {
+        // Handlers run in reverse order, and the driver registers its own when it is initialised.
+        (void)std::atexit(finalize_at_exit);
+    }
     at_step("MPI_Init");
     int provided = MPI_THREAD_SINGLE;
-    (void)MPI_Init_thread(&argc, &argv, chosen->threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
-                          &provided);
+    (void)MPI_Init_thread(&argc, &argv, chosen->threads, &provided);
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -262,15 +305,17 @@ int run(int argc, char **argv)
     if (c.ranks < chosen->least_ranks) {
         std::fprintf(stderr, "exchange: %s needs at least %d ranks\n", chosen->name,
                      chosen->least_ranks);
-    } else if (chosen->threads && provided < MPI_THREAD_MULTIPLE) {
-        std::fprintf(stderr, "exchange: this Open MPI has no MPI_THREAD_MULTIPLE\n");
+    } else if (provided < chosen->threads) {
+        std::fprintf(stderr, "exchange: this Open MPI lacks the level of threads\n");
         status = exit_skip;
     } else {
         chosen->function(c);
         status = report(c, chosen->name);
     }
-    at_step("MPI_Finalize");
-    (void)MPI_Finalize();
+    if (!chosen->finalize_at_exit) {
+        at_step("MPI_Finalize");
+        (void)MPI_Finalize();
+    }
     return status;
 }
 

@@ -38,11 +38,15 @@ struct context {
     std::vector<memory_kind> kinds; // --kinds
     std::vector<std::size_t> sizes; // --sizes
     bool allow_errors = false;      // --allow-errors: MPI errors are not failures
+    int rounds = 0;                 // --rounds; 0: as many as the subtest likes
+    std::size_t mebibytes = 0;      // --mebibytes, of a buffer; 0: as the subtest likes
+    int live = 0;                   // --live, small allocations that are there all the time
     char **argv = nullptr;
     std::atomic<int> failures{0};
     std::atomic<int> mpi_errors{0};
     std::atomic<long> messages{0}; // checked messages
     std::uint64_t next_seed = 1;   // drawn in step by all ranks
+    std::string skip_because;      // why this rank cannot run the subtest; then nobody has
 
     bool on_gpu() const; // some kind in `kinds` is GPU memory
     memory_kind kind_at(std::size_t i) const { return kinds[i % kinds.size()]; }
@@ -57,6 +61,9 @@ struct context {
     // A buffer or the end of the process: tests cannot go on without memory.
     std::unique_ptr<buffer> make(memory_kind kind, std::size_t len_bytes,
                                  std::size_t offset_bytes = 0);
+    // Likewise on a device of the caller's choice.
+    std::unique_ptr<buffer> make_on(const device *on, memory_kind kind, std::size_t len_bytes,
+                                    std::size_t offset_bytes = 0);
     // A context for this process and the calling thread, or the end of the process.
     void use_gpu();
 };
@@ -67,7 +74,7 @@ void at_step(const std::string &text);
 // Messages both ways between ranks 0 and 1 until they go by get: the handshake goes on in
 // progress(), and opening a handle takes its time. False when they still do not after some seconds.
 // For these two ranks only. In exchange_paths.cc.
-bool until_by_get(context &c);
+bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_t len_bytes = 64);
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
@@ -82,11 +89,30 @@ void test_truncation(context &c);
 void test_self(context &c);
 void test_datatypes(context &c); // exchange_types.cc
 void test_counters(context &c);  // exchange_paths.cc
+void test_ways(context &c);
 void test_late(context &c);
 void test_reallocate(context &c);
 void test_persistent(context &c); // exchange_lifetime.cc
 void test_context_ends(context &c);
 void test_context_lost(context &c);
+void test_life(context &c); // exchange_memory.cc
+void test_many_small(context &c);
+void test_reuse(context &c);                   // exchange_reuse.cc
+void test_threads_without_context(context &c); // exchange_contexts.cc
+void test_context_switched(context &c);
+void test_device_switched(context &c);
+void test_two_devices(context &c);
+void test_never(context &c);
+void test_elsewhere(context &c);
+void test_capture(context &c);           // exchange_capture.cc
+void test_foreign(context &c);           // exchange_foreign.cc
+void test_context_destroyed(context &c); // exchange_shutdown.cc
+void test_primary_reset(context &c);
+void test_primary_released(context &c);
+void test_primary_renewed(context &c);
+void test_primary_again(context &c);
+void test_finalize_at_exit(context &c);
+void finalize_at_exit();       // what the subtest does when exit has begun
 void test_threads(context &c); // exchange_jobs.cc
 void test_spawn(context &c);
 void test_killed(context &c);

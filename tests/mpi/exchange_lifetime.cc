@@ -3,13 +3,11 @@
 //
 // exchange_lifetime.cc: memory and contexts that end while something still names them: a persistent
 // request, the copies in flight, what gpusm has made in a context.
-#include "tests/mpi/exchange.h"
+#include "tests/mpi/exchange_tools.h"
 
 #include "bench/common/placed.h"
 
 #include <cstdio>
-#include <ctime>
-#include <dlfcn.h>
 #include <unistd.h>
 
 namespace gpusm::exchange {
@@ -19,12 +17,6 @@ namespace {
 constexpr int tag = 81;
 constexpr std::size_t window_messages = 64;
 constexpr std::size_t window_len = 1024; // bytes of each
-
-void sleep_ms(long ms)
-{
-    const std::timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    (void)nanosleep(&pause, nullptr);
-}
 
 // Frees that memory, and allocates until it is there again, as another allocation at the same
 // address, with the content of `seed`. False when it does not come back.
@@ -97,30 +89,6 @@ void send_window(context &c, buffer &memory)
     }
     (void)MPI_Barrier(MPI_COMM_WORLD);
 }
-
-// A context that the program makes beside the primary one, and may destroy; current as long as it
-// lives. The process ends when the driver refuses.
-class own_context {
-  public:
-    explicit own_context(const context &c)
-    {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
-        const auto create = reinterpret_cast<CUresult (*)(CUcontext *, unsigned, CUdevice)>(
-            nullptr == library ? nullptr : dlsym(library, "cuCtxCreate_v2"));
-        destroy_ = reinterpret_cast<CUresult (*)(CUcontext)>(
-            nullptr == library ? nullptr : dlsym(library, "cuCtxDestroy_v2"));
-        if (nullptr == create || nullptr == destroy_ ||
-            CUDA_SUCCESS != create(&context_, 0, c.gpu->ordinal())) {
-            std::fprintf(stderr, "exchange: rank %d: no context\n", c.rank);
-            std::exit(exit_wrong);
-        }
-    }
-    bool destroy() { return CUDA_SUCCESS == destroy_(context_); }
-
-  private:
-    CUresult (*destroy_)(CUcontext) = nullptr;
-    CUcontext context_ = nullptr;
-};
 
 } // namespace
 
@@ -215,7 +183,7 @@ void test_context_lost(context &c)
     int done = 0;
     int status = MPI_SUCCESS;
     if (1 == c.rank) {
-        sleep_ms(200); // until all of them are there
+        pause_ms(200); // until all of them are there
         for (int i = 0; i < 5; ++i) {
             status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
         }
@@ -227,11 +195,11 @@ void test_context_lost(context &c)
     }
     for (int i = 0; i < rounds && 0 == done && MPI_SUCCESS == status; ++i) {
         status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
-        sleep_ms(1);
+        pause_ms(1);
     }
     // The job ends with the first of them, and what matters is whether rank 1 comes here.
     if (0 == c.rank) {
-        sleep_ms(5000);
+        pause_ms(5000);
     }
     std::printf("context-lost: rank %d lives on\n", c.rank);
     (void)std::fflush(stdout);

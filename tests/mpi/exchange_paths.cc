@@ -3,7 +3,7 @@
 //
 // exchange_paths.cc: which way messages go, when a process starts to use its GPU, and memory that
 // is freed and allocated anew.
-#include "tests/mpi/exchange.h"
+#include "tests/mpi/exchange_tools.h"
 
 #include <cstdio>
 #include <ctime>
@@ -37,15 +37,15 @@ void ping_pong(context &c, memory_kind mine, memory_kind peers, std::size_t len)
 
 } // namespace
 
-bool until_by_get(context &c)
+bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
 {
     constexpr int most_rounds = 200;
-    constexpr int len = 64;
+    const int len = static_cast<int>(len_bytes);
     const int peer = 1 - c.rank;
     const bench::path_counters counters;
     const unsigned long long before = counters.read().get_messages;
-    auto out = c.make(memory_kind::device, len);
-    auto in = c.make(memory_kind::device, len);
+    auto out = c.make(kind, len_bytes);
+    auto in = c.make(kind, len_bytes);
     at_step("until messages go by get");
     for (int i = 0; i < most_rounds; ++i) {
         (void)c.mpi(MPI_Sendrecv(out->data(), len, MPI_BYTE, peer, tag, in->data(), len, MPI_BYTE,
@@ -107,6 +107,30 @@ void test_counters(context &c)
     (void)c.expect_true(used.get_bytes == bytes, "every byte came by get");
     (void)c.expect_true(0 == used.staged_messages, "no message was staged");
     (void)MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// "Every kind of memory goes its way", whatever it is received into.
+void test_ways(context &c)
+{
+    constexpr std::size_t lengths[] = {1, 256, 4096, 65535, (1u << 20) + 1, 5u << 20};
+    if (1 < c.rank) {
+        return;
+    }
+    for (const memory_kind kind : c.kinds) {
+        if (!c.expect_true(until_expected_way(c, kind), "messages go the expected way at last")) {
+            return;
+        }
+        for (const memory_kind into : {memory_kind::device, kind, memory_kind::host}) {
+            for (const std::size_t len : lengths) {
+                way_watch watch;
+                auto out = c.make(kind, len);
+                auto in = c.make(into, len);
+                swap_checked(c, *out, *in, describe(kind, into, len, "by its way"));
+                watch.swapped(kind, len, 1, into);
+                watch.check(c, describe(kind, into, len, "by its way"));
+            }
+        }
+    }
 }
 
 // MPI_Init, host messages; then one rank starts to use its GPU; then the other does.

@@ -19,6 +19,10 @@ if need_gpu both-ranks-on-one-device; then
             "$exchange" pairs --kinds HD --max-size 64K
     fi
 fi
+if need_gpu chunks-and-the-default-pool; then
+    # Messages that lie across the end of one chunk of an address range.
+    check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCP --max-size 2M
+fi
 if need_gpu freed-and-allocated-anew; then
     check freed-and-allocated-anew 60 2 "$exchange" reallocate --kinds "$kinds"
 fi

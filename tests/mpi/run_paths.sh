@@ -10,6 +10,9 @@ if need_gpusm device-messages-by-get && need_gpu device-messages-by-get; then
     check device-messages-by-get 60 2 "$exchange" counters
     grep 'by get' "$work/output" || true
 fi
+if need_gpusm every-kind-by-its-way && need_gpu every-kind-by-its-way; then
+    check every-kind-by-its-way 60 2 "$exchange" ways --kinds DVACWPM
+fi
 
 # calls_by_gpusm DIR: lines in the call logs that name gpusm as the caller
 calls_by_gpusm() {

@@ -131,6 +131,7 @@ void look_up(call_site &site)
         }
     }
     site.forced = first;
+    site.capture_unsafe = capture_unsafe(plain);
     site.looked_up.store(true, std::memory_order_release);
 }
 
@@ -188,7 +189,14 @@ bool enter(call_site &site, need what, CUresult *answer) noexcept
     }
     if (what == need::context) {
         *answer = current_context_state();
-        return *answer == CUDA_SUCCESS;
+        if (*answer != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    if (captures_running.load(std::memory_order_relaxed) != 0 && site.capture_unsafe &&
+        capture_forbids()) {
+        *answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        return false;
     }
     return true;
 }

@@ -28,6 +28,7 @@ struct call_site {
     const char *symbol;
     std::atomic<bool> looked_up{false};
     fault *forced = nullptr;
+    bool capture_unsafe = false;
 };
 
 // True when the body may run; false when *answer is the call's answer already.
@@ -37,6 +38,12 @@ bool enter(call_site &site, need what, CUresult *answer) noexcept;
 void leave(const call_site &site, CUresult answer, const void *caller) noexcept;
 
 extern std::atomic<bool> log_on;
+
+// Stream capture (capture.h). Whether the public name is that of a call that a capture may forbid,
+// and whether one forbids it to this thread now; the captures that do are over then.
+extern std::atomic<int> captures_running;
+bool capture_unsafe(const char *name) noexcept;
+bool capture_forbids() noexcept;
 
 // The public name: without _v2, _ptsz and the like.
 void base_name(const char *symbol, char *out, unsigned long out_bytes) noexcept;

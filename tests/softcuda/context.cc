@@ -2,8 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // context.cc: driver start and end, contexts, the current-context stack of each thread, peers.
+#include "capture.h"
 #include "pool.h"
-#include "stream.h"
 #include "vmm.h"
 
 #include <algorithm>
@@ -174,6 +174,7 @@ void release_context(hold &held, context *ctx)
         s->work.notify_one();
         drv().streams.erase(s.get());
     }
+    drop_captures(held, ctx);
     ctx->streams.clear();
     ctx->peers.clear();
 }
@@ -323,6 +324,16 @@ SOFTCUDA_API(init, cuCtxGetId, (CUcontext handle, unsigned long long *out), (han
 SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
 {
     *out = current_context()->flags;
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_API(context, cuCtxSetFlags, (unsigned flags), (flags))
+{
+    if ((flags & ~0xffu) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    hold held(drv().lock);
+    current_context()->flags = flags;
     return CUDA_SUCCESS;
 }
 

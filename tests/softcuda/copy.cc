@@ -8,6 +8,7 @@
 // into pageable memory returns when it is complete; device to device and fills return at once,
 // also in the synchronous functions; SYNC_MEMOPS makes synchronous functions wait.
 #include "copy.h"
+#include "capture.h"
 
 #include <cstring>
 
@@ -16,6 +17,7 @@ namespace softcuda {
 namespace {
 
 constexpr std::size_t staged_limit = 64 << 10;
+constexpr unsigned context_sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, by number for old headers
 
 enum class place { device, pinned, pageable };
 
@@ -47,7 +49,7 @@ bool look_up(const stream_ref &s, std::uint64_t at, std::size_t len, bool write,
         if (out->where == place::pinned && at + len > r->base + r->len_bytes) {
             return false;
         }
-        out->sync_memops = r->sync_memops;
+        out->sync_memops = r->sync_memops || (s->ctx->flags & context_sync_memops) != 0;
     } else if (len > 0 && drv().space.find(at + len - 1) != nullptr) {
         return false; // registered from somewhere inside on
     } else if (out->parts.size() > 1) {
@@ -86,7 +88,8 @@ CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src,
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
+    CUresult answer =
+        find_stream(held, handle, &s, how == manner::asynchronous ? use::node : use::work);
     if (answer != CUDA_SUCCESS) {
         return answer;
     }
@@ -98,6 +101,15 @@ CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src,
     if (dst == 0 || src == 0 || !look_up(s, dst, len, true, &to) ||
         !look_up(s, src, len, false, &from)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (capture *running = capture_of(held, s)) {
+        if (to.where == place::pageable || from.where == place::pageable) {
+            running->valid = false;
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+        record_node(held, s, CU_GRAPH_NODE_TYPE_MEMCPY,
+                    [to = to.parts, from = from.parts] { move_parts(to, from); });
+        return CUDA_SUCCESS;
     }
     bool wait = how == manner::synchronous;
     if (to.where == place::device && from.where == place::device) {
@@ -139,7 +151,8 @@ CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned value, un
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
+    CUresult answer =
+        find_stream(held, handle, &s, how == manner::asynchronous ? use::node : use::work);
     if (answer != CUDA_SUCCESS) {
         return answer;
     }
@@ -162,6 +175,10 @@ CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned value, un
             }
         }
     };
+    if (capture_of(held, s) != nullptr) {
+        record_node(held, s, CU_GRAPH_NODE_TYPE_MEMSET, std::move(op.run));
+        return CUDA_SUCCESS;
+    }
     std::uint64_t number = submit(held, s, std::move(op));
     if (wait) {
         wait_for(held, s, number);

@@ -29,8 +29,8 @@ struct vmm_allocation;
 using stream_ref = std::shared_ptr<stream>;
 
 struct context {
-    int device = 0; // visible ordinal
-    unsigned flags = 0;
+    int device = 0;     // visible ordinal
+    unsigned flags = 0; // CUctx_flags
     bool primary = false;
     bool alive = true;
     int retained = 0; // primary: how often

@@ -81,8 +81,11 @@ CUresult record(CUevent handle, CUstream stream_handle)
     event *e = find_event(held, handle);
     stream_ref s;
     CUresult answer = find_stream(held, stream_handle, &s);
-    if (e == nullptr || answer != CUDA_SUCCESS) {
+    if (e == nullptr || answer == CUDA_ERROR_INVALID_CONTEXT) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (answer != CUDA_SUCCESS) {
+        return answer; // no events in graphs here
     }
     if (e->ctx != s->ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -246,8 +249,12 @@ static CUresult wait_event(CUstream stream_handle, CUevent handle, unsigned flag
     if (flags > 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (e == nullptr || find_stream(held, stream_handle, &s) != CUDA_SUCCESS) {
+    const CUresult answer = find_stream(held, stream_handle, &s);
+    if (e == nullptr || answer == CUDA_ERROR_INVALID_CONTEXT) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (answer != CUDA_SUCCESS) {
+        return answer;
     }
     std::shared_ptr<event_state> state = e->state;
     std::uint64_t number = state->slot().recorded.load(); // what is recorded now, not later

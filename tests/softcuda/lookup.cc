@@ -56,8 +56,15 @@ const error_text errors[] = {
                    "pointer does not correspond to a registered memory region"),
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    SOFTCUDA_ERROR(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed now"),
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                    "operation not permitted when stream is capturing"),
+    SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                   "operation failed due to a previous error during capture"),
+    SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                   "operation would make the legacy stream depend on a capturing blocking stream"),
+    SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+                   "attempt to terminate a thread-local capture sequence from another thread"),
     SOFTCUDA_ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
 #undef SOFTCUDA_ERROR
 };
@@ -72,6 +79,7 @@ struct versioned {
 const versioned renamed[] = {
     {"cuMemcpyBatchAsync", 13000, "cuMemcpyBatchAsync_v2"},
     {"cuMemcpyBatchAsync", 12080, "cuMemcpyBatchAsync"},
+    {"cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"},
     {"cuCtxCreate", 12050, "cuCtxCreate_v4"},
     {"cuCtxCreate", 11040, "cuCtxCreate_v3"},
     {"cuCtxGetDevice", 13000, "cuCtxGetDevice_v2"},

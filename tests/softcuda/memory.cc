@@ -3,7 +3,7 @@
 //
 // memory.cc: see memory.h.
 #include "memory.h"
-#include "driver.h"
+#include "pool.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -290,8 +290,9 @@ bool address_space::resolve(std::uint64_t address, std::size_t len_bytes, int de
             len_bytes -= part;
             continue;
         }
-        if (r->kind == memory_kind::vmm) {
-            std::uint64_t allowed = (r->access >> (2 * device)) & 3;
+        if (r->kind == memory_kind::vmm || r->from != nullptr) {
+            std::uint64_t access = r->from != nullptr ? r->from->access : r->access;
+            std::uint64_t allowed = (access >> (2 * device)) & 3;
             if (allowed == 0 || (write && allowed != 3)) {
                 return false;
             }

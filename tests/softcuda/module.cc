@@ -2,8 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // module.cc: modules from PTX text, functions by name, launches.
+#include "capture.h"
 #include "kernels.h"
-#include "stream.h"
 
 #include <cstring>
 #include <string>
@@ -76,7 +76,7 @@ CUresult launch_kernel(function *f, const unsigned grid[3], const unsigned block
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
+    CUresult answer = find_stream(held, handle, &s, use::node);
     if (answer != CUDA_SUCCESS) {
         return answer;
     }
@@ -128,7 +128,11 @@ CUresult launch_kernel(function *f, const unsigned grid[3], const unsigned block
             set_sticky(ctx, CUDA_ERROR_ILLEGAL_ADDRESS);
         }
     };
-    submit(held, s, std::move(op));
+    if (capture_of(held, s) != nullptr) {
+        record_node(held, s, CU_GRAPH_NODE_TYPE_KERNEL, std::move(op.run));
+    } else {
+        submit(held, s, std::move(op));
+    }
     return CUDA_SUCCESS;
 }
 

@@ -6,6 +6,8 @@
 #include "vmm.h"
 
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 using namespace softcuda;
 
@@ -36,6 +38,28 @@ unsigned handle_types_of(const range &r)
         return 0;
     }
     return 0;
+}
+
+// What the address was reserved as: the allocation, or for VMM memory the reservation around it.
+std::pair<std::uint64_t, std::uint64_t> reserved_range(const range &r)
+{
+    if (r.kind != memory_kind::vmm) {
+        return {r.base, r.len_bytes};
+    }
+    return *std::prev(drv().reservations.upper_bound(r.base));
+}
+
+// What the device of the current context may do with it (CUmemAccess_flags).
+CUresult put_access(void *out, const range &r)
+{
+    const context *ctx = current_context();
+    if (ctx == nullptr) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    std::uint64_t all = r.from != nullptr            ? r.from->access
+                        : r.kind == memory_kind::vmm ? r.access
+                                                     : ~0ull;
+    return put<unsigned>(out, (all >> (2 * ctx->device)) & 3);
 }
 
 // `size` of what the driver writes for an unknown address in the list form: zero.
@@ -94,9 +118,9 @@ CUresult answer_for(void *out, int what, std::uint64_t at, const range &r)
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return put<unsigned char>(out, r.kind == memory_kind::device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        return put(out, r.base);
+        return put<std::uint64_t>(out, reserved_range(r).first);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        return put<std::size_t>(out, r.len_bytes);
+        return put<std::size_t>(out, reserved_range(r).second);
     case CU_POINTER_ATTRIBUTE_MAPPED:
         return put<unsigned char>(out, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
@@ -104,7 +128,7 @@ CUresult answer_for(void *out, int what, std::uint64_t at, const range &r)
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         return put<unsigned char>(out, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        return put<unsigned>(out, 3);
+        return put_access(out, r);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return put(out, r.from); // null for memory of no pool
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
@@ -175,6 +199,10 @@ SOFTCUDA_API(init, cuPointerSetAttribute,
     if (value == nullptr || r == nullptr || what != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
         r->kind == memory_kind::host || r->kind == memory_kind::registered) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (r->kind == memory_kind::vmm || r->kind == memory_kind::pool ||
+        r->kind == memory_kind::pool_import) {
+        return CUDA_ERROR_NOT_SUPPORTED; // only a context can be marked for these
     }
     r->sync_memops = *static_cast<const unsigned *>(value) != 0;
     return CUDA_SUCCESS;

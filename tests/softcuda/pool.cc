@@ -253,7 +253,7 @@ SOFTCUDA_API(init, cuMemPoolSetAccess,
     for (size_t i = 0; i < count; ++i) {
         if (list[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             !valid_device(list[i].location.id) ||
-            (list[i].location.id == p->device && list[i].flags != 3)) {
+            (list[i].location.id == p->device ? list[i].flags != 3 : !drv().peers_connected)) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         int shift = 2 * list[i].location.id;

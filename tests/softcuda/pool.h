@@ -21,7 +21,8 @@ struct pool {
     std::uint64_t used_bytes = 0;
     std::uint64_t used_high = 0;
     int reuse[3] = {1, 1, 1};
-    int fd = -1; // what an exported descriptor is a copy of
+    int fd = -1;                      // what an exported descriptor is a copy of
+    std::uint64_t imported_inode = 0; // of the descriptor that this one came by
     small_heap small;
 };
 

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -135,12 +136,23 @@ SOFTCUDA_API(init, cuMemPoolImportFromShareableHandle,
         std::sscanf(name, "/memfd:softcuda-pool:%d", &physical) != 1) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    struct stat about {};
+    if (fstat(static_cast<int>(reinterpret_cast<intptr_t>(os_handle)), &about) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     hold held(drv().lock);
     int device = visible_device(physical);
     if (device < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    for (pool *known : drv().pools) { // the same pool is imported once
+        if (known->imported && !known->destroyed && known->imported_inode == about.st_ino) {
+            *out = reinterpret_cast<CUmemoryPool>(known);
+            return CUDA_SUCCESS;
+        }
+    }
     auto *p = new pool;
+    p->imported_inode = about.st_ino;
     p->device = device;
     p->imported = true;
     p->handle_types = 1;
@@ -156,7 +168,7 @@ SOFTCUDA_API(init, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUdevi
     hold held(drv().lock);
     range *r = drv().space.find(at);
     if (out == nullptr || r == nullptr || r->kind != memory_kind::pool || r->freeing ||
-        (r->from->handle_types & 1) == 0) {
+        (r->from->handle_types & 1) == 0 || r->from->fd < 0) { // the pool is to be exported first
         return CUDA_ERROR_INVALID_VALUE;
     }
     wire_pointer h{};

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // primary.cc: primary contexts, context-wide waiting and limits, peer access.
-#include "stream.h"
+#include "capture.h"
 
 using namespace softcuda;
 
@@ -28,6 +28,7 @@ SOFTCUDA_API(init, cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice device),
     if (ctx->retained++ == 0) {
         ctx->alive = true;
         ctx->sticky = CUDA_SUCCESS;
+        ctx->id = drv().next_id++; // another context, though its handle is the same
         ctx->flags = state_of(device).primary_flags;
     }
     *out = reinterpret_cast<CUcontext>(ctx);
@@ -97,6 +98,9 @@ SOFTCUDA_API(context, cuCtxSynchronize, (void), ())
 {
     hold held(drv().lock);
     context *ctx = current_context();
+    if (spoil_captures_of(held, ctx)) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     wait_for_context(held, ctx);
     return ctx->sticky;
 }
@@ -108,6 +112,9 @@ SOFTCUDA_API(init, cuCtxSynchronize_v2, (CUcontext handle), (handle))
     auto *ctx = handle == nullptr ? current_context() : reinterpret_cast<context *>(handle);
     if (drv().contexts.count(ctx) == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (spoil_captures_of(held, ctx)) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     wait_for_context(held, ctx);
     return ctx->sticky;

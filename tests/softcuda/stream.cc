@@ -2,11 +2,12 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // stream.cc: the stream functions of the driver.
-#include "stream.h"
+#include "capture.h"
 
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace softcuda {
 
@@ -16,9 +17,8 @@ struct thread_streams {
     std::map<context *, std::weak_ptr<stream>> of;
 };
 thread_local thread_streams *mine = nullptr; // leaked at thread end: a destructor may run too late
-} // namespace
 
-CUresult find_stream(const hold &held, CUstream handle, stream_ref *out)
+CUresult find_any_stream(const hold &held, CUstream handle, stream_ref *out)
 {
     context *ctx = current_context();
     if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
@@ -48,6 +48,39 @@ CUresult find_stream(const hold &held, CUstream handle, stream_ref *out)
     }
     *out = it->second;
     return CUDA_SUCCESS;
+}
+
+// Whether a stream that exists can be used for this, whatever is captured.
+CUresult usable(const hold &held, const stream_ref &s, use wanted)
+{
+    if (use::question == wanted || captures_running.load(std::memory_order_relaxed) == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (s->legacy) {
+        return legacy_is_blocked(held, s->ctx, true) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+                                                     : CUDA_SUCCESS;
+    }
+    capture *running = capture_of(held, s);
+    if (running == nullptr || (running->valid && use::node == wanted)) {
+        return CUDA_SUCCESS;
+    }
+    return std::exchange(running->valid, false) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                                : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+} // namespace
+
+CUresult find_stream(const hold &held, CUstream handle, stream_ref *out, use wanted)
+{
+    stream_ref found;
+    CUresult answer = find_any_stream(held, handle, &found);
+    if (answer == CUDA_SUCCESS) {
+        answer = usable(held, found, wanted);
+    }
+    if (answer == CUDA_SUCCESS) {
+        *out = found;
+    }
+    return answer;
 }
 
 } // namespace softcuda
@@ -80,6 +113,7 @@ SOFTCUDA_API(init, cuStreamDestroy_v2, (CUstream handle), (handle))
     }
     stream_ref s = it->second;
     drv().streams.erase(it);
+    drop_capture(held, s.get());
     auto &of = s->ctx->streams;
     if (s->completed == s->submitted) {
         of.erase(std::remove(of.begin(), of.end(), s), of.end());
@@ -153,7 +187,7 @@ template <class F> static CUresult inspect(CUstream handle, F &&read)
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
+    CUresult answer = find_stream(held, handle, &s, use::question);
     if (answer == CUDA_SUCCESS) {
         read(*s);
     }
@@ -182,36 +216,6 @@ SOFTCUDA_API(init, cuStreamGetDevice, (CUstream h, CUdevice *out), (h, out))
     return inspect(h, [&](stream &s) { *out = s.ctx->device; });
 }
 #endif
-
-// Nothing is ever captured.
-SOFTCUDA_API(init, cuStreamIsCapturing, (CUstream h, CUstreamCaptureStatus *out), (h, out))
-{
-    return inspect(h, [&](stream &) { *out = CU_STREAM_CAPTURE_STATUS_NONE; });
-}
-SOFTCUDA_SAME(init, cuStreamIsCapturing_ptsz, cuStreamIsCapturing,
-              (CUstream h, CUstreamCaptureStatus *out), (h, out), (per_thread(h), out))
-SOFTCUDA_SAME(init, cuStreamGetCaptureInfo, cuStreamIsCapturing,
-              (CUstream h, CUstreamCaptureStatus *out, cuuint64_t *id), (h, out, id), (h, out))
-SOFTCUDA_SAME(init, cuStreamGetCaptureInfo_v2, cuStreamIsCapturing,
-              (CUstream h, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
-               const CUgraphNode **nodes, size_t *count),
-              (h, out, id, graph, nodes, count), (h, out))
-#if CUDA_VERSION >= 12030
-SOFTCUDA_SAME(init, cuStreamGetCaptureInfo_v3, cuStreamIsCapturing,
-              (CUstream h, CUstreamCaptureStatus *out, cuuint64_t *id, CUgraph *graph,
-               const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),
-              (h, out, id, graph, nodes, edges, count), (h, out))
-#endif
-
-SOFTCUDA_API(init, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode))
-{
-    static thread_local CUstreamCaptureMode now = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    std::swap(*mode, now);
-    return CUDA_SUCCESS;
-}
 
 static CUresult host_function(CUstream handle, CUhostFn function, void *data)
 {

@@ -45,8 +45,15 @@ struct stream {
     bool blocking() const { return !legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
 
+// What a stream is looked up for, which decides whether it may be one that is being captured.
+enum class use {
+    work,     // no: the call cannot be a node of a graph, and the capture ends over it
+    node,     // yes: see record_node
+    question, // yes, and the legacy stream may be asked about whatever else is captured
+};
+
 // What a CUstream means in the calling thread. INVALID_HANDLE for one that does not exist.
-CUresult find_stream(const hold &held, CUstream handle, stream_ref *out);
+CUresult find_stream(const hold &held, CUstream handle, stream_ref *out, use wanted = use::work);
 
 stream_ref make_stream(const hold &held, context *ctx, unsigned flags, int priority);
 

@@ -291,6 +291,13 @@ SOFTCUDA_API(init, cuMemSetAccess,
     }
     for (range *r : mapped) {
         for (size_t i = 0; i < count; ++i) {
+            if (list[i].location.id != r->device && !drv().peers_connected) {
+                return CUDA_ERROR_INVALID_DEVICE;
+            }
+        }
+    }
+    for (range *r : mapped) {
+        for (size_t i = 0; i < count; ++i) {
             int shift = 2 * list[i].location.id;
             r->access &= ~(3ull << shift);
             r->access |= static_cast<std::uint64_t>(list[i].flags) << shift;

@@ -46,6 +46,7 @@ struct test_limits {
     std::size_t kernel_bytes = 2U << 20;
     std::size_t early_bytes = 1U << 20;
     std::uint32_t kernel_blocks = 32;
+    std::uint32_t streams = 1;
     bool batches = true;
 };
 
@@ -74,6 +75,7 @@ class copy_engine_fixture : public testing::Test {
         limits.kernel_bytes = with.kernel_bytes;
         limits.early_bytes = with.early_bytes;
         limits.kernel_blocks = with.kernel_blocks;
+        limits.streams = with.streams;
         limits.batches = with.batches;
         engine_ = std::make_unique<gpusm::copy_engine>(api_, limits);
     }

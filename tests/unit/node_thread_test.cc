@@ -9,6 +9,7 @@
 #include "tests/unit/shm_support.h"
 
 #include <array>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -45,12 +46,15 @@ struct numbered {
 TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 {
     const gpusm_test::scratch_folder folder;
+    gpusm::segment_options with_mailboxes = gpusm_test::small_options(folder.path(), 2);
+    with_mailboxes.mailbox_units = 8;
     node sender(make_segment(folder.path(), 1), true);
-    node receiver(make_segment(folder.path(), 2), true);
+    node receiver(make_segment(with_mailboxes), true, 1);
     const gpusm::segment_identity target = receiver.own().identity();
     const gpusm_test::deadline end(60);
     std::atomic<bool> give_up{false};
     std::atomic<int> reaped{0};
+    std::atomic<int> inlined{0};
     std::atomic<int> running{threads_of_sender};
 
     std::vector<std::vector<numbered>> fragments(threads_of_sender);
@@ -70,6 +74,15 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
     const auto work = [&](int self) {
         peer &to = *sender.add_peer(target, folder.path());
         for (int number = 0; number < messages && !give_up.load(); ++number) {
+            const payload content{self, number};
+            to.expect_post();
+            if (0 != number % 3 && to.send_inline(gpusm::frag_kind::active_message, 0,
+                                                  sizeof(content), [&](unsigned char *at) {
+                                                      std::memcpy(at, &content, sizeof(content));
+                                                  })) {
+                inlined.fetch_add(1);
+                continue;
+            }
             numbered &mine = fragments[self][number % per_thread_in_flight];
             while (!mine.free.exchange(false, std::memory_order_acq_rel)) {
                 (void)to.flush();
@@ -79,7 +92,7 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
                 }
                 std::this_thread::yield();
             }
-            new (static_cast<void *>(mine.out.header + 1)) payload{self, number};
+            new (static_cast<void *>(mine.out.header + 1)) payload(content);
             const status s = to.post(&mine.out);
             EXPECT_TRUE(status::ok == s || status::busy == s);
         }
@@ -94,9 +107,10 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
     int received = 0;
     constexpr int all = threads_of_sender * messages;
     peer &from_here = *sender.add_peer(target, folder.path());
-    while ((received < all || reaped.load() < all) && !end.over()) {
+    while ((received < all || reaped.load() + inlined.load() < all) && !end.over()) {
         (void)receiver.poll(16, [&](peer &, const frag_header &, const unsigned char *at) {
-            const payload &got = *reinterpret_cast<const payload *>(at);
+            payload got;
+            std::memcpy(&got, at, sizeof(got));
             EXPECT_EQ(got.number, next[got.thread]) << "of thread " << got.thread;
             ++next[got.thread];
             ++received;
@@ -112,7 +126,8 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
         thread.join();
     }
     EXPECT_EQ(received, all);
-    EXPECT_EQ(reaped.load(), all);
+    EXPECT_EQ(reaped.load() + inlined.load(), all);
+    EXPECT_GT(inlined.load(), 0);
     EXPECT_TRUE(from_here.idle());
     EXPECT_EQ(sender.peers().size(), 1U);
 }

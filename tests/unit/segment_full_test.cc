@@ -97,7 +97,7 @@ class FullFileSystem : public testing::Test {
 
 TEST_F(FullFileSystem, NoSegmentIsMadeAndNoFileIsLeft)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=64k"));
+    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=16k"));
     if (IsSkipped()) {
         return;
     }

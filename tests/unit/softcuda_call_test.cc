@@ -268,6 +268,24 @@ TEST(SoftcudaCall, PeersCanBeEnabledOnce)
     });
 }
 
+#if CUDA_VERSION >= 12000
+TEST(SoftcudaCall, AContextInPlaceOfAnotherHasANumberOfItsOwn)
+{
+    alone([] {
+        unsigned long long before = 0;
+        unsigned long long after = 0;
+        CUcontext ctx = start();
+        EXPECT_EQ(CU(cuCtxGetId)(ctx, &before), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuCtxGetId)(ctx, &after), CUDA_SUCCESS);
+        EXPECT_EQ(before, after);
+        EXPECT_EQ(CU(cuDevicePrimaryCtxReset)(0), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuDevicePrimaryCtxRetain)(&ctx, 0), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuCtxGetId)(ctx, &after), CUDA_SUCCESS);
+        EXPECT_NE(before, after);
+    });
+}
+#endif
+
 TEST(SoftcudaCall, FunctionsAreFoundByNameAndVersion)
 {
     alone([] {

@@ -107,6 +107,67 @@ TEST(SoftcudaVmm, ARangeOfSeveralPiecesIsCopiedAsOne)
     });
 }
 
+// RANGE_START_ADDR and RANGE_SIZE describe the reservation, the other two what is mapped.
+TEST(SoftcudaVmm, EachPieceHasItsOwnBufferIdAndHandle)
+{
+    alone([] {
+        start();
+        const CUdeviceptr at = map({create(false), create(true), create(false)});
+        CUdeviceptr from = 0;
+        std::size_t len = 0;
+        EXPECT_EQ(
+            CU(cuPointerGetAttribute)(&from, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at + chunk + 5),
+            CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuPointerGetAttribute)(&len, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at + chunk + 5),
+                  CUDA_SUCCESS);
+        if (soft()) {
+            EXPECT_EQ(from, at);
+            EXPECT_EQ(len, 3 * chunk);
+        } else {
+            std::printf("range of the middle piece: +%lld, %zu\n",
+                        static_cast<long long>(from - at), len);
+        }
+        EXPECT_NE(buffer_id(at), buffer_id(at + chunk));
+        EXPECT_EQ(buffer_id(at), buffer_id(at + chunk - 1));
+        CUmemGenericAllocationHandle handles[3] = {};
+        for (const std::size_t i : {0, 1, 2}) {
+            const CUdeviceptr in_chunk = at + chunk / 2 + i * (chunk / 2 - 1);
+            EXPECT_EQ(
+                CU(cuMemRetainAllocationHandle)(&handles[i], reinterpret_cast<void *>(in_chunk)),
+                CUDA_SUCCESS);
+        }
+        EXPECT_EQ(handles[0], handles[1]) << "one chunk, one handle";
+        EXPECT_NE(handles[1], handles[2]);
+    });
+}
+
+// What a program writes into such memory by a synchronous copy may be on its way when that returns.
+TEST(SoftcudaVmm, OnlyAWholeContextCanBeMarkedForSynchronousCopies)
+{
+    alone([] {
+        start();
+        const unsigned on = 1;
+        const CUdeviceptr at = map({create(false)});
+        const CUresult answer =
+            CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at);
+        if (soft()) {
+            EXPECT_EQ(answer, CUDA_ERROR_NOT_SUPPORTED);
+        } else {
+            std::printf("marking VMM memory: %d\n", static_cast<int>(answer));
+        }
+        EXPECT_EQ(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, allocate(64)),
+                  CUDA_SUCCESS);
+        constexpr unsigned sync_memops = 0x80;
+        unsigned flags = 0;
+        EXPECT_EQ(CU(cuCtxGetFlags)(&flags), CUDA_SUCCESS);
+        EXPECT_EQ(flags & sync_memops, 0u);
+        EXPECT_EQ(symbol<CUresult(unsigned)>("cuCtxSetFlags")(flags | sync_memops), CUDA_SUCCESS);
+        unsigned now = 0;
+        EXPECT_EQ(CU(cuCtxGetFlags)(&now), CUDA_SUCCESS);
+        EXPECT_EQ(now, flags | sync_memops);
+    });
+}
+
 TEST(SoftcudaVmm, AccessIsNeededAndIsRemembered)
 {
     NEEDS_SOFTCUDA();
@@ -115,6 +176,10 @@ TEST(SoftcudaVmm, AccessIsNeededAndIsRemembered)
         CUdeviceptr at = map({create(false)});
         char byte = 0;
         grant(at, chunk, CU_MEM_ACCESS_FLAGS_PROT_READ);
+        unsigned may = 0;
+        EXPECT_EQ(CU(cuPointerGetAttribute)(&may, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at),
+                  CUDA_SUCCESS);
+        EXPECT_EQ(may, 1u);
         unsigned long long flags = 0;
         CUmemLocation where{};
         where.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -10,9 +10,17 @@
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, sendi, and fragments coming back
 //   btl_gpusm_bundle.cc     control messages that go together
-//   btl_gpusm_get.cc        register_mem, deregister_mem, get
+//   btl_gpusm_bounce.cc     gets of device memory into host memory
+//   btl_gpusm_register.cc   register_mem, deregister_mem
+//   btl_gpusm_get.{h,cc}    get
+//   btl_gpusm_smsc.cc       long messages between host memories in one copy
+//   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
 //   btl_gpusm_ipc.cc        performs what the handshake asks for
-//   btl_gpusm_gpu.{h,cc}    exports in the segment's directory, imports of the peers'
+//   btl_gpusm_gpu.{h,cc}    the GPU half of the desk, its life and its housekeeping
+//   btl_gpusm_export.cc     exports in the segment's directory
+//   btl_gpusm_import.cc     mappings of the peers' exports
+//   btl_gpusm_descriptors.cc  exports that are mapped through file descriptors
+//   btl_gpusm_frees.cc      notices of memory being freed
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -30,6 +38,17 @@
 #include <type_traits>
 #include <vector>
 
+namespace gpusm {
+
+// Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
+struct single_copy {
+    std::atomic<bool> asked{false};         // `peer` is known
+    mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
+    std::atomic<std::uint32_t> failures{0}; // in a row
+};
+
+} // namespace gpusm
+
 struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
     opal_proc_t *proc;           // null until add_procs has spoken of this peer
@@ -41,6 +60,7 @@ struct mca_btl_base_endpoint_t {
     // Control messages that go together (btl_gpusm_bundle.cc); null: none.
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
+    gpusm::single_copy single;
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool gpu_warned;            // the user has been told why not
     std::uint64_t retire_epoch; // of the peer's exports, as last seen here
@@ -59,10 +79,14 @@ struct mca_btl_gpusm_frag_t {
 };
 OBJ_CLASS_DECLARATION(mca_btl_gpusm_frag_t);
 
-// The registration handle: 32 bytes that ob1 carries to the peer that will call btl_get.
+// The registration handle: what ob1 carries to the peer that will call btl_get. These are 32 bytes,
+// unless single copies of host memory need more (smsc_handle_bytes); most of those ways do not.
 struct mca_btl_base_registration_handle_t {
     gpusm::remote_handle remote;
+    unsigned char single_copy[16]; // what Open MPI's component of smsc made of the region
 };
+static_assert(offsetof(mca_btl_base_registration_handle_t, single_copy) ==
+              sizeof(gpusm::remote_handle));
 
 namespace gpusm {
 
@@ -76,9 +100,19 @@ enum class counter : unsigned {
     staged_bytes,
     host_messages,
     host_bytes,
+    device_ring_messages,
+    device_ring_bytes,
+    host_ring_messages,
+    host_ring_bytes,
+    single_copy_messages,
+    single_copy_bytes,
     single_submissions,
     batch_submissions,
     kernel_submissions,
+    // Not counters but levels: how much it is now.
+    mapped_allocations,
+    mapped_bytes,
+    exported_allocations,
     count, // how many there are
 };
 
@@ -103,6 +137,8 @@ struct mca_btl_gpusm_component_t {
     unsigned fifo_size;
     unsigned max_peers;
     unsigned max_exports;
+    unsigned max_mailboxes;
+    unsigned mailbox_size;
     size_t segment_size;
     char *backing_directory;
     int fifo_poll_limit;
@@ -116,11 +152,22 @@ struct mca_btl_gpusm_component_t {
     unsigned copy_batch;
     size_t copy_batch_bytes;
     size_t copy_early_bytes;
+    unsigned copy_streams;
     size_t kernel_max_bytes;
     unsigned kernel_blocks;
     bool use_batch_copies;
     bool quick_pointer_check;
+    bool notice_frees;
+    size_t stage_min_bytes;
+    bool use_device_staging;
+    size_t stage_device_bytes;
+    size_t stage_device_piece;
+    size_t stage_host_bytes;
+    size_t stage_host_piece;
+    size_t stage_host_first;
+    size_t stage_copy_bytes;
     int cuda_ipc_verbose;
+    bool use_single_copy;
 
     // State between init and finalize.
     bool threads; // MPI_THREAD_MULTIPLE
@@ -137,6 +184,7 @@ struct mca_btl_gpusm_component_t {
     gpusm::outgoing *deferred; // of those, the ones that have been sent; oldest first
     gpusm::outgoing *last_deferred;
     std::atomic<bool> progressing;
+    std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
 };
@@ -225,8 +273,19 @@ int to_opal(status s);
 // Releases everything that init made.
 void release_component();
 
+// send: see reclaim_frags; of one peer.
+void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint);
+
 // module: an endpoint for that peer, made if there is none. One per peer.
 mca_btl_base_endpoint_t *endpoint_of(peer &of);
+// Takes back what the peer is done with, when it is likely that there is something: a fragment that
+// has been used a moment ago is in the cache.
+inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)
+{
+    if (!mca_btl_gpusm_component.threads && endpoint->peer->may_have_given_back()) {
+        reclaim_frags_of(endpoint);
+    }
+}
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 // The same for ob1's control messages (up to the size of a small fragment): never null for want
@@ -241,7 +300,7 @@ void mark_active(mca_btl_base_endpoint_t *endpoint);
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
-// how many completed.
+// how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();
 // Takes back what the peers are done with, so that their fragments can be used again.
 void reclaim_frags();
@@ -265,6 +324,23 @@ void deliver_bundle(mca_btl_base_endpoint_t *from, const unsigned char *at, std:
 int progress_gets(bool busy);
 void setup_gets();
 void release_gets();
+
+// smsc: the bytes of a registration handle that the peer needs.
+std::size_t smsc_handle_bytes();
+// Can the peer read this host memory of ours by itself? False: it cannot, or has said that it could
+// not. True: that part of the handle is complete, and *region is to be given to smsc_forget when
+// the handle is over.
+bool smsc_describe(mca_btl_base_endpoint_t *endpoint, void *base, std::size_t size,
+                   mca_btl_base_registration_handle_t *handle, void **region);
+void smsc_forget(void *region);
+// Reads host memory of the peer into host memory, and returns when that is done. The handle is the
+// peer's; `remote_address` need not have been checked. Anything but `ok`: nothing, or a part, has
+// been read.
+status smsc_copy(mca_btl_base_endpoint_t *endpoint,
+                 const mca_btl_base_registration_handle_t &remote, void *local,
+                 std::uint64_t remote_address, std::size_t bytes);
+// Forgets what is known of the peer; nothing of it may be under way.
+void smsc_release(mca_btl_base_endpoint_t *endpoint);
 
 // ipc: a GPU message is about to leave for `endpoint` from `address`: asks the peer whether it
 // can read that memory, if it is time to ask.

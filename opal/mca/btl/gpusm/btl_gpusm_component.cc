@@ -4,8 +4,7 @@
 // btl_gpusm_component.cc: what Open MPI sees first: the component, its life and its progress.
 // progress() is where the rooms meet, in this order: read the FIFO, post what had to wait and
 // take fragments back, poll the copies.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -35,6 +34,13 @@ int frags_at_most(unsigned size)
 {
     const int most = mca_btl_gpusm_component.free_list_max;
     return static_cast<unsigned>(frag_size::gpu) == size ? std::max(most / 8, 1) : most;
+}
+
+// The large ones come in smaller numbers: what is added has memory behind it from then on.
+int frags_to_add(unsigned size)
+{
+    constexpr int parts[frag_sizes] = {2, 16, 8, 8};
+    return std::max(mca_btl_gpusm_component.free_list_inc / parts[size], 1);
 }
 
 // Fixes the payload of each size of fragments. Returns the bytes that all of them together can
@@ -155,6 +161,8 @@ void release_component()
     if (nullptr == component.node) {
         return;
     }
+    release_stage();
+    release_descriptors();
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     for (opal_free_list_t &list : component.frags) {
@@ -163,6 +171,7 @@ void release_component()
     OBJ_DESTRUCT(&component.unbound);
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
+        smsc_release(each);
         delete each->handshake;
         delete each;
     }
@@ -211,6 +220,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.threads = enable_mpi_threads;
+    mca_btl_gpusm.super.btl_registration_handle_size = gpusm::smsc_handle_bytes();
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(plan_frags(), &why)) {
         gpusm::show_help("no segment", component.backing_directory, why.c_str());
@@ -232,16 +242,13 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         const int most = frags_at_most(size);
         opal_free_list_t *list = &component.frags[size];
         OBJ_CONSTRUCT(list, opal_free_list_t);
-        listed =
-            listed &&
-            OPAL_SUCCESS ==
-                opal_free_list_init(
-                    list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
-                    OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
-                    at_once ? std::min(component.free_list_num, most) : 0, most,
-                    size == static_cast<unsigned>(frag_size::gpu) ? 8 : component.free_list_inc,
-                    nullptr, 0, nullptr, bind_frag,
-                    reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
+        listed = listed &&
+                 OPAL_SUCCESS == opal_free_list_init(
+                                     list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
+                                     OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
+                                     at_once ? std::min(component.free_list_num, most) : 0, most,
+                                     frags_to_add(size), nullptr, 0, nullptr, bind_frag,
+                                     reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
     }
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
@@ -253,6 +260,31 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     modules[0] = &mca_btl_gpusm.super;
     *num_btls = 1;
     return modules;
+}
+
+// A message between the desks of two processes.
+static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header &header,
+                         const unsigned char *payload)
+{
+    switch (header.kind) {
+    case gpusm::frag_kind::active_message:
+        break; // the caller's
+    case gpusm::frag_kind::ipc_control:
+        gpusm::ipc_message_from(from, payload, header.payload_bytes);
+        return;
+    case gpusm::frag_kind::stage:
+        gpusm::stage_message_from(from, payload, header.payload_bytes);
+        return;
+    case gpusm::frag_kind::bundle:
+        gpusm::deliver_bundle(from, payload, header.payload_bytes);
+        return;
+    }
+    // A peer's byte.
+    gpusm::log_line(gpusm::log_level::error,
+                    "process %u sent a message of an unknown kind; nothing more is sent to it "
+                    "or taken from it",
+                    static_cast<unsigned>(from->peer->identity().vpid));
+    from->peer->close();
 }
 
 static int component_progress(void)
@@ -267,7 +299,8 @@ static int component_progress(void)
     }
     component.progressing.store(true, std::memory_order_relaxed);
     // With threads another one may be inside the engine when this one is to send out what it held.
-    if (gpusm::gpu_desk *desk = component.gpu; desk != nullptr && !component.threads) {
+    if (gpusm::gpu_desk *desk = component.gpu.load(std::memory_order_acquire);
+        desk != nullptr && !component.threads) {
         desk->copies.hold(true); // until progress_gets
         gpusm::end_of_question();
     }
@@ -275,27 +308,18 @@ static int component_progress(void)
         component.fifo_poll_limit,
         [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
-            switch (header.kind) {
-            case gpusm::frag_kind::active_message:
+            if (gpusm::frag_kind::active_message == header.kind) {
                 gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
-                return;
-            case gpusm::frag_kind::ipc_control:
-                gpusm::ipc_message_from(endpoint, payload, header.payload_bytes);
-                return;
-            case gpusm::frag_kind::bundle:
-                gpusm::deliver_bundle(endpoint, payload, header.payload_bytes);
-                return;
+            } else {
+                take_our_own(endpoint, header, payload);
             }
-            // A peer's byte.
-            gpusm::log_line(
-                gpusm::log_level::error,
-                "process %u sent a message of an unknown kind; nothing more is sent to it "
-                "or taken from it",
-                static_cast<unsigned>(from.identity().vpid));
-            from.close();
         });
-    events += gpusm::progress_sends();
-    events += gpusm::progress_gets(events > 0);
+    if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
+        events += gpusm::progress_sends();
+    }
+    if (component.gpu.load(std::memory_order_acquire) != nullptr) {
+        events += gpusm::progress_gets(events > 0);
+    }
     component.progressing.store(false, std::memory_order_release);
     return events;
 }

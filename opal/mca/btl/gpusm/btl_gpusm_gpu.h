@@ -11,9 +11,12 @@
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_cache.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -35,29 +38,45 @@ class gpu_desk {
     device_table devices;
     copy_engine copies;
 
-    // Owner's side. The export that covers [address, address + len_bytes), made if there is
-    // none or if the one there is over; referenced once for the caller, who gives it back with
-    // `exports.release`. `buffer_id` is what the driver says about the address, 0 if it is to be
-    // asked. `unsupported`: this memory cannot be exported.
+    // Owner's side (btl_gpusm_export.cc). The export that covers [address, address + len_bytes),
+    // made if there is none or if the one there is over; referenced once for the caller, who gives
+    // it back with `exports.release`. `buffer_id` is what the driver says about the address, 0 if
+    // it is to be asked. `unsupported`: this memory cannot be exported.
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
                         exported **out, remote_handle *handle);
     export_table exports;
+    // The file descriptors that an importer needs to map the export that `handle` names, and which
+    // the caller closes; *lengths has the bytes behind each. `not_found`: that export is over.
+    status export_descriptors(const remote_handle &handle, std::vector<int> *descriptors,
+                              std::vector<std::uint64_t> *lengths);
 
-    // Importer's side. The mapping of a peer's export in the context of `into`, referenced once
-    // for the caller (`imports.release`). `not_found`: that export is over.
-    status import(const mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
+    // Importer's side (btl_gpusm_import.cc). The mapping of a peer's export in the context of
+    // `into`, referenced once for the caller (`imports.release`). `not_found`: that export is over.
+    // `not_ready`: the peer's file descriptors are needed first, and have not come.
+    status import(mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
                   mapping **out);
     mapping_cache imports;
+    // Keeps file descriptors that have come until `import` takes them.
+    void keep_descriptors(mca_btl_base_endpoint_t &from, descriptor_message &&message);
 
     // The event named by a peer's handle, opened in the context of `into`; null if it has none.
     status event_of(const mca_btl_base_endpoint_t &from, const remote_handle &handle,
                     const device &into, CUevent *out);
+
+    // Whether that part of our segment is registered with the driver, after having tried to.
+    bool is_registered(const unsigned char *at, std::size_t len_bytes);
 
     // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
     // mappings whose export is over, registers new parts of the segment with the driver.
     void sweep();
 
   private:
+    // What belongs to an export besides what the table keeps; by slot.
+    struct export_details {
+        share_kind kind = share_kind::none;
+        CUmemoryPool pool = nullptr;      // of kind `pool`
+        std::vector<memory_chunk> chunks; // of kind `descriptors`
+    };
     struct import_request {
         const mca_btl_base_endpoint_t *from;
         const remote_handle *handle;
@@ -67,20 +86,63 @@ class gpu_desk {
         std::uint32_t owner, slot, device;
         CUevent event;
     };
+    // A mapping that is not closed the way of CUDA IPC.
+    struct opened_chunks {
+        std::uint64_t local_base;
+        std::vector<std::uint64_t> lengths; // none: a pointer into an imported pool
+    };
+    struct imported_pool {
+        std::uint32_t owner;
+        std::size_t devices; // of the device table that may touch it, from the first on
+        CUmemoryPool handle;
+    };
+    struct arrived_descriptors {
+        std::uint32_t owner;
+        descriptor_message message;
+    };
 
+    bool still_exported(const exported &entry, std::uint64_t address, std::uint64_t len_bytes,
+                        unsigned long long buffer_id) const;
+    void extend_run(const device &of, std::vector<memory_chunk> *chunks) const;
+    status make_export(std::uint64_t address, std::size_t len_bytes, const pointer_facts &facts,
+                       device &of, exported **out);
+    bool is_gone(const exported &entry) const;
+    void retire_gone_of_youngest();
+    void retire_gone(int questions);
+    void retire_struck_out(); // btl_gpusm_frees.cc
     static status publish(void *self, const exported &entry, const void *described);
     static void retire(void *self, const exported &entry);
+    std::uint16_t record_event(device &of);
+
     static status open_mapping(void *self, const mapping_key &key, std::uint64_t remote_base,
                                std::uint64_t len_bytes, const void *request,
                                std::uint64_t *local_base);
     static void close_mapping(void *self, const mapping_key &key, std::uint64_t local_base);
-    std::uint32_t record_event(device &of);
+    status open_legacy(const export_slot &entry, device &into, std::uint64_t *local_base);
+    status open_chunks(const import_request &wanted, std::uint64_t *local_base);
+    status allow_pools_of(const mca_btl_base_endpoint_t &owner);
+    status open_pool_pointer(const import_request &wanted, const export_slot &entry,
+                             std::uint64_t *local_base);
+    status take_descriptors(const import_request &wanted, descriptor_message *out);
+    void close_stale_mappings_of(mca_btl_base_endpoint_t &peer);
     void close_stale_mappings();
+
+    void look_at_contexts();
     void register_segment();
 
-    std::vector<opened_event> events_;
+    std::vector<export_details> details_;
+    std::array<std::uint64_t, 16> youngest_{}; // bases of the exports made last
+    std::array<std::uint64_t, 64> youngest_long_{};
+    unsigned next_youngest_ = 0;
+    unsigned next_long_ = 0;
     std::vector<std::uint32_t> event_published_; // by device index
-    std::size_t registered_to_ = 0;              // where the registered part of our segment ends
+
+    std::vector<opened_event> events_;
+    std::vector<opened_chunks> chunks_;
+    std::vector<imported_pool> imported_pools_;
+    std::vector<arrived_descriptors> arrived_; // oldest first, bounded
+
+    std::size_t registered_to_ = 0; // where the registered part of our segment ends
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
     bool registration_failed_ = false;
 };
@@ -94,20 +156,29 @@ gpu_desk *gpu();
 void install_pointer_check(const driver_api &api);
 void remove_pointer_check();
 
-// An ordinary allocation of device memory, [start, end), as the pointer check last saw it.
-struct plain_allocation {
+// frees: with the parameter notice_frees, and until remove_free_notices, which the segment must
+// outlive, the driver tells us before it frees device memory, and exports of that memory end.
+void install_free_notices();
+void remove_free_notices();
+
+// An allocation of device memory, of VMM memory a chunk, [start, end), as the pointer check last
+// saw it.
+struct known_memory {
     std::uint64_t start;
     std::uint64_t end;
     unsigned long long buffer_id; // never given to another allocation in the life of a process
-    CUcontext context;
+    CUcontext context;            // null for VMM and pool memory
     int ordinal;
+    bool managed;
+    bool plain; // a kernel on its device can touch it without harm
+    device *on; // in whose context it is used; null: not asked yet. Lives as long as the memory.
 };
 // The one that Open MPI's question about the buffer of a receive found, which comes before the
 // receive is registered, and holds until it is complete, because the program may not free the
 // buffer before. (An address outside of the buffer that was asked about, reached by a displaced
 // datatype, is found as it was seen by itself.) Null when it is not known, and in programs with
 // threads.
-const plain_allocation *known_allocation(std::uint64_t address);
+known_memory *known_allocation(std::uint64_t address);
 // The buffer id that Open MPI's last question found at this address, once, if the same call of the
 // program has certainly led to both; else 0.
 unsigned long long take_buffer_id(std::uint64_t address);

@@ -4,8 +4,7 @@
 // btl_gpusm_ipc.cc: performs what the handshake (gpu/handshake.h) asks for. The REQ carries the
 // handle of the very buffer that is about to be sent, and the peer answers after it has really
 // opened it; so an ACK means more than that two devices look compatible.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -14,9 +13,7 @@
 
 namespace gpusm {
 
-namespace {
-
-bool send_control(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
+bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
 {
     mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
     if (nullptr == frag) {
@@ -31,6 +28,8 @@ bool send_control(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
     }
     return true;
 }
+
+namespace {
 
 const char *reason_in_words(refuse_reason reason)
 {
@@ -73,8 +72,9 @@ void open_gate(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
-// Tries the handle that a REQ carries, and says how that went.
-ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle)
+// Tries the handle that a REQ carries, and says how that went. `none` as operation: the answer has
+// to wait for file descriptors, unless `waited`.
+ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
 {
     ipc_message reply{ipc_operation::refuse, refuse_reason::none, {}, {}};
     gpu_desk *desk = gpu();
@@ -86,6 +86,10 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
     const std::lock_guard guard(desk->lock);
     device *into = nullptr;
     export_slot offered{};
+    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
+        reply.operation = ipc_operation::ack;
+        return reply;
+    }
     if (status::ok != desk->devices.for_host(&into) ||
         !read_export(from->peer->shared(), handle, &offered)) {
         reply.operation = ipc_operation::not_ready;
@@ -97,7 +101,14 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
         return reply;
     }
     mapping *mapped = nullptr;
-    const status s = desk->import(*from, handle, *into, &mapped);
+    status s = desk->import(*from, handle, *into, &mapped);
+    if (status::not_ready == s && !waited) {
+        if (answer_after_descriptors(from, handle)) {
+            reply.operation = ipc_operation::none;
+            return reply;
+        }
+        s = status::unsupported;
+    }
     switch (s) {
     case status::ok:
         desk->imports.release(mapped); // stays mapped for the message that is about to come
@@ -124,6 +135,14 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
     return reply;
 }
 
+void answer(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle, bool waited)
+{
+    const ipc_message reply = answer_to(endpoint, handle, waited);
+    if (ipc_operation::none != reply.operation && !send_ipc_message(endpoint, reply)) {
+        log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+    }
+}
+
 void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_message &cause)
 {
     switch (action) {
@@ -140,11 +159,32 @@ void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_mes
     case ipc_action::answer:
         // A reply that cannot be sent leaves the peer waiting for it; its messages then stay with
         // the staged path, which works.
-        if (!send_control(endpoint, answer_to(endpoint, cause.handle))) {
-            log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
-        }
+        answer(endpoint, cause.handle, false);
         break;
     }
+}
+
+// A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
+// if that is in the segment, which the peer has mapped already, there is nothing to try.
+status offer_to_try(gpu_desk &desk, std::uint64_t address, remote_handle *handle)
+{
+    exported *entry = nullptr;
+    status s = desk.export_range(address, 0, 0, &entry, handle);
+    if (status::ok == s) {
+        desk.exports.release(entry);
+    } else if (status::unsupported == s) {
+        device *of = nullptr;
+        std::uint64_t plain_bytes = 0;
+        s = desk.devices.for_address(address, &of, &plain_bytes);
+        if (status::ok == s) {
+            s = nullptr == of ? status::unsupported : stage_ring_on(*of, handle);
+        }
+        if (status::unsupported == s && of != nullptr) {
+            *handle = {no_export_slot, no_event_slot, share_kind::staged, 0, 0, 0, 0};
+            s = status::ok;
+        }
+    }
+    return s;
 }
 
 } // namespace
@@ -162,18 +202,15 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
     ipc_message request{ipc_operation::req, refuse_reason::none, {}, {}};
     {
         const std::lock_guard guard(desk->lock);
-        exported *entry = nullptr;
-        // Memory that cannot be exported is no reason to ask.
-        if (status::ok != desk->export_range(reinterpret_cast<std::uint64_t>(address), 0, 0, &entry,
-                                             &request.handle)) {
-            return;
+        if (status::ok !=
+            offer_to_try(*desk, reinterpret_cast<std::uint64_t>(address), &request.handle)) {
+            return; // memory that cannot be reached is no reason to ask
         }
-        desk->exports.release(entry);
         if (ipc_action::send_req != endpoint->handshake->step(ipc_event::gpu_message)) {
             return;
         }
     }
-    if (!send_control(endpoint, request)) {
+    if (!send_ipc_message(endpoint, request)) {
         const std::lock_guard guard(desk->lock);
         (void)endpoint->handshake->step(ipc_event::lost);
     }
@@ -201,6 +238,20 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     case ipc_operation::refuse:
         event = ipc_event::refuse;
         break;
+    case ipc_operation::want_descriptors:
+    case ipc_operation::descriptors_sent:
+    case ipc_operation::descriptors_not_sent:
+        if (gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
+            bool answer_now = false;
+            {
+                const std::lock_guard guard(desk->lock);
+                answer_now = descriptor_message_from(endpoint, message);
+            }
+            if (answer_now) {
+                answer(endpoint, message.handle, true);
+            }
+        }
+        return;
     default: // a peer's byte, not our enum
         log_line(log_level::error, "a CUDA IPC message of an unknown kind was dropped");
         return;

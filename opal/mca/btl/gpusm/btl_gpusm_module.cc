@@ -131,6 +131,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         // fragments back, and goes with the component.
         if (endpoints[i] != nullptr) {
             endpoints[i]->proc = nullptr;
+            gpusm::smsc_release(endpoints[i]);
             if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
                 const std::lock_guard guard(desk->lock);
                 desk->imports.drop_owner(endpoints[i]->number);
@@ -178,6 +179,7 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
     if (reserve >= most) {
         return nullptr;
     }
+    gpusm::reclaim_warm_frags(endpoint);
     size_t packed = std::min(*size, most - reserve);
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
     if (nullptr == frag) {

@@ -68,13 +68,13 @@ std::uint64_t number(int value)
 void register_parameters()
 {
     const copy_limits limits; // the defaults
-    add("free_list_num", &component.free_list_num, 8, OPAL_INFO_LVL_5,
+    add("free_list_num", &component.free_list_num, 4, OPAL_INFO_LVL_5,
         "Fragments of each size to make at start (1 .. free_list_max)");
     add("free_list_max", &component.free_list_max, 512, OPAL_INFO_LVL_5,
         "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)");
     add("free_list_inc", &component.free_list_inc, 64, OPAL_INFO_LVL_5,
-        "Fragments to add when a size runs out (1 .. 4096)");
-    add("fifo_size", &component.fifo_size, 4096U, OPAL_INFO_LVL_4,
+        "Fragments to add when a size runs out; of the larger ones a part of that (1 .. 4096)");
+    add("fifo_size", &component.fifo_size, 1024U, OPAL_INFO_LVL_4,
         "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
     add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,
         "Messages to take from the FIFO in one call of progress (1 .. 65536)");
@@ -83,6 +83,13 @@ void register_parameters()
     add("max_exports", &component.max_exports, 1024U, OPAL_INFO_LVL_5,
         "Device allocations of this process that peers can know at once; the least recently used "
         "one makes room for the next (1 .. 65536)");
+    add("max_mailboxes", &component.max_mailboxes, 32U, OPAL_INFO_LVL_5,
+        "Peers for whose small messages this process makes a mailbox, once they have sent some; "
+        "the "
+        "others send theirs in fragments (0 .. 1024)");
+    add("mailbox_size", &component.mailbox_size, 4096U, OPAL_INFO_LVL_5,
+        "Bytes of a mailbox (a power of two, 512 .. 65536); a message may take three eighths of "
+        "it");
     add("segment_size", &component.segment_size, size_t{0}, OPAL_INFO_LVL_5,
         "Upper bound in bytes of this process's shared segment; 0: what the fragment lists can "
         "come to need (0, or 1 MiB .. 1 GiB). Memory is taken only as it is used.");
@@ -116,6 +123,8 @@ void register_parameters()
     add("copy_early_bytes", &component.copy_early_bytes, limits.early_bytes, OPAL_INFO_LVL_9,
         "Gathered bytes that are submitted although the device is still busy with as many or fewer "
         "(1 or more)");
+    add("copy_streams", &component.copy_streams, limits.streams, OPAL_INFO_LVL_9,
+        "Streams on which the driver's copies take turns (1 .. 8)");
     add("use_batch_copies", &component.use_batch_copies, limits.batches, OPAL_INFO_LVL_9,
         "Use cuMemcpyBatchAsync for copies that are not for the kernel, where the driver has it "
         "(CUDA 12.8)");
@@ -127,17 +136,46 @@ void register_parameters()
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
+    add("notice_frees", &component.notice_frees, false, OPAL_INFO_LVL_5,
+        "Have peers give up device memory as soon as the program frees it, which needs patches in "
+        "the CUDA driver's code in memory (x86-64 only); without it the owner notices a little "
+        "later, when it calls MPI");
+    add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
+        "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
+        "can (CMA, XPMEM, KNEM); without it they go in fragments");
+    add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
+        "Shortest message that is fetched through a staging ring where its memory cannot be mapped "
+        "by the receiver; shorter ones go in fragments (1 or more)");
+    add("use_device_staging", &component.use_device_staging, true, OPAL_INFO_LVL_4,
+        "Stage device memory that cannot be exported (managed memory, VMM memory without a handle "
+        "type, the default pool) on the device; without it such messages go through host memory");
+    add("stage_device_bytes", &component.stage_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
+        "Device memory of a staging ring, which a device gets with the first such message "
+        "(4 MiB .. 4 GiB)");
+    add("stage_device_piece", &component.stage_device_piece, 4 * mebi, OPAL_INFO_LVL_9,
+        "Longest piece of a message in it (64 KiB .. a quarter of the ring)");
+    add("stage_host_bytes", &component.stage_host_bytes, 4 * mebi, OPAL_INFO_LVL_5,
+        "Part of the shared segment that becomes a staging ring with the first message that needs "
+        "one (256 KiB .. 256 MiB)");
+    add("stage_host_piece", &component.stage_host_piece, 256 * kibi, OPAL_INFO_LVL_9,
+        "Longest piece of a message in it (4 KiB .. a quarter of the ring)");
+    add("stage_host_first", &component.stage_host_first, 32 * kibi, OPAL_INFO_LVL_9,
+        "First piece of a message in it; each further one is twice as long, up to the longest "
+        "(4 KiB .. stage_host_piece)");
+    add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
+        "Bytes after which a call of progress ends its copies between host memories and that ring "
+        "(1 or more)");
     add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
         "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
         "taken)");
 
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
-    module.btl_eager_limit = 4 * kibi;
-    module.btl_rndv_eager_limit = 4 * kibi;
+    // Messages of 4 KiB still go in two copies: the system call of a single copy takes longer.
+    module.btl_eager_limit = 6 * kibi;
+    module.btl_rndv_eager_limit = 6 * kibi;
     module.btl_max_send_size = 32 * kibi;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
-    module.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
     // longer than this, and would call btl_put, which there is none of.
     module.btl_min_rdma_pipeline_size = SIZE_MAX;
@@ -170,6 +208,8 @@ bool check_parameters()
         {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},
         {"max_exports", component.max_exports, 1, 65536},
+        {"max_mailboxes", component.max_mailboxes, 0, 1024},
+        {"mailbox_size", component.mailbox_size, 512, max_mailbox_units * sizeof(mailbox_unit)},
         {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
          max_segment_bytes},
         {"cache_max_entries", component.cache_max_entries, 1, mebi},
@@ -177,8 +217,17 @@ bool check_parameters()
         {"copy_batch", component.copy_batch, 1, gather_most_copies},
         {"copy_batch_bytes", component.copy_batch_bytes, 1, UINT64_MAX - 1},
         {"copy_early_bytes", component.copy_early_bytes, 1, UINT64_MAX - 1},
+        {"copy_streams", component.copy_streams, 1, 8},
         {"kernel_blocks", component.kernel_blocks, 0, 1024},
         {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
+        {"stage_min_bytes", component.stage_min_bytes, 1, UINT64_MAX - 1},
+        {"stage_device_bytes", component.stage_device_bytes, 4 * mebi, 4 * gibi},
+        {"stage_device_piece", component.stage_device_piece, 64 * kibi,
+         component.stage_device_bytes / 4},
+        {"stage_host_bytes", component.stage_host_bytes, 256 * kibi, 256 * mebi},
+        {"stage_host_piece", component.stage_host_piece, 4 * kibi, component.stage_host_bytes / 4},
+        {"stage_host_first", component.stage_host_first, 4 * kibi, component.stage_host_piece},
+        {"stage_copy_bytes", component.stage_copy_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
@@ -198,7 +247,11 @@ bool check_parameters()
         }
     }
     if (!std::has_single_bit(component.fifo_size)) {
-        show_help("fifo size", component.fifo_size);
+        show_help("fifo size", "fifo_size", component.fifo_size);
+        return false;
+    }
+    if (!std::has_single_bit(component.mailbox_size)) {
+        show_help("fifo size", "mailbox_size", component.mailbox_size);
         return false;
     }
     if (nullptr == component.backing_directory || '/' != component.backing_directory[0]) {
@@ -226,19 +279,34 @@ void register_counters()
          "Messages that this process sent from host "
          "memory"},
         {counter::host_bytes, "host_bytes", "Bytes of those messages"},
+        {counter::device_ring_messages, "device_ring_messages",
+         "Of the messages fetched, those that came through a staging ring on the peer's device"},
+        {counter::device_ring_bytes, "device_ring_bytes", "Bytes of those messages"},
+        {counter::host_ring_messages, "host_ring_messages",
+         "Of the messages fetched, those that came through a staging ring in host memory"},
+        {counter::host_ring_bytes, "host_ring_bytes", "Bytes of those messages"},
+        {counter::single_copy_messages, "single_copy_messages",
+         "Messages that this process read from a peer's host memory in a single copy"},
+        {counter::single_copy_bytes, "single_copy_bytes", "Bytes of those messages"},
         {counter::single_submissions, "single_submissions",
          "Submissions of copies one by one (cuMemcpyAsync)"},
         {counter::batch_submissions, "batch_submissions",
          "Submissions of many copies in one driver call (cuMemcpyBatchAsync)"},
         {counter::kernel_submissions, "kernel_submissions",
          "Submissions of many copies as one launch of the gather kernel"},
+        {counter::mapped_allocations, "mapped_allocations",
+         "Allocations of peers that are mapped here now"},
+        {counter::mapped_bytes, "mapped_bytes", "Bytes of those allocations"},
+        {counter::exported_allocations, "exported_allocations",
+         "Device allocations of this process that peers can map now"},
     };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
     for (const auto &each : variables) {
+        const bool is_level = each.which >= counter::mapped_allocations;
         (void)mca_base_component_pvar_register(
             &component.super.btl_version, each.name, each.description, OPAL_INFO_LVL_4,
-            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
-            MCA_BASE_VAR_BIND_NO_OBJECT,
+            is_level ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER,
+            MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr, MCA_BASE_VAR_BIND_NO_OBJECT,
             static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
                                               MCA_BASE_PVAR_FLAG_CONTINUOUS),
             nullptr, nullptr, nullptr, &component.counters[static_cast<unsigned>(each.which)]);

@@ -8,9 +8,11 @@
 // to a memory pool, and only then what kind of memory it is: some ten driver calls, more than two
 // microseconds, several times what the rest of a small message costs. Later versions ask for the
 // kind first and are done when the answer is ordinary device memory. This file does the same for
-// 5.0: one driver call decides the two ordinary cases, memory that the driver does not know and
-// memory of a context; everything else (VMM, pools, managed, registered host memory) goes to the
-// component as before, so no answer changes.
+// 5.0: one driver call decides what the driver does not know and what it calls device memory, of
+// whatever kind; the rest (registered host memory, memory of a host's NUMA node) goes to the
+// component as before, and so does a thread without a context. No answer changes, but for the
+// number of the device of pool memory that other devices may use, too: the component names the
+// first of those.
 //
 // It takes the place of the component's function in the table through which Open MPI calls it,
 // from the first GPU message to the end of this component; the parameter quick_pointer_check
@@ -33,7 +35,7 @@ const driver_api *driver = nullptr;
 decltype(opal_accelerator.check_addr) component_check = nullptr;
 
 // The allocations that were seen last; a program has few that it sends and receives.
-plain_allocation seen[8];
+known_memory seen[8];
 unsigned next_seen = 0;
 
 // The answer to the last question, for what else is asked about that buffer within the same call of
@@ -42,13 +44,14 @@ struct {
     std::uint64_t address = 0; // 0: none
     unsigned long long buffer_id = 0;
     int ordinal = 0;
+    bool managed = false;
     bool asked_again = false; // the next question is about it once more
     bool for_send = false;    // that question has come: a send of this very call
 } last;
 
-plain_allocation *find_seen(std::uint64_t address)
+known_memory *find_seen(std::uint64_t address)
 {
-    for (plain_allocation &each : seen) {
+    for (known_memory &each : seen) {
         if (address >= each.start && address < each.end) {
             return &each;
         }
@@ -57,11 +60,11 @@ plain_allocation *find_seen(std::uint64_t address)
 }
 
 // No two of them overlap, so what is found is what was seen last.
-void remember(const plain_allocation &found, std::uint64_t address)
+void remember(const known_memory &found, std::uint64_t address)
 {
-    plain_allocation *known = find_seen(address);
+    known_memory *known = find_seen(address);
     if (nullptr == known || known->start != found.start || known->end != found.end) {
-        for (plain_allocation &each : seen) {
+        for (known_memory &each : seen) {
             if (each.start < found.end && found.start < each.end) {
                 each = {};
             }
@@ -73,16 +76,16 @@ void remember(const plain_allocation &found, std::uint64_t address)
 
 void forget(std::uint64_t address)
 {
-    if (plain_allocation *known = find_seen(address); known != nullptr) {
+    if (known_memory *known = find_seen(address); known != nullptr) {
         *known = {};
     }
 }
 
 // True: the address lies in an allocation that was seen before and still lives, as its buffer id
 // tells, about which the driver answers in half the time that all the rest takes.
-bool is_still(std::uint64_t address, plain_allocation *out)
+bool is_still(std::uint64_t address, known_memory *out)
 {
-    const plain_allocation *known = find_seen(address);
+    const known_memory *known = find_seen(address);
     unsigned long long buffer_id = 0;
     if (nullptr == known ||
         CUDA_SUCCESS !=
@@ -92,6 +95,12 @@ bool is_still(std::uint64_t address, plain_allocation *out)
     }
     *out = *known;
     return true;
+}
+
+// What Open MPI is told besides.
+std::uint64_t flags_of(bool managed)
+{
+    return managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
 }
 
 // The table is read by other threads while it changes.
@@ -118,32 +127,36 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
     if (!threads && std::exchange(gpusm::last.asked_again, false) && gpusm::last.address == where) {
         gpusm::last.for_send = true;
         *dev_id = gpusm::last.ordinal;
-        *flags = 0;
+        *flags = gpusm::flags_of(gpusm::last.managed);
         return 1;
     }
-    gpusm::plain_allocation found{};
+    gpusm::known_memory found{};
     bool unknown_to_driver = false;
-    bool plain = !threads && gpusm::is_still(where, &found);
-    if (!plain) {
+    bool on_device = !threads && gpusm::is_still(where, &found);
+    if (!on_device) {
         const gpusm::pointer_facts facts = gpusm::inspect_pointer(*gpusm::driver, where);
-        plain = facts.plain();
+        on_device = facts.on_device && facts.ordinal >= 0;
         unknown_to_driver = facts.answered && !facts.known;
-        found = {facts.start, facts.start + facts.len_bytes, facts.buffer_id, facts.context,
-                 facts.ordinal};
+        found = {facts.start,     facts.start + facts.len_bytes,
+                 facts.buffer_id, facts.context,
+                 facts.ordinal,   facts.managed,
+                 facts.plain(),   nullptr};
         if (!threads) {
-            plain ? gpusm::remember(found, where) : gpusm::forget(where);
+            on_device ? gpusm::remember(found, where) : gpusm::forget(where);
         }
     }
     // The component makes the memory's context current for a thread that has none.
     CUcontext current = nullptr;
-    plain = plain && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
+    on_device =
+        on_device && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
     if (!threads) {
-        gpusm::last = {plain ? where : 0, found.buffer_id, found.ordinal, false, false};
+        gpusm::last = {on_device ? where : 0, found.buffer_id, found.ordinal,
+                       found.managed,         false,           false};
     }
-    if (plain || unknown_to_driver) {
-        *dev_id = plain ? found.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
-        *flags = 0;
-        return plain ? 1 : 0;
+    if (on_device || unknown_to_driver) {
+        *dev_id = on_device ? found.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
+        *flags = on_device ? gpusm::flags_of(found.managed) : 0;
+        return on_device ? 1 : 0;
     }
     return gpusm::component_check(address, dev_id, flags);
 }
@@ -152,7 +165,7 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
 
 namespace gpusm {
 
-const plain_allocation *known_allocation(std::uint64_t address)
+known_memory *known_allocation(std::uint64_t address)
 {
     return find_seen(address);
 }

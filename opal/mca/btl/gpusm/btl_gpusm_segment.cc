@@ -63,12 +63,15 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.peer_slots = component.max_peers;
     options.event_slots = event_slots;
     options.export_slots = component.max_exports;
+    options.mailbox_units = component.mailbox_size / sizeof(mailbox_unit);
     options.segment_bytes = component.segment_size;
     if (0 == options.segment_bytes) {
         constexpr std::size_t slack_bytes = 1U << 20;
         options.segment_bytes = std::min(
-            frags_bytes + slack_bytes + options.fifo_slots * sizeof(fifo_slot) +
-                options.peer_slots * sizeof(peer_slot) + options.export_slots * sizeof(export_slot),
+            frags_bytes + slack_bytes +
+                std::size_t{component.max_mailboxes} * component.mailbox_size +
+                options.fifo_slots * sizeof(fifo_slot) + options.peer_slots * sizeof(peer_slot) +
+                options.export_slots * sizeof(export_slot),
             static_cast<std::size_t>(max_segment_bytes));
     }
     (void)segment_sweep(options.directory);
@@ -76,7 +79,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     const status s = segment::create(options, &own, why);
     if (status::ok == s) {
         place_near(own);
-        component.node = new node(std::move(own), component.threads);
+        component.node = new node(std::move(own), component.threads, component.max_mailboxes);
         // In case this process is killed: the runtime then removes the file.
         std::string path = component.node->own().path();
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);

@@ -57,6 +57,7 @@ status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
     (nullptr == component.deferred ? component.deferred : component.last_deferred->next) =
         &frag->out;
     component.last_deferred = &frag->out;
+    component.sends_to_look_after.store(true, std::memory_order_relaxed);
     return status::busy;
 }
 
@@ -120,14 +121,23 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         post_bundle(endpoint); // what came first goes first
     }
     frag->endpoint = endpoint;
+    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    const bool always = 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+    // A copy of so few bytes costs less than a fragment that has to come back.
+    constexpr std::size_t copied_bytes = 248;
+    if (ours && !always && frag->segment.seg_len <= copied_bytes &&
+        endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
+            std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
+        })) {
+        frag_return(frag);
+        return status::ok;
+    }
     if (nullptr == frag->out.header) {
         return defer(frag, kind, tag);
     }
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
     frag->out.header->kind = kind;
     frag->out.header->tag = tag;
-    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
-    const bool always = 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
     // Decided before the post: after it the fragment may come back at any time. A descriptor
     // that stays the caller's is only free to reuse once the peer has read it.
     frag->call_back = always || !ours;
@@ -144,6 +154,7 @@ void mark_active(mca_btl_base_endpoint_t *endpoint)
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (!endpoint->active) {
         endpoint->active = true;
+        mca_btl_gpusm_component.sends_to_look_after.store(true, std::memory_order_relaxed);
         mca_btl_gpusm_component.active->push_back(endpoint);
     }
 }
@@ -175,30 +186,38 @@ int progress_sends()
         (*component.active)[i] = component.active->back();
         component.active->pop_back();
     }
+    const std::lock_guard guard(*component.lock);
+    component.sends_to_look_after.store(!component.active->empty() || component.deferred != nullptr,
+                                        std::memory_order_relaxed);
     return completed;
+}
+
+void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
+{
+    while (outgoing *out = endpoint->peer->reap()) {
+        mca_btl_gpusm_frag_t *frag = frag_around(out);
+        if (!frag->call_back) {
+            complete(endpoint, frag, result_of(endpoint));
+            continue;
+        }
+        // We are inside somebody's send: its callback waits for progress.
+        {
+            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+            outgoing **end = &endpoint->called_back_late;
+            while (*end != nullptr) {
+                end = &(*end)->next;
+            }
+            *end = out;
+        }
+        mark_active(endpoint);
+    }
 }
 
 void reclaim_frags()
 {
     std::size_t i = 0;
     while (mca_btl_base_endpoint_t *endpoint = at(*mca_btl_gpusm_component.endpoints, i++)) {
-        while (outgoing *out = endpoint->peer->reap()) {
-            mca_btl_gpusm_frag_t *frag = frag_around(out);
-            if (!frag->call_back) {
-                complete(endpoint, frag, result_of(endpoint));
-                continue;
-            }
-            // We are inside somebody's send: its callback waits for progress.
-            {
-                const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-                outgoing **end = &endpoint->called_back_late;
-                while (*end != nullptr) {
-                    end = &(*end)->next;
-                }
-                *end = out;
-            }
-            mark_active(endpoint);
-        }
+        reclaim_frags_of(endpoint);
     }
 }
 
@@ -247,6 +266,29 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
         gpusm::add_to_bundle(endpoint, header, header_size, tag)) {
         return OPAL_SUCCESS;
     }
+    if (!gpu && (!has_payload || !opal_convertor_need_buffers(convertor))) {
+        void *user = nullptr;
+        if (has_payload) {
+            opal_convertor_get_current_pointer(convertor, &user);
+        }
+        if (endpoint->bundle != nullptr) {
+            gpusm::post_bundle(endpoint); // what came first goes first
+        }
+        if (endpoint->peer->send_inline(gpusm::frag_kind::active_message, tag, size,
+                                        [&](unsigned char *to) {
+                                            std::memcpy(to, header, header_size);
+                                            if (has_payload) {
+                                                std::memcpy(to + header_size, user, payload_size);
+                                            }
+                                        })) {
+            if (convertor != nullptr) {
+                gpusm::count(counter::host_messages, 1);
+                gpusm::count(counter::host_bytes, payload_size);
+            }
+            return OPAL_SUCCESS;
+        }
+    }
+    gpusm::reclaim_warm_frags(endpoint);
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
         frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);

@@ -26,6 +26,7 @@ struct copy_limits {
     std::size_t kernel_bytes = 512U << 10; // a longer copy is never one for the kernel
     std::size_t early_bytes = 2U << 20;    // see is_due
     std::uint32_t kernel_blocks = 32;      // the kernel's grid; 0: no kernel
+    std::uint32_t streams = 2;             // that the driver's copies take turns on, at most 8
     bool batches = true;                   // cuMemcpyBatchAsync may be used
 };
 

@@ -18,29 +18,10 @@ constexpr std::uint32_t looks_before_asking = 1024;
 // Rounds in which a busy caller does not ask the driver, which takes longer than one message.
 constexpr std::uint32_t rounds_before_asking = 8;
 
-// After so many refusals one behind the other the kernel is not tried again.
-constexpr std::uint32_t refusals_in_a_row = 8;
-
 // When a kernel that has not finished is worth a line in the log.
 constexpr std::chrono::seconds late{5};
 
 } // namespace
-
-void copy_engine::chain::append(copy_request *request)
-{
-    request->next = nullptr;
-    (nullptr == first ? first : last->next) = request;
-    last = request;
-}
-
-void copy_engine::chain::append(chain &other)
-{
-    if (other.first != nullptr) {
-        (nullptr == first ? first : last->next) = other.first;
-        last = other.last;
-        other = {};
-    }
-}
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
     : driver_(driver), limits_(limits), batches_(limits.batches)
@@ -67,6 +48,9 @@ copy_engine::~copy_engine()
                 (void)driver_.event_destroy(slot.done);
             }
         }
+        for (std::size_t i = 1; i < each.streams.size(); ++i) {
+            (void)driver_.stream_destroy(each.streams[i]);
+        }
         unload_kernel(each);
     }
 }
@@ -81,11 +65,30 @@ copy_engine::lane *copy_engine::lane_of(device &on)
         found.on = &on;
         found.slots.resize(limits_.depth);
         found.in_order.reserve(limits_.depth);
+        make_streams(found);
         if (limits_.kernel_blocks > 0) {
             load_kernel(found);
         }
     }
     return &found;
+}
+
+// What the driver does not give is done without.
+void copy_engine::make_streams(lane &of)
+{
+    of.streams.assign(1, of.on->stream);
+    if (limits_.streams < 2) {
+        return;
+    }
+    const driver_scope scope(driver_, of.on->context);
+    while (scope.entered() && of.streams.size() < limits_.streams) {
+        CUstream made = nullptr;
+        if (const CUresult result = make_stream(driver_, &made); CUDA_SUCCESS != result) {
+            (void)driver_.report("cuStreamCreateWithPriority", result);
+            return;
+        }
+        of.streams.push_back(made);
+    }
 }
 
 void copy_engine::load_kernel(lane &of)
@@ -199,125 +202,6 @@ void copy_engine::start(lane &of, gathering &from)
     }
 }
 
-bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
-{
-    submission &in = of.slots[slot];
-    copies_.clear();
-    for (const copy_request *each = in.requests.first; each != nullptr; each = each->next) {
-        copies_.push_back(
-            {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
-    }
-    in.stream = of.kernel_streams[++of.turn % of.kernel_streams.size()];
-    const CUresult result = of.kernel.launch(in.stream, slot, copies_.data(),
-                                             static_cast<std::uint32_t>(copies_.size()));
-    if (CUDA_SUCCESS == result) {
-        of.refused_launches = 0;
-        return true;
-    }
-    (void)driver_.report("cuLaunchKernel", result);
-    if (++of.refused_launches >= refusals_in_a_row) {
-        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
-        of.gives_up_kernel = true;
-    }
-    return false;
-}
-
-// True: something is in flight. What the driver refuses has failed.
-bool copy_engine::start_by_driver(lane &of, submission &in)
-{
-    if (nullptr == in.done) {
-        const CUresult made = driver_.event_create(&in.done, CU_EVENT_DISABLE_TIMING);
-        if (CUDA_SUCCESS != made) {
-            in.done = nullptr;
-            (void)driver_.report("cuEventCreate", made);
-            fail(in.requests);
-            return false;
-        }
-    }
-    const CUstream stream = of.on->stream;
-    chain started = std::exchange(in.requests, {});
-    chain refused;
-    bool in_doubt = false;
-    in.way = start_as_batch(stream, started, &in_doubt) ? copy_way::batch : copy_way::single;
-    if (copy_way::single == in.way) {
-        in.load = {};
-        for (copy_request *each = std::exchange(started, {}).first; each != nullptr;) {
-            copy_request *request = std::exchange(each, each->next);
-            if (start_alone(stream, *request)) {
-                in.load.copies += 1;
-                in.load.bytes += request->len_bytes;
-                started.append(request);
-            } else {
-                refused.append(request);
-            }
-        }
-    }
-    if (in_doubt && refused.first != nullptr) {
-        (void)driver_.stream_synchronize(stream); // they must not run when they are handed back
-    }
-    fail(refused);
-    if (nullptr == started.first) {
-        return false;
-    }
-    const CUresult recorded = driver_.event_record(in.done, stream);
-    if (CUDA_SUCCESS != recorded) {
-        (void)driver_.report("cuEventRecord", recorded);
-        // Their end cannot be seen otherwise, and they must not run when they are handed back.
-        (void)driver_.stream_synchronize(stream);
-        fail(started);
-        return false;
-    }
-    in.requests = started;
-    return true;
-}
-
-// True: all of them are started. False: none that would not bear being started again; *in_doubt
-// when some may be.
-bool copy_engine::start_as_batch(CUstream stream, const chain &requests, bool *in_doubt)
-{
-    if (!batches_ || requests.first == requests.last) {
-        return false;
-    }
-    destinations_.clear();
-    sources_.clear();
-    sizes_.clear();
-    for (const copy_request *each = requests.first; each != nullptr; each = each->next) {
-        // The driver takes neither an event to wait for nor an empty copy into a batch.
-        if (each->wait_for != nullptr || 0 == each->len_bytes) {
-            return false;
-        }
-        destinations_.push_back(each->destination);
-        sources_.push_back(each->source);
-        sizes_.push_back(each->len_bytes);
-    }
-    const CUresult result = driver_.copy_batch(destinations_.data(), sources_.data(), sizes_.data(),
-                                               sizes_.size(), stream);
-    if (CUDA_ERROR_NOT_SUPPORTED == result) {
-        batches_ = false;
-    } else {
-        *in_doubt = CUDA_SUCCESS != result;
-    }
-    return CUDA_SUCCESS == result; // after any other error the single copies say which one it was
-}
-
-bool copy_engine::start_alone(CUstream stream, const copy_request &request)
-{
-    CUresult result = CUDA_SUCCESS;
-    const char *what = "cuStreamWaitEvent";
-    if (request.wait_for != nullptr) {
-        result = driver_.stream_wait_event(stream, request.wait_for, 0);
-    }
-    if (CUDA_SUCCESS == result) {
-        what = "cuMemcpyAsync";
-        result =
-            driver_.memcpy_async(request.destination, request.source, request.len_bytes, stream);
-    }
-    if (CUDA_SUCCESS != result) {
-        (void)driver_.report(what, result);
-    }
-    return CUDA_SUCCESS == result;
-}
-
 void copy_engine::fail(chain &requests)
 {
     for (copy_request *each = requests.first; each != nullptr; each = each->next) {
@@ -399,19 +283,19 @@ void copy_engine::retire(lane &of, submission &in, bool good)
 copy_request *copy_engine::collect(bool busy)
 {
     for (lane &each : lanes_) {
-        // The driver's copies finish in order, so one question per round is enough.
-        bool ask_driver = !busy || ++each.rounds_not_asked >= rounds_before_asking;
+        // The driver's copies of one stream finish in order, so one question per round is enough.
+        const bool ask_driver = !busy || ++each.rounds_not_asked >= rounds_before_asking;
         if (ask_driver) {
             each.rounds_not_asked = 0;
         }
+        std::uint32_t asked = 0; // a bit for each stream
         std::size_t kept = 0;
         for (std::size_t i = 0; i < each.in_order.size(); ++i) {
             const std::uint32_t slot = each.in_order[i];
             submission &in = each.slots[slot];
-            const answer told = ask(each, slot, ask_driver);
-            if (copy_way::kernel != in.way) {
-                ask_driver = false;
-            }
+            const std::uint32_t bit = copy_way::kernel == in.way ? 0 : 1U << in.turn;
+            const answer told = ask(each, slot, ask_driver && 0 == (asked & bit));
+            asked |= bit;
             if (answer::not_ready == told) {
                 each.in_order[kept++] = slot;
             } else {

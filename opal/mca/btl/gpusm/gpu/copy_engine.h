@@ -35,6 +35,7 @@ struct copy_request {
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     bool on_device = false;     // both buffers are device memory: the kernel may copy it
+    std::uint8_t part_of = 0;   // free for the caller
     status outcome = status::ok;
     copy_request *next = nullptr;
 };
@@ -91,6 +92,7 @@ class copy_engine {
         copy_way way = copy_way::single;
         CUevent done = nullptr;    // of single and batch
         CUstream stream = nullptr; // where it was started
+        std::uint32_t turn = 0;    // of single and batch: index of that stream
         std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
         std::chrono::steady_clock::time_point asked_first{}; // about this kernel, if it was
         bool in_use = false;
@@ -111,6 +113,10 @@ class copy_engine {
         std::vector<submission> slots;       // `depth` of them; the index is the kernel's slot
         std::vector<std::uint32_t> in_order; // slots in flight, oldest first
         std::uint32_t rounds_not_asked = 0;
+        // Of the driver's copies. Those of one submission follow each other with a gap, which
+        // the other streams' fill. The first one is the device's own.
+        std::vector<CUstream> streams;
+        std::uint32_t next_stream = 0;
         bool large_is_next = false; // where both kinds are due
         // Launches take turns, so that the next one starts while the last warps of the one before
         // still wait for their loads. Null: no kernel on this device.
@@ -124,6 +130,7 @@ class copy_engine {
     enum class answer { not_ready, done, failed };
 
     lane *lane_of(device &on);
+    void make_streams(lane &of);
     void load_kernel(lane &of);
     void unload_kernel(lane &of);
     void launch(lane &of, bool held);

@@ -16,15 +16,17 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     unsigned long long buffer_id = 0;
     CUdeviceptr start = 0;
     std::size_t len_bytes = 0;
+    unsigned access = 0;
     pointer_facts facts;
     CUpointer_attribute attributes[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
         CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
     };
-    void *values[] = {&type,      &managed,    &facts.context, &facts.ordinal,
-                      &buffer_id, &legacy_ipc, &start,         &len_bytes};
+    void *values[] = {&type,       &managed, &facts.context, &facts.ordinal, &buffer_id,
+                      &legacy_ipc, &start,   &len_bytes,     &access};
     constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
 
     // This form of the question answers 0 for what does not apply instead of failing.
@@ -37,6 +39,17 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     facts.on_device = facts.managed || CU_MEMORYTYPE_DEVICE == type;
     facts.legacy_ipc = facts.on_device && !facts.managed && 0 != legacy_ipc;
     facts.buffer_id = buffer_id;
+    // Of VMM memory the range is the whole run of chunks, of which each lives for itself.
+    if (facts.on_device && nullptr == facts.context) {
+        const bool known =
+            CUDA_SUCCESS == driver.mem_get_address_range(&start, &len_bytes, address);
+        len_bytes = known ? len_bytes : 0;
+        // The answer is about the device of the current context.
+        CUdevice current = -1;
+        facts.accessible = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE == access &&
+                           CUDA_SUCCESS == driver.ctx_get_device(&current) &&
+                           current == facts.ordinal;
+    }
     facts.start = start;
     facts.len_bytes = len_bytes;
     return facts;
@@ -51,8 +64,14 @@ CUresult make_stream(const driver_api &driver, CUstream *out)
 device_table::~device_table()
 {
     for (const auto &each : devices_) {
+        if (!is_alive(*each)) {
+            continue;
+        }
         const driver_scope scope(driver_, each->context);
         if (scope.entered()) {
+            if (0 != each->canary) {
+                (void)driver_.mem_free(each->canary);
+            }
             if (each->ipc_event != nullptr) {
                 (void)driver_.event_destroy(each->ipc_event);
             }
@@ -64,32 +83,31 @@ device_table::~device_table()
     }
 }
 
-status device_table::for_memory(const pointer_facts &facts, device **out)
+status device_table::for_memory(CUcontext context, int ordinal, device **out)
 {
-    if (facts.context != nullptr) {
-        return for_context(facts.context, no_device, out);
+    if (context != nullptr) {
+        return for_context(context, no_device, out);
     }
     // Memory without a context of its own: any context on its device will do, the thread's
     // first, then one that we know, then the primary one if the program has made it active.
     CUcontext current = nullptr;
-    CUdevice ordinal = -1;
+    CUdevice of_current = -1;
     if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr &&
-        CUDA_SUCCESS == driver_.ctx_get_device(&ordinal) &&
-        (ordinal == facts.ordinal || facts.ordinal < 0)) {
+        CUDA_SUCCESS == driver_.ctx_get_device(&of_current) &&
+        (of_current == ordinal || ordinal < 0)) {
         return for_context(current, no_device, out);
     }
     for (const auto &each : devices_) {
-        if (each->ordinal == facts.ordinal) {
+        if (each->ordinal == ordinal && is_alive(*each)) {
             *out = each.get();
             return status::ok;
         }
     }
     unsigned flags = 0;
     int active = 0;
-    if (facts.ordinal >= 0 &&
-        CUDA_SUCCESS == driver_.primary_ctx_get_state(facts.ordinal, &flags, &active) &&
-        0 != active && CUDA_SUCCESS == driver_.primary_ctx_retain(&current, facts.ordinal)) {
-        return for_context(current, facts.ordinal, out);
+    if (ordinal >= 0 && CUDA_SUCCESS == driver_.primary_ctx_get_state(ordinal, &flags, &active) &&
+        0 != active && CUDA_SUCCESS == driver_.primary_ctx_retain(&current, ordinal)) {
+        return for_context(current, ordinal, out);
     }
     return status::not_ready;
 }
@@ -110,7 +128,7 @@ status device_table::for_host(device **out)
     if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr) {
         return for_context(current, no_device, out);
     }
-    if (last_ != nullptr) {
+    if (last_ != nullptr && is_alive(*last_)) {
         *out = last_;
         return status::ok;
     }
@@ -119,12 +137,8 @@ status device_table::for_host(device **out)
 
 status device_table::for_context(CUcontext context, CUdevice retained, device **out)
 {
-    if (last_ != nullptr && last_->context == context) {
-        *out = last_;
-        return status::ok;
-    }
     for (const auto &each : devices_) {
-        if (each->context == context) {
+        if (each->context == context && is_alive(*each)) {
             *out = last_ = each.get();
             return status::ok;
         }
@@ -150,7 +164,9 @@ status device_table::for_context(CUcontext context, CUdevice retained, device **
         what = "cuStreamCreateWithPriority";
         result = make_stream(driver_, &made->stream);
     }
-    if (CUDA_SUCCESS != result) {
+    if (CUDA_SUCCESS == result) {
+        place_canary(made.get());
+    } else {
         if (no_device != retained) {
             (void)driver_.primary_ctx_release(retained);
         }
@@ -162,6 +178,39 @@ status device_table::for_context(CUcontext context, CUdevice retained, device **
     *out = last_ = devices_.back().get();
     log_line(log_level::info, "using the CUDA context of device %d", (*out)->ordinal);
     return status::ok;
+}
+
+// The context is current. Done without where it fails.
+void device_table::place_canary(device *in)
+{
+    constexpr std::size_t few_bytes = 512;
+    CUdeviceptr made = 0;
+    if (nullptr == driver_.mem_alloc || nullptr == driver_.mem_free ||
+        CUDA_SUCCESS != driver_.mem_alloc(&made, few_bytes)) {
+        return;
+    }
+    if (CUDA_SUCCESS ==
+        driver_.pointer_get_attribute(&in->canary_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, made)) {
+        in->canary = made;
+    } else {
+        (void)driver_.mem_free(made);
+    }
+}
+
+bool device_table::is_alive(device &of)
+{
+    unsigned long long id = 0;
+    if (of.context != nullptr && 0 != of.canary &&
+        (CUDA_SUCCESS !=
+             driver_.pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, of.canary) ||
+         id != of.canary_id)) {
+        log_line(log_level::info, "a CUDA context of device %d has been destroyed", of.ordinal);
+        of.context = nullptr;
+        of.stream = nullptr;
+        of.ipc_event = nullptr;
+        of.canary = 0;
+    }
+    return of.context != nullptr;
 }
 
 status device_table::ipc_event(device &of, CUevent *out)

@@ -27,6 +27,11 @@ struct device {
     CUstream stream = nullptr;     // non-blocking, highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
+    // A few bytes of device memory of the context, and their buffer id. They die with it, and that
+    // can be asked without a context; 0: there are none. A context that the program destroyed must
+    // not be touched, and another one may have its address.
+    std::uint64_t canary = 0;
+    unsigned long long canary_id = 0;
 };
 
 // What the driver says about a pointer.
@@ -35,15 +40,16 @@ struct pointer_facts {
     bool known = false;          // memory that it has to do with, of whatever kind
     bool on_device = false;      // memory that it calls device memory
     bool managed = false;        // managed memory, which counts as device memory, too
+    bool accessible = false;     // its device may read and write it
     bool legacy_ipc = false;     // cuIpcGetMemHandle can serve it
     CUcontext context = nullptr; // null for VMM and pool memory: those have none
     int ordinal = -1;
     std::uint64_t buffer_id = 0; // changes when the address is allocated anew
-    std::uint64_t start = 0;     // of the allocation
+    std::uint64_t start = 0;     // of the allocation, of VMM memory of the chunk
     std::uint64_t len_bytes = 0; // likewise
 
-    // An allocation of one context's device memory, which everything on that device can touch.
-    bool plain() const { return on_device && !managed && context != nullptr; }
+    // Memory that a kernel on its device can touch without harm, from its start to its end.
+    bool plain() const { return on_device && !managed && (context != nullptr || accessible); }
 };
 
 // Never fails: a pointer that the driver does not know, or no driver, is host memory. `managed`
@@ -65,7 +71,12 @@ class device_table {
 
     // The device whose context is to be current for work on that memory. `not_ready`: no
     // context can be found for it; `driver_failed`.
-    status for_memory(const pointer_facts &facts, device **out);
+    status for_memory(const pointer_facts &facts, device **out)
+    {
+        return for_memory(facts.context, facts.ordinal, out);
+    }
+    // The same for memory of `context`, or where that is null of the device `ordinal`.
+    status for_memory(CUcontext context, int ordinal, device **out);
 
     // The device of that context.
     status for_context(CUcontext context, device **out)
@@ -87,12 +98,18 @@ class device_table {
 
     const std::vector<std::unique_ptr<device>> &all() const { return devices_; }
 
+    // Whether the context still exists. One that does not has none any more: `context` becomes
+    // null, so that nobody can enter it, and what was made in it is forgotten.
+    bool is_alive(device &of);
+
   private:
     static constexpr CUdevice no_device = -1;
 
     // `retained`: the device whose primary context `context` is, if a reference was taken for
     // this call, which keeps it on success and gives it back on failure.
     status for_context(CUcontext context, CUdevice retained, device **out);
+
+    void place_canary(device *in);
 
     const driver_api &driver_;
     std::vector<std::unique_ptr<device>> devices_;

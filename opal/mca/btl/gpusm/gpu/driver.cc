@@ -10,10 +10,6 @@ namespace gpusm {
 
 namespace {
 
-// Two steps, so that cuda.h's macro turns the function into its versioned name first.
-#define GPUSM_STRING_OF(text) #text
-#define GPUSM_SYMBOL_OF(function) GPUSM_STRING_OF(function)
-
 const driver_api *load_once()
 {
     // By soname: the very library that the program uses, however it came in. Never closed:
@@ -24,20 +20,7 @@ const driver_api *load_once()
         return nullptr;
     }
     static driver_api api;
-    const char *missing = nullptr;
-#define GPUSM_LOAD(member, function)                                                               \
-    api.member =                                                                                   \
-        reinterpret_cast<decltype(api.member)>(dlsym(library, GPUSM_SYMBOL_OF(function)));         \
-    missing = nullptr == api.member ? GPUSM_SYMBOL_OF(function) : missing;
-    GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD)
-#undef GPUSM_LOAD
-#if GPUSM_HAVE_BATCH_COPY
-    api.batch_copy = reinterpret_cast<batch_copy_fn>(dlsym(library, "cuMemcpyBatchAsync_v2"));
-    if (nullptr == api.batch_copy) {
-        api.batch_copy_12_8 =
-            reinterpret_cast<batch_copy_12_8_fn>(dlsym(library, "cuMemcpyBatchAsync"));
-    }
-#endif
+    const char *missing = driver_fill(&api, library, dlsym);
     if (missing != nullptr) {
         log_line(log_level::info, "the CUDA driver is too old: it has no %s", missing);
         return nullptr;
@@ -46,6 +29,34 @@ const driver_api *load_once()
 }
 
 } // namespace
+
+// Two steps, so that cuda.h's macro turns the function into its versioned name first.
+#define GPUSM_STRING_OF(text) #text
+#define GPUSM_SYMBOL_OF(function) GPUSM_STRING_OF(function)
+
+const char *driver_fill(driver_api *out, void *library,
+                        void *(*find)(void *library, const char *symbol))
+{
+    const char *missing = nullptr;
+#define GPUSM_LOAD(member, function)                                                               \
+    out->member = reinterpret_cast<decltype(out->member)>(find(library, GPUSM_SYMBOL_OF(function)));
+#define GPUSM_LOAD_OR_MISS(member, function)                                                       \
+    GPUSM_LOAD(member, function)                                                                   \
+    missing = nullptr == out->member ? GPUSM_SYMBOL_OF(function) : missing;
+    GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD_OR_MISS)
+    GPUSM_OPTIONAL_DRIVER_FUNCTIONS(GPUSM_LOAD)
+#undef GPUSM_LOAD_OR_MISS
+#undef GPUSM_LOAD
+    out->ctx_set_flags = reinterpret_cast<ctx_set_flags_fn>(find(library, "cuCtxSetFlags"));
+#if GPUSM_HAVE_BATCH_COPY
+    out->batch_copy = reinterpret_cast<batch_copy_fn>(find(library, "cuMemcpyBatchAsync_v2"));
+    if (nullptr == out->batch_copy) {
+        out->batch_copy_12_8 =
+            reinterpret_cast<batch_copy_12_8_fn>(find(library, "cuMemcpyBatchAsync"));
+    }
+#endif
+    return missing;
+}
 
 const driver_api *driver_load()
 {
@@ -88,6 +99,18 @@ CUresult driver_api::copy_batch(CUdeviceptr *destinations, CUdeviceptr *sources,
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+status driver_api::wait_for_legacy_stream() const
+{
+    // To wait would end the capture; to ask whether there is one does not.
+    CUstreamCaptureStatus capturing{};
+    if (stream_is_capturing != nullptr &&
+        CUDA_ERROR_STREAM_CAPTURE_IMPLICIT == stream_is_capturing(CU_STREAM_LEGACY, &capturing)) {
+        return status::ok;
+    }
+    const CUresult result = stream_synchronize(CU_STREAM_LEGACY);
+    return CUDA_SUCCESS == result ? status::ok : report("cuStreamSynchronize", result);
+}
+
 status driver_api::report(const char *what, CUresult result) const
 {
     if (!driver_is_down(result)) {
@@ -96,10 +119,39 @@ status driver_api::report(const char *what, CUresult result) const
     return status::driver_failed;
 }
 
-driver_scope::driver_scope(const driver_api &driver, CUcontext context) : driver_(driver)
+status driver_api::answer(const char *what, CUresult result) const
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return status::ok;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return status::no_memory;
+    case CUDA_ERROR_INVALID_DEVICE:
+    case CUDA_ERROR_NOT_PERMITTED:
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+        return status::unsupported;
+    default: // CUresult is the driver's enum, and grows
+        return report(what, result);
+    }
+}
+
+capture_scope::capture_scope(const driver_api &driver) : driver_(driver)
 {
     relaxed_ = CUDA_SUCCESS == driver_.exchange_capture_mode(&mode_);
-    if (!relaxed_) {
+}
+
+capture_scope::~capture_scope()
+{
+    if (relaxed_) {
+        (void)driver_.exchange_capture_mode(&mode_);
+    }
+}
+
+driver_scope::driver_scope(const driver_api &driver, CUcontext context)
+    : driver_(driver), relaxed_(driver)
+{
+    if (!relaxed_.entered()) {
         return;
     }
     CUcontext current = nullptr;
@@ -115,9 +167,6 @@ driver_scope::~driver_scope()
     if (pushed_) {
         CUcontext ours = nullptr;
         (void)driver_.ctx_pop_current(&ours);
-    }
-    if (relaxed_) {
-        (void)driver_.exchange_capture_mode(&mode_);
     }
 }
 

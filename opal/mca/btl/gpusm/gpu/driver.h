@@ -5,7 +5,8 @@
 // that the component loads on a node without one.
 //
 //   driver_api       table of the functions that gpusm calls
-//   driver_scope     the right context for a few calls, and the caller's back afterwards
+//   capture_scope    calls that need no context, unseen by stream capture in other threads
+//   driver_scope     the same with the right context, and the caller's back afterwards
 #ifndef GPUSM_GPU_DRIVER_H
 #define GPUSM_GPU_DRIVER_H
 
@@ -57,6 +58,34 @@ namespace gpusm {
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode)                                    \
     X(get_error_name, cuGetErrorName)
 
+// X(member, function) likewise, but a driver may lack these: the member is null then, and whoever
+// calls it looks first. They are what it takes to share memory that CUDA IPC refuses.
+#define GPUSM_OPTIONAL_DRIVER_FUNCTIONS(X)                                                         \
+    X(stream_is_capturing, cuStreamIsCapturing)                                                    \
+    X(ctx_get_flags, cuCtxGetFlags)                                                                \
+    X(mem_alloc, cuMemAlloc)                                                                       \
+    X(mem_free, cuMemFree)                                                                         \
+    X(mem_retain_allocation_handle, cuMemRetainAllocationHandle)                                   \
+    X(mem_get_allocation_properties, cuMemGetAllocationPropertiesFromHandle)                       \
+    X(mem_get_allocation_granularity, cuMemGetAllocationGranularity)                               \
+    X(mem_export_to_shareable_handle, cuMemExportToShareableHandle)                                \
+    X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle)                            \
+    X(mem_address_reserve, cuMemAddressReserve)                                                    \
+    X(mem_address_free, cuMemAddressFree)                                                          \
+    X(mem_map, cuMemMap)                                                                           \
+    X(mem_unmap, cuMemUnmap)                                                                       \
+    X(mem_set_access, cuMemSetAccess)                                                              \
+    X(mem_release, cuMemRelease)                                                                   \
+    X(mem_pool_export_to_shareable_handle, cuMemPoolExportToShareableHandle)                       \
+    X(mem_pool_import_from_shareable_handle, cuMemPoolImportFromShareableHandle)                   \
+    X(mem_pool_export_pointer, cuMemPoolExportPointer)                                             \
+    X(mem_pool_import_pointer, cuMemPoolImportPointer)                                             \
+    X(mem_pool_set_access, cuMemPoolSetAccess)                                                     \
+    X(mem_pool_destroy, cuMemPoolDestroy)
+
+// CUDA 12.1 has it; older headers do not declare it.
+using ctx_set_flags_fn = CUresult(CUDAAPI *)(unsigned);
+
 // Many copies in one call: CUDA 12.8 has it, CUDA 13 with one argument less under another name.
 #if CUDA_VERSION >= 12080
 #define GPUSM_HAVE_BATCH_COPY 1
@@ -72,8 +101,10 @@ using batch_copy_12_8_fn = CUresult(CUDAAPI *)(CUdeviceptr *, CUdeviceptr *, siz
 struct driver_api {
 #define GPUSM_MEMBER(member, function) decltype(&::function) member = nullptr;
     GPUSM_DRIVER_FUNCTIONS(GPUSM_MEMBER)
+    GPUSM_OPTIONAL_DRIVER_FUNCTIONS(GPUSM_MEMBER)
 #undef GPUSM_MEMBER
 
+    ctx_set_flags_fn ctx_set_flags = nullptr; // optional, too
 #if GPUSM_HAVE_BATCH_COPY
     // At most one of them is set; a driver before 12.8 has neither.
     batch_copy_fn batch_copy = nullptr;
@@ -89,10 +120,24 @@ struct driver_api {
     // The name of an error, e.g. CUDA_ERROR_INVALID_VALUE. Never null.
     const char *error_name(CUresult result) const;
 
+    // Waits until the current context's legacy stream has done what was submitted to it, unless a
+    // stream that it would have to wait for is being captured, where nothing can be waited for.
+    status wait_for_legacy_stream() const;
+
     // Logs "<what> failed: <error>" at warn, unless the driver is being shut down, which is a
     // normal state at the end of a program. Returns driver_failed.
     status report(const char *what, CUresult result) const;
+
+    // What the answer of a call that makes or shares something means: `no_memory`, and
+    // `unsupported` for devices that cannot reach each other and kinds of memory that are refused,
+    // without a word; `ok`; and report's answer for all others.
+    status answer(const char *what, CUresult result) const;
 };
+
+// Fills *out with the symbols that `find` (dlsym, in other words) knows in `library`. Returns the
+// name of one that is missing and cannot be done without, or null.
+const char *driver_fill(driver_api *out, void *library,
+                        void *(*find)(void *library, const char *symbol));
 
 // The driver of this process, loaded on the first call; the same pointer every time. Null when
 // there is none or when it lacks a function: the reason is logged at info, once. Does not call
@@ -102,8 +147,25 @@ const driver_api *driver_load();
 // True for the answers of a driver that is gone or going because the process ends.
 bool driver_is_down(CUresult result);
 
-// Makes `context` current, and stream capture by other threads insensitive to what is called
-// inside (a global-mode capture would fail otherwise), until the scope ends.
+// Makes stream capture by other threads insensitive to what is called inside, until the scope
+// ends: a global-mode capture would fail otherwise.
+class capture_scope {
+  public:
+    explicit capture_scope(const driver_api &driver);
+    ~capture_scope();
+    capture_scope(const capture_scope &) = delete;
+    capture_scope &operator=(const capture_scope &) = delete;
+
+    // False: the driver is not, or no longer, there for this thread; nothing inside can work.
+    bool entered() const { return relaxed_; }
+
+  private:
+    const driver_api &driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED; // then the one before
+    bool relaxed_ = false;
+};
+
+// A capture_scope that makes `context` current, too.
 class driver_scope {
   public:
     driver_scope(const driver_api &driver, CUcontext context);
@@ -116,8 +178,7 @@ class driver_scope {
 
   private:
     const driver_api &driver_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED; // then the one before
-    bool relaxed_ = false;
+    const capture_scope relaxed_; // ends after the context has been put back
     bool pushed_ = false;
     bool entered_ = false;
 };

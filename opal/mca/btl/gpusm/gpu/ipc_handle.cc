@@ -31,9 +31,8 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
         return driver.report("setting SYNC_MEMOPS", result);
     }
     // The mark holds for later copies. One that returned just before may still be on its way.
-    result = driver.stream_synchronize(CU_STREAM_LEGACY);
-    if (CUDA_SUCCESS != result) {
-        return driver.report("cuStreamSynchronize", result);
+    if (const status s = driver.wait_for_legacy_stream(); status::ok != s) {
+        return s;
     }
     made.base = base;
     made.len_bytes = len_bytes;

@@ -10,8 +10,9 @@
 
 namespace gpusm {
 
-node::node(segment &&own, bool threads)
-    : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo)
+node::node(segment &&own, bool threads, std::uint32_t max_mailboxes)
+    : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo),
+      max_mailboxes_(0 == own_.view().mailbox_units ? 0 : max_mailboxes)
 {
 }
 
@@ -50,6 +51,7 @@ peer *node::new_sender(std::uint32_t slot)
     senders_[slot].known = status::ok == s || status::bad_peer == s || status::peer_gone == s;
     if (status::ok == s) {
         senders_[slot].from = from;
+        from->inbound_slot = slot;
     } else if (status::bad_peer != s) { // of which attach() has said what is wrong
         log_line(log_level::error,
                  "messages from process %" PRIu32 " of job %08" PRIx32
@@ -59,23 +61,34 @@ peer *node::new_sender(std::uint32_t slot)
     return senders_[slot].from;
 }
 
-bool node::check(peer &from, fifo_message message, frag_header *header,
-                 const unsigned char **payload)
+void node::open_mailbox(std::uint32_t slot)
+{
+    const segment_view &view = own_.view();
+    std::uint32_t granule = 0;
+    if (senders_[slot].mailbox != no_mailbox || mailboxes_.size() >= max_mailboxes_ ||
+        status::ok !=
+            own_.carve(std::size_t{view.mailbox_units} * sizeof(mailbox_unit), &granule)) {
+        return; // it goes on with fragments
+    }
+    auto *ring = reinterpret_cast<mailbox_unit *>(own_.at(granule));
+    senders_[slot].mailbox = static_cast<std::uint32_t>(mailboxes_.size());
+    mailboxes_.push_back({mailbox_reader(ring, view.mailbox_units, &view.peers[slot].mailbox_taken),
+                          senders_[slot].from, slot});
+    // Release: pairs with peer_segment::mailbox_at.
+    view.peers[slot].mailbox.store(granule, std::memory_order_release);
+}
+
+void node::report(peer &from, std::uint32_t granule)
 {
     if (from.closed()) {
-        return false;
-    }
-    if (from.shared().read_fragment(message.granule, header, payload) &&
-        header->sequence == from.next_sequence) {
-        return true;
+        return;
     }
     log_line(log_level::error,
              "process %" PRIu32 " of job %08" PRIx32
              " sent a message that makes no sense (granule %" PRIu32
              "); nothing more is sent to it or taken from it",
-             from.identity().vpid, from.identity().jobid, message.granule);
+             from.identity().vpid, from.identity().jobid, granule);
     from.close();
-    return false;
 }
 
 } // namespace gpusm

@@ -7,10 +7,14 @@
 
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/mailbox.h"
 #include "opal/mca/btl/gpusm/shm/peer.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,37 +23,46 @@ namespace gpusm {
 
 class node {
   public:
-    node(segment &&own, bool threads);
+    // At most `max_mailboxes` senders get a mailbox (shm/mailbox.h), if the segment has them at
+    // all.
+    node(segment &&own, bool threads, std::uint32_t max_mailboxes = 0);
 
     segment &own() { return own_; }
 
     // The peer with that identity, made if it is new; the node owns it. Nothing is mapped.
     peer *add_peer(const segment_identity &identity, const std::string &directory);
 
+    // Tells a peer that we cannot read its host memory and want fragments.
+    void refuse_single_copies(const peer &from)
+    {
+        if (from.inbound_slot != peer::no_slot) {
+            own_.view().peers[from.inbound_slot].refuses_single_copies.store(
+                1, std::memory_order_relaxed);
+        }
+    }
+
     const std::vector<std::unique_ptr<peer>> &peers() const { return peers_; }
 
-    // Takes up to `limit` messages from the inbox and calls handle(peer &, const frag_header &,
-    // const unsigned char *payload) for each. The header is a copy that the sender cannot change
-    // any more; the payload may be read until `handle` returns. Returns how many. One thread at a
-    // time; `handle` must not call poll. A message that makes no sense is reported and its sender
-    // closed.
+    // Takes about `limit` messages from the mailboxes and the FIFO and calls handle(peer &, const
+    // frag_header &, const unsigned char *payload) for each. The header is a copy that the sender
+    // cannot change any more; the payload may be read until `handle` returns. Returns how many. One
+    // thread at a time; `handle` must not call poll. A message that makes no sense is reported and
+    // its sender closed.
     template <typename Handler> int poll(int limit, Handler &&handle)
     {
         int handled = 0;
+        for (inbound &each : mailboxes_) {
+            if (each.ring.has(each.from->next_sequence)) {
+                handled += drain(each, std::min(limit, most_of_one_mailbox), handle);
+            }
+        }
         fifo_message message;
-        while (handled < limit && inbox_.take(&message)) {
-            ++handled;
+        for (int taken = 0; taken < limit && inbox_.take(&message); ++taken) {
             peer *from = sender_at(message.sender);
             fetch_ahead();
-            frag_header header;
-            const unsigned char *payload = nullptr;
-            if (nullptr == from || !check(*from, message, &header, &payload)) {
-                continue;
+            if (from != nullptr && !from->closed()) {
+                handled += take_fragment(*from, message, handle);
             }
-            handle(*from, header, payload);
-            // Release pairs with peer::reap: our reads of the fragment are over.
-            own_.view().peers[message.sender].consumed.store(++from->next_sequence,
-                                                             std::memory_order_release);
         }
         return handled;
     }
@@ -75,16 +88,120 @@ class node {
     struct sender {
         peer *from = nullptr; // null: its messages are dropped
         bool known = false;
+        std::uint32_t mailbox = no_mailbox; // index in mailboxes_
     };
+    struct inbound {
+        mailbox_reader ring;
+        peer *from;
+        std::uint32_t slot;
+    };
+    static constexpr std::uint32_t no_mailbox = UINT32_MAX;
+    static constexpr int most_of_one_mailbox = 32;
+    // Who has sent so many messages gets a mailbox.
+    static constexpr std::uint64_t messages_before_mailbox = 16;
+
+    // A fragment of `from` whose word has been taken from the FIFO.
+    template <typename Handler> int take_fragment(peer &from, fifo_message message, Handler &handle)
+    {
+        int handled = 0;
+        frag_header header;
+        const unsigned char *payload = nullptr;
+        bool sane = from.shared().read_fragment(message.granule, &header, &payload);
+        if (sane && header.sequence != from.next_sequence &&
+            senders_[message.sender].mailbox != no_mailbox) {
+            // What was sent before it is in the mailbox, to its end.
+            handled = drain(mailboxes_[senders_[message.sender].mailbox], INT_MAX, handle);
+        }
+        sane = sane && header.sequence == from.next_sequence;
+        if (!sane || from.closed()) {
+            report(from, message.granule);
+            return handled;
+        }
+        finish_fragment(from, message.sender, header, payload, handle);
+        if (messages_before_mailbox == from.next_sequence) {
+            open_mailbox(message.sender);
+        }
+        return handled + 1;
+    }
+
+    template <typename Handler>
+    void finish_fragment(peer &from, std::uint32_t slot, const frag_header &header,
+                         const unsigned char *payload, Handler &handle)
+    {
+        handle(from, header, payload);
+        // Release pairs with peer::reap: our reads of the fragment are over.
+        own_.view().peers[slot].consumed.store(++from.next_sequence, std::memory_order_release);
+    }
+
+    // Takes messages from a mailbox as long as it is their turn.
+    template <typename Handler> int drain(inbound &box, int limit, Handler &handle)
+    {
+        int handled = 0;
+        mailbox_message message;
+        const unsigned char *payload = nullptr;
+        mailbox_reader::look found = mailbox_reader::look::nothing;
+        while (handled < limit && !box.from->closed()) {
+            found = box.ring.peek(box.from->next_sequence, &message, &payload);
+            if (mailbox_reader::look::message != found) {
+                break;
+            }
+            if (!take_from_mailbox(box, message, payload, handle)) {
+                found = mailbox_reader::look::garbage;
+                break;
+            }
+            box.ring.pass(message);
+            ++handled;
+        }
+        if (handled > 0) {
+            box.ring.give_back();
+        }
+        if (mailbox_reader::look::garbage == found) {
+            report(*box.from, 0);
+        }
+        return handled;
+    }
+
+    // False: it makes no sense.
+    template <typename Handler>
+    bool take_from_mailbox(inbound &box, const mailbox_message &message,
+                           const unsigned char *payload, Handler &handle)
+    {
+        peer &from = *box.from;
+        frag_header header;
+        if (mailbox_word::reference != message.kind) {
+            header.sequence = from.next_sequence;
+            header.payload_bytes = message.bytes;
+            header.kind = static_cast<frag_kind>(message.kind);
+            header.tag = message.tag;
+            handle(from, header, payload);
+            ++from.next_sequence;
+            return true;
+        }
+        std::uint32_t granule = 0;
+        if (sizeof(granule) != message.bytes) {
+            return false;
+        }
+        std::memcpy(&granule, payload, sizeof(granule));
+        if (!from.shared().read_fragment(granule, &header, &payload) ||
+            header.sequence != from.next_sequence) {
+            return false;
+        }
+        finish_fragment(from, box.slot, header, payload, handle);
+        return true;
+    }
+
     peer *new_sender(std::uint32_t slot);
-    bool check(peer &from, fifo_message message, frag_header *header,
-               const unsigned char **payload);
+    void open_mailbox(std::uint32_t slot);
+    // Says that the peer has sent nonsense, and closes it; once.
+    void report(peer &from, std::uint32_t granule);
 
     optional_mutex mutex_; // of peers_
     segment own_;
     fifo_reader inbox_;
     std::vector<std::unique_ptr<peer>> peers_;
     std::vector<sender> senders_; // by our peer slot
+    std::vector<inbound> mailboxes_;
+    const std::uint32_t max_mailboxes_;
 };
 
 } // namespace gpusm

@@ -5,6 +5,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <cinttypes>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -64,13 +65,35 @@ status peer::connect()
         log_line(log_level::error, "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s",
                  identity_.vpid, identity_.jobid, to_string(s));
     }
-    connected_ = status::ok == s;
+    connected_.store(status::ok == s, std::memory_order_release);
     return s;
 }
 
-status peer::post_to_fifo(const outgoing &fragment)
+status peer::post_now(const outgoing &fragment)
 {
+    if (outbox_.open()) {
+        if (unsigned char *place = outbox_.place(sizeof(fragment.granule)); place != nullptr) {
+            std::memcpy(place, &fragment.granule, sizeof(fragment.granule));
+            outbox_.publish({static_cast<std::uint32_t>(fragment.sequence),
+                             sizeof(fragment.granule), mailbox_word::reference, 0});
+            return status::ok;
+        }
+    }
     return fifo_post(segment_.view().fifo, {slot_, fragment.granule});
+}
+
+// The peer makes a mailbox for those that send to it often, and says so in our slot there, whose
+// line it writes to: so not every time.
+void peer::look_for_mailbox()
+{
+    constexpr std::uint64_t posts_between_looks = 16;
+    if (!outbox_.open() && 0 == next_to_post_ % posts_between_looks) {
+        if (mailbox_unit *ring = segment_.mailbox_at(slot_); ring != nullptr) {
+            outbox_ = mailbox_writer(ring, segment_.view().mailbox_units,
+                                     &segment_.view().peers[slot_].mailbox_taken);
+            has_outbox_.store(true, std::memory_order_relaxed);
+        }
+    }
 }
 
 status peer::post(outgoing *fragment)
@@ -79,9 +102,11 @@ status peer::post(outgoing *fragment)
     if (const status s = connect(); status::ok != s) {
         return s;
     }
+    look_for_mailbox();
+    fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;
     fragment->next = nullptr;
-    const status s = nullptr == unposted_ ? post_to_fifo(*fragment) : status::busy;
+    const status s = nullptr == unposted_ ? post_now(*fragment) : status::busy;
     ++next_to_post_;
     (nullptr == in_flight_ ? in_flight_ : last_->next) = fragment;
     last_ = fragment;
@@ -95,7 +120,7 @@ bool peer::flush()
 {
     const std::lock_guard guard(mutex_);
     bool posted = false;
-    while (!closed_ && unposted_ != nullptr && status::ok == post_to_fifo(*unposted_)) {
+    while (!closed_ && unposted_ != nullptr && status::ok == post_now(*unposted_)) {
         unposted_ = unposted_->next;
         posted = true;
     }
@@ -119,6 +144,9 @@ outgoing *peer::reap()
     if (nullptr == oldest) {
         return nullptr;
     }
+    if (!mutex_.threads()) {
+        heard_when_reaped_ = next_sequence;
+    }
     if (!closed_) {
         if (oldest == unposted_) {
             return nullptr;
@@ -128,13 +156,12 @@ outgoing *peer::reap()
         // what was posted.
         const std::uint64_t done =
             segment_.view().peers[slot_].consumed.load(std::memory_order_acquire);
-        if (done <= reaped_) {
+        if (done <= oldest->sequence) {
             return nullptr;
         }
     } else if (oldest == unposted_) {
         unposted_ = oldest->next;
     }
-    ++reaped_;
     in_flight_ = oldest->next;
     oldest->next = nullptr;
     return oldest;

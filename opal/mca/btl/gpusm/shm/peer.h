@@ -3,19 +3,23 @@
 //
 // shm/peer.h: one other process: what is on the way to it and what has come from it.
 //
-// Sending: a fragment is posted into the peer's FIFO and stays on the list `in_flight_` until
-// the peer says, by its counter `consumed`, that it is done with it; then reap() hands it
-// back. When the FIFO is full the fragment waits on the same list, behind the posted ones, and
-// flush() posts it later; so nothing overtakes and the caller never waits.
+// Sending: a fragment is posted into the peer's FIFO, or into the mailbox that the peer has made
+// for us, and stays on the list `in_flight_` until the peer says, by its counter `consumed`, that
+// it is done with it; then reap() hands it back. When there is no room the fragment waits on the
+// same list, behind the posted ones, and flush() posts it later; so nothing overtakes and the
+// caller never waits. A small message can do without a fragment: send_inline() puts it into the
+// mailbox. The peer keeps the order between mailbox and FIFO by the sequence numbers.
 #ifndef GPUSM_SHM_PEER_H
 #define GPUSM_SHM_PEER_H
 
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/mailbox.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 namespace gpusm {
@@ -25,6 +29,7 @@ namespace gpusm {
 struct outgoing {
     frag_header *header = nullptr; // in this process's own segment
     std::uint32_t granule = 0;     // the same place, as the FIFO names it
+    std::uint64_t sequence = 0;    // once posted; the header could be written by others
     outgoing *next = nullptr;
 };
 
@@ -39,10 +44,30 @@ class peer {
     // still is the caller's; `peer_gone` and `bad_peer` are final.
     status post(outgoing *fragment);
 
+    // Sends a message of `bytes` without a fragment: fill(unsigned char *) writes the payload.
+    // False: nothing has happened, and it has to go in a fragment.
+    template <typename Fill>
+    bool send_inline(frag_kind kind, std::uint8_t tag, std::size_t bytes, Fill &&fill)
+    {
+        const std::lock_guard guard(mutex_);
+        if (!outbox_.open() || bytes > outbox_.most_bytes() || unposted_ != nullptr || closed()) {
+            return false;
+        }
+        unsigned char *place = outbox_.place(bytes);
+        if (nullptr == place) {
+            return false;
+        }
+        fill(place);
+        outbox_.publish({static_cast<std::uint32_t>(next_to_post_),
+                         static_cast<std::uint16_t>(bytes), static_cast<std::uint8_t>(kind), tag});
+        ++next_to_post_;
+        return true;
+    }
+
     // A post will follow soon. Does nothing that can be seen; needs no lock.
     void expect_post() const
     {
-        if (attached()) {
+        if (attached() && !has_outbox_.load(std::memory_order_relaxed)) {
             fifo_own_ahead(segment_.view().fifo);
         }
     }
@@ -53,6 +78,13 @@ class peer {
     // The next fragment that the peer is done with, oldest first, or null. From a closed peer
     // every fragment comes back.
     outgoing *reap();
+
+    // The peer has sent something since the last reap(), so it may well have given fragments back,
+    // and looking costs no more than a cache line. In a program without threads only.
+    bool may_have_given_back() const
+    {
+        return in_flight_ != nullptr && next_sequence != heard_when_reaped_;
+    }
 
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
@@ -68,16 +100,29 @@ class peer {
     bool attached() const { return attached_.load(std::memory_order_acquire); }
     const peer_segment &shared() const { return segment_; }
     const segment_identity &identity() const { return identity_; }
+    const std::string &directory() const { return directory_; } // where its segment is
+
+    // The peer has said that it cannot read this process's memory. A snapshot.
+    bool refuses_single_copies() const
+    {
+        return connected_.load(std::memory_order_acquire) &&
+               0 != segment_.view().peers[slot_].refuses_single_copies.load(
+                        std::memory_order_relaxed);
+    }
 
     // Free for the layer above: its endpoint, or null.
     void *user = nullptr;
-    // Which fragment of this peer's own stream is due next; kept by node::poll.
+    // Which message of this peer's own stream is due next; kept by node::poll.
     std::uint64_t next_sequence = 0;
+    // This peer's slot in our segment, once a message has come from it; kept by node::poll.
+    std::uint32_t inbound_slot = no_slot;
+    static constexpr std::uint32_t no_slot = UINT32_MAX;
 
   private:
     status attach_locked();
     status connect();
-    status post_to_fifo(const outgoing &fragment);
+    status post_now(const outgoing &fragment);
+    void look_for_mailbox();
 
     optional_mutex mutex_;
     const segment_identity self_;
@@ -85,17 +130,19 @@ class peer {
     const std::string directory_;
     peer_segment segment_;
     std::atomic<bool> attached_{false};
-    bool connected_ = false;
-    bool full_ = false; // the peer has no slot for us, now or later
+    std::atomic<bool> connected_{false}; // slot_ is ours
+    bool full_ = false;                  // the peer has no slot for us, now or later
     std::atomic<bool> closed_{false};
-    status refused_ = status::ok;     // an answer of attach() that will not change
-    std::uint32_t slot_ = 0;          // ours, in the peer's segment
-    outgoing *in_flight_ = nullptr;   // oldest first; posted ones before unposted ones
-    outgoing *last_ = nullptr;        // the newest of them
-    outgoing *unposted_ = nullptr;    // the oldest that is not in the peer's FIFO yet
-    std::uint64_t next_to_post_ = 0;  // sequence number of the next fragment
-    std::uint64_t reaped_ = 0;        // fragments handed back
-    std::uint32_t full_in_a_row_ = 0; // flushes that found no room since the last success
+    status refused_ = status::ok; // an answer of attach() that will not change
+    std::uint32_t slot_ = 0;      // ours, in the peer's segment
+    mailbox_writer outbox_;       // in the peer's segment, once it has made one for us
+    std::atomic<bool> has_outbox_{false};
+    outgoing *in_flight_ = nullptr;       // oldest first; posted ones before unposted ones
+    outgoing *last_ = nullptr;            // the newest of them
+    outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
+    std::uint64_t next_to_post_ = 0;      // sequence number of the next message
+    std::uint64_t heard_when_reaped_ = 0; // next_sequence then
+    std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
 };
 
 } // namespace gpusm

@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
 
 #include <algorithm>
 #include <bit>
@@ -26,7 +27,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 // Growth goes in steps: large enough to be rare, small enough for many ranks on a node.
-constexpr std::size_t commit_step_bytes = 64 * 1024;
+constexpr std::size_t commit_step_bytes = 16 * 1024;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit)
 {
@@ -60,6 +61,7 @@ segment_view view_of(unsigned char *base, const segment_header &checked)
     view.event_slots = checked.event_slots;
     view.export_slots = checked.export_slots;
     view.frag_offset = checked.frag_offset;
+    view.mailbox_units = checked.mailbox_units;
     view.peers = reinterpret_cast<peer_slot *>(base + checked.peer_offset);
     view.events = reinterpret_cast<event_slot *>(base + checked.event_offset);
     view.exports = reinterpret_cast<export_slot *>(base + checked.export_offset);
@@ -82,6 +84,11 @@ int allocate_range(int fd, std::size_t offset, std::size_t len_bytes)
     return error;
 }
 
+constexpr bool sensible_mailbox(std::uint32_t lines)
+{
+    return std::has_single_bit(lines) && lines >= 8 && lines <= max_mailbox_units;
+}
+
 const char *first_fault(const segment_header &header, const segment_identity &identity,
                         std::size_t file_bytes)
 {
@@ -100,6 +107,9 @@ const char *first_fault(const segment_header &header, const segment_identity &id
     if (!std::has_single_bit(header.fifo_slots) || header.fifo_slots > max_segment_bytes ||
         header.peer_slots > max_peer_slots) {
         return "its FIFO or peer table has an impossible size";
+    }
+    if (header.mailbox_units != 0 && !sensible_mailbox(header.mailbox_units)) {
+        return "its mailboxes have an impossible size";
     }
     const layout at =
         lay_out(header.fifo_slots, header.peer_slots, header.event_slots, header.export_slots);
@@ -182,7 +192,8 @@ status segment::create(const segment_options &options, segment *out, std::string
     const layout at =
         lay_out(options.fifo_slots, options.peer_slots, options.event_slots, options.export_slots);
     const std::size_t bytes = round_up(options.segment_bytes, page_bytes);
-    if (!std::has_single_bit(options.fifo_slots) || options.peer_slots > max_peer_slots ||
+    if ((options.mailbox_units != 0 && !sensible_mailbox(options.mailbox_units)) ||
+        !std::has_single_bit(options.fifo_slots) || options.peer_slots > max_peer_slots ||
         bytes > max_segment_bytes || at.frags + commit_step_bytes > bytes) {
         return give_up(status::bad_argument, "fit FIFO, peers, exports and fragments into", 0);
     }
@@ -234,6 +245,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     header->event_slots = options.event_slots;
     header->export_offset = static_cast<std::uint32_t>(at.exports);
     header->export_slots = options.export_slots;
+    header->mailbox_units = options.mailbox_units;
     header->frag_offset = static_cast<std::uint32_t>(at.frags);
     header->committed_bytes.store(first_bytes, std::memory_order_release);
 
@@ -250,6 +262,7 @@ status segment::create(const segment_options &options, segment *out, std::string
 
 status segment::carve(std::size_t bytes, std::uint32_t *granule)
 {
+    const std::lock_guard guard(*carving_);
     std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
     const std::size_t from = next_frag_offset_;
     if (bytes > mapping_.len_bytes() - from) {
@@ -276,6 +289,7 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule)
 
 std::size_t segment::seal()
 {
+    const std::lock_guard guard(*carving_);
     const std::size_t sealed = round_up(next_frag_offset_, page_bytes);
     next_frag_offset_ = sealed < mapping_.len_bytes() ? sealed : mapping_.len_bytes();
     return next_frag_offset_;
@@ -368,6 +382,27 @@ bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
     return copy->payload_bytes <= limit - offset - sizeof(*copy);
 }
 
+bool peer_segment::holds(std::uint64_t offset, std::uint64_t bytes) const
+{
+    const std::uint64_t committed = view_.header->committed_bytes.load(std::memory_order_acquire);
+    const std::uint64_t limit = committed < mapping_.len_bytes() ? committed : mapping_.len_bytes();
+    return offset >= view_.frag_offset && offset <= limit && bytes <= limit - offset;
+}
+
+mailbox_unit *peer_segment::mailbox_at(std::uint32_t slot) const
+{
+    // Acquire pairs with node::open_mailbox: it is ready, and has memory behind it.
+    const std::size_t offset =
+        std::size_t{view_.peers[slot].mailbox.load(std::memory_order_acquire)} * granule_bytes;
+    const std::size_t committed = view_.header->committed_bytes.load(std::memory_order_acquire);
+    const std::size_t limit = committed < mapping_.len_bytes() ? committed : mapping_.len_bytes();
+    const std::size_t bytes = std::size_t{view_.mailbox_units} * sizeof(mailbox_unit);
+    if (0 == bytes || offset < view_.frag_offset || bytes > limit || offset > limit - bytes) {
+        return nullptr;
+    }
+    return reinterpret_cast<mailbox_unit *>(mapping_.base() + offset);
+}
+
 bool peer_segment::owner_alive() const
 {
     // A lock of our own, on a description of our own, so that it never mixes with the owner's.
@@ -392,6 +427,10 @@ int segment_sweep(const std::string &directory)
             continue;
         }
         const std::string path = directory + "/" + entry->d_name;
+        if (is_descriptor_socket_path(path)) {
+            removed += descriptor_socket_sweep(path) ? 1 : 0;
+            continue;
+        }
         const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
         struct stat about;
         // A file without a length is one that its owner is about to lock.

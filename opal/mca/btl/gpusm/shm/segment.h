@@ -18,6 +18,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -32,6 +34,7 @@ struct segment_options {
     std::uint32_t peer_slots = 0;
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
+    std::uint32_t mailbox_units = 0; // of a mailbox: a power of two; 0: there are none
 };
 
 // A file descriptor and a shared mapping of its file; both are given back at the end.
@@ -74,6 +77,7 @@ struct segment_view {
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
     std::uint32_t frag_offset = 0;
+    std::uint32_t mailbox_units = 0;
     peer_slot *peers = nullptr;
     event_slot *events = nullptr;
     export_slot *exports = nullptr;
@@ -96,7 +100,7 @@ class segment {
     static status create(const segment_options &options, segment *out, std::string *why = nullptr);
 
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
-    // segment has reached its bound or the file system is full.
+    // segment has reached its bound or the file system is full. Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule);
 
     // Where the next fragment would start, after moving that up to a page: no fragment lies
@@ -126,6 +130,7 @@ class segment {
     segment_identity identity_{};
     std::string directory_;
     std::string path_;
+    std::unique_ptr<std::mutex> carving_ = std::make_unique<std::mutex>();
     std::size_t next_frag_offset_ = 0;
 };
 
@@ -154,6 +159,12 @@ class peer_segment {
     bool read_fragment(std::uint32_t granule, frag_header *copy,
                        const unsigned char **payload) const;
 
+    // True when [offset, offset + bytes) lies among the fragments and has memory behind it.
+    bool holds(std::uint64_t offset, std::uint64_t bytes) const;
+
+    // The mailbox that the owner has given to the peer behind that slot; null: none, or nonsense.
+    mailbox_unit *mailbox_at(std::uint32_t slot) const;
+
     // Starts loading what fragment(granule) will give, as far as ob1's headers reach.
     void fetch_ahead(std::uint32_t granule) const
     {
@@ -174,7 +185,8 @@ class peer_segment {
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
 
-// Removes segment files of this user in `directory` whose owner is dead. Returns how many.
+// Removes segment files of this user in `directory` whose owner is dead, and descriptor sockets of
+// such owners. Returns how many files.
 int segment_sweep(const std::string &directory);
 
 } // namespace gpusm

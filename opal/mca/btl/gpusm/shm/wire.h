@@ -5,11 +5,12 @@
 //
 // A segment is one file, made and grown by its owner and mapped by the peers that talk to it:
 //
-//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments ...
+//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments, mailboxes
+//   ...
 //
-// Segment, exports and fragments are written by the owner. The FIFO slots and the peer slots
-// are written by the peers that send to the owner. Positions are offsets from the start of
-// the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is checked
+// Segment, exports and fragments are written by the owner. The FIFO slots, the peer slots and the
+// mailboxes are written by the peers that send to the owner. Positions are offsets from the start
+// of the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is checked
 // before it is used.
 #ifndef GPUSM_SHM_WIRE_H
 #define GPUSM_SHM_WIRE_H
@@ -22,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 2;
+inline constexpr std::uint32_t wire_version = 3;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
@@ -58,8 +59,8 @@ struct segment_header {
     std::uint32_t event_slots;
     std::uint32_t export_offset;
     std::uint32_t export_slots;
-    std::uint32_t frag_offset; // first byte that a fragment may occupy
-    std::uint32_t reserved;
+    std::uint32_t frag_offset;   // first byte that a fragment may occupy
+    std::uint32_t mailbox_units; // of every mailbox here: a power of two, or 0: there are none
 
     // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
@@ -94,10 +95,17 @@ struct alignas(cache_line_bytes) peer_slot {
     std::uint32_t pid;         // writer: the peer; for messages only
     // Writer: the peer; 1 once the fields above are complete.
     std::atomic<std::uint32_t> ready;
-    // Writer: the owner. Fragments of that peer which the owner is done with. They are
-    // handled in the order of their posting, so one counter gives them all back.
+    // Writer: the owner. The owner is done with all messages of that peer before this sequence
+    // number; told after fragments only. They are handled in the order of their posting, so one
+    // counter gives them all back.
     std::atomic<std::uint64_t> consumed;
-    std::uint8_t reserved[24];
+    // Writer: the owner; 1 when it could not read that peer's host memory, and asks for fragments.
+    std::atomic<std::uint32_t> refuses_single_copies;
+    // Writer: the owner. The granule of that peer's mailbox; 0: it has none.
+    std::atomic<std::uint32_t> mailbox;
+    // Writer: the owner. Units of the mailbox that it has read, from the start of all; wraps.
+    std::atomic<std::uint32_t> mailbox_taken;
+    std::uint8_t reserved[12];
 };
 static_assert(sizeof(peer_slot) == cache_line_bytes);
 
@@ -105,17 +113,28 @@ enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
     bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
+    stage = 4,          // payload is a stage_message
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
 struct frag_header {
-    std::uint64_t sequence; // counts the fragments of this sender to this receiver, from 0
+    std::uint64_t sequence; // counts the messages of this sender to this receiver, from 0
     std::uint32_t payload_bytes;
     frag_kind kind;
     std::uint8_t tag;
     std::uint8_t reserved[18];
 };
 static_assert(sizeof(frag_header) == 32);
+
+// A mailbox is a ring of these, half a cache line each. A message begins with a word and goes on
+// through the payload and the units behind it (shm/mailbox.h). Writer: the one peer whose mailbox
+// it is.
+struct alignas(cache_line_bytes / 2) mailbox_unit {
+    std::atomic<std::uint64_t> word; // sequence (32 bits) | tag (8) | kind (8) | bytes (16); or 0
+    unsigned char payload[cache_line_bytes / 2 - sizeof(std::uint64_t)];
+};
+static_assert(sizeof(mailbox_unit) == cache_line_bytes / 2);
+inline constexpr std::uint32_t max_mailbox_units = 1U << 11;
 
 // In front of each message of a bundle; the next one begins at a multiple of 8 bytes.
 struct bundle_entry {
@@ -125,7 +144,19 @@ struct bundle_entry {
 };
 static_assert(sizeof(bundle_entry) == 8);
 
-enum class ipc_operation : std::uint8_t { req = 1, ack = 2, not_ready = 3, refuse = 4 };
+enum class ipc_operation : std::uint8_t {
+    none = 0, // never sent
+    req = 1,
+    ack = 2,
+    not_ready = 3,
+    refuse = 4,
+    // Of an importer: it needs the file descriptors of the export that `handle` names.
+    want_descriptors = 5,
+    // The owner's answers. `sent`: they are in the importer's descriptor socket, which is filled
+    // before this message is posted. `not_sent`: they cannot be had, now or ever.
+    descriptors_sent = 6,
+    descriptors_not_sent = 7,
+};
 
 // Why a peer refused; a help text says it in words.
 enum class refuse_reason : std::uint8_t {
@@ -137,27 +168,77 @@ enum class refuse_reason : std::uint8_t {
     open_failed = 5,    // it should work, but opening the handle failed
 };
 
-// Names one export of the sender: what ob1 carries in its RGET header and what a REQ offers
-// as the handle to try. Owner: whoever holds the copy; the export is described in the
-// owner's directory and read there only when the importer has not mapped it yet.
+// How a peer gets at the memory that a handle names.
+enum class share_kind : std::uint8_t {
+    none = 0,
+    legacy = 1,      // device memory: an export with a CUDA IPC handle
+    descriptors = 2, // VMM memory: an export of one or more chunks, a file descriptor each
+    pool = 3,        // memory of an exportable pool: an export, and the pool's file descriptor
+    staged = 4,      // other device memory: the owner copies it into a staging ring on demand
+    host = 5,        // host memory: single copy by the system, or a staging ring on demand
+};
+
+// Names memory of the sender: what ob1 carries in its RGET header and what a REQ offers as the
+// handle to try. Of the first three kinds it names an export, which is described in the owner's
+// directory and read there only when the importer has not mapped it yet; `base` and `len_bytes` are
+// the export's. Of the other two it names a registration, which only the owner can look up: `slot`
+// is its number and `generation` its turn; `base` and `len_bytes` are those of the message.
 struct remote_handle {
     std::uint32_t slot;
-    std::uint32_t event_slot; // no_event_slot, or where the event to wait for is
+    std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
+    share_kind kind;
+    std::uint8_t flags; // of kind `host`: no_single_copy
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
 };
 static_assert(sizeof(remote_handle) == 32);
-inline constexpr std::uint32_t no_event_slot = 0xffffffffU;
+inline constexpr std::uint16_t no_event_slot = 0xffffU;
+inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
     ipc_operation operation;
     refuse_reason reason; // with refuse only
     std::uint8_t reserved[6];
-    remote_handle handle; // with req only
+    remote_handle handle; // with req and what is about descriptors
 };
 static_assert(sizeof(ipc_message) == 40);
+
+// A staged get: memory that its reader cannot map. The reader asks for a range of a registration,
+// and the owner copies it, piece by piece, into a ring that the reader can reach, on the device or
+// in its segment, and says where each piece is. The reader gives each piece back.
+// What a reader hears of a fetch is its whole range in pieces, in order, or fewer of them and then
+// `failed`. Until then the owner may be reading the source, also when the reader has cancelled.
+enum class stage_operation : std::uint8_t {
+    fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags
+    piece = 2,   // owner: get | offset, len_bytes: the part of the range | where it is
+    release = 3, // reader: piece: has been read, or is not wanted
+    failed = 4,  // owner: get: will not be completed; pieces of it that were sent remain valid
+    cancel = 5,  // reader: get: send no more of it
+};
+// Flag of a fetch: through the host ring, as the reader cannot reach one on the device, or wants
+// the bytes in host memory.
+inline constexpr std::uint8_t stage_by_host = 1;
+// A reader has at most that many fetches under way with one owner, each from its fetch until its
+// last piece or its failure has come. The owner closes a peer that has more.
+inline constexpr std::uint32_t stage_fetches_at_once = 64;
+struct stage_message {
+    stage_operation operation;
+    std::uint8_t flags; // with fetch only
+    std::uint8_t reserved[2];
+    std::uint32_t get;   // the reader's number of the get; the owner only echoes it
+    std::uint32_t piece; // the owner's number of the piece, over all its rings
+    std::uint32_t reserved2;
+    std::uint64_t offset;
+    std::uint64_t len_bytes;
+    // With fetch: the source. With piece: the ring, and `position` is where in it the piece is. On
+    // the device it is an export of kind `legacy`; in the owner's segment it has kind `host`, and
+    // `base` is its offset there, a multiple of a page.
+    remote_handle handle;
+    std::uint64_t position;
+};
+static_assert(sizeof(stage_message) == 72);
 
 inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
 inline constexpr std::size_t device_uuid_bytes = 16;
@@ -170,8 +251,10 @@ struct alignas(cache_line_bytes) export_slot {
     std::uint64_t base;
     std::uint64_t len_bytes;
     std::uint8_t device_uuid[device_uuid_bytes];
-    std::uint8_t memory_handle[ipc_handle_bytes]; // CUipcMemHandle
-    std::uint8_t reserved[24];
+    // Of kind `legacy` a CUipcMemHandle, of kind `pool` a CUmemPoolPtrExportData, else unused.
+    std::uint8_t memory_handle[ipc_handle_bytes];
+    share_kind kind; // one of those that are exported
+    std::uint8_t reserved[23];
 };
 static_assert(sizeof(export_slot) == 2 * cache_line_bytes);
 

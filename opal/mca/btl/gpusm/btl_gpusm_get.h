@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_get.h: what the files of the get path share: registrations and gets.
+//
+//   btl_gpusm_register.cc     register_mem, deregister_mem
+//   btl_gpusm_get.cc          get, completion
+//   btl_gpusm_bounce.cc       gets of device memory into ordinary host memory
+//   btl_gpusm_descriptors.cc  file descriptors of memory that only those can name
+//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, through a staging ring
+#ifndef BTL_GPUSM_GET_H
+#define BTL_GPUSM_GET_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+
+#include <cstdint>
+
+namespace gpusm {
+
+// What register_mem made; ob1 sees the handle inside. Recycled through a free list.
+struct registration {
+    opal_free_list_item_t super;
+    mca_btl_base_registration_handle_t handle;
+    struct exported *exported; // referenced; null unless the handle names an export
+    struct device *device;     // whose context the memory wants; null for host memory
+    std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
+    void *region;              // of smsc_describe; null if it made none
+    std::uint32_t number;      // for good; what a handle of kind `staged` or `host` calls `slot`
+    std::uint64_t turn;        // raised by every register_mem and every deregister_mem: odd while
+                               // it is registered; what such a handle calls `generation`
+};
+
+// What a copy_request is part of, so that its end finds its way; copy_request::part_of.
+enum class copy_part : std::uint8_t {
+    get = 0,       // a get_request
+    stage_in = 1,  // the owner's copy into a staging ring
+    stage_out = 2, // the reader's copy out of one
+    bounce = 3,    // a piece of a get into host memory
+};
+
+// One btl_get on its way. Ends in finish_get, exactly once.
+struct get_request {
+    opal_free_list_item_t super;
+    copy_request copy;
+    struct mapping *mapping; // referenced while the copy runs; null before and for staged gets
+    mca_btl_base_endpoint_t *endpoint;
+    void *local_address;
+    std::uint64_t remote_address;
+    remote_handle remote;
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+    struct {
+        std::uint64_t sent_bytes; // of which pieces have been sent out
+        std::uint32_t under_way;  // pieces
+        bool failed;
+        bool waits;      // for places of further pieces
+    } bouncing;          // bounce's
+    bool has_waited;     // for descriptors, once
+    struct device *into; // in whose context it is copied
+    get_request *next;   // in the list that it waits in
+};
+
+void setup_registrations();
+void release_registrations();
+registration *registration_around(mca_btl_base_registration_handle_t *handle);
+
+// The registration that a peer's handle of kind `staged` or `host` names, if it is registered and
+// [address, address + len_bytes) lies in it; else null. The caller holds the GPU lock.
+registration *registration_named(const remote_handle &handle, std::uint64_t address,
+                                 std::uint64_t len_bytes);
+
+// Queues the end of a get, good or bad, for the next progress_gets, which calls back and frees it.
+// Under the GPU lock; whatever the get held (mappings, pieces) has been given back.
+void finish_get(get_request *get, status outcome);
+
+// descriptors: makes `get`, whose export is not mapped here, wait for the peer's file descriptors,
+// which are asked for if nobody has yet. `busy`: it waits, and start_get is called again when they
+// are there, or it ends as failed. Anything else: it does not wait. All of these under the GPU
+// lock.
+status wait_for_descriptors(get_request *get);
+// The same for the REQ of the handshake that named such an export; false: nothing can be waited
+// for.
+bool answer_after_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle);
+// A control message about descriptors. True: a REQ about that handle is to be answered now.
+bool descriptor_message_from(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
+// Sends what had to wait for room in a peer's socket.
+void progress_descriptors();
+void release_descriptors();
+
+// ipc: sends a control message; false: it could not be taken.
+bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
+
+// get: imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
+// lock. Anything but these two: the get is still the caller's.
+status start_get(get_request *get);
+
+// bounce: takes a get whose source is mapped and whose destination is host memory; it ends in
+// finish_get. False: it is copied as well without. All of these under the GPU lock.
+bool bounce_get(get_request *get);
+// A copy_part::bounce has ended.
+void bounced(copy_request *copy);
+void progress_bounces();
+void release_bounces(); // copies have been cancelled
+
+// stage: reader's side. Asks the owner of the memory that get->remote names to stage
+// [remote_address, + copy.len_bytes). `ok`: it will end in finish_get. Under the GPU lock.
+status stage_fetch(get_request *get);
+// A stage_message of a peer, either side. Takes the GPU lock itself.
+void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes);
+// A copy that stage started (copy_part::stage_in or stage_out) has ended. Under the GPU lock.
+void stage_copied(copy_request *copy);
+// Moves waiting fetches on as far as there is room in the rings. Under the GPU lock. Returns how
+// many pieces went.
+int progress_stage();
+// Can memory of this process's device be staged: is there, or can there be made, a ring on `of`?
+// Then the ring's export in *ring, referenced by nobody. Under the GPU lock.
+status stage_ring_on(device &of, remote_handle *ring);
+void release_stage(); // everything; copies have been cancelled
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_register.cc: what ob1 registers: memory that peers are to read, for which it gets a
+// handle to carry over, and the buffers of gets.
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+
+#include <mutex>
+#include <vector>
+
+using gpusm::registration;
+
+OBJ_CLASS_DECLARATION(registration);
+OBJ_CLASS_INSTANCE(registration, opal_free_list_item_t, nullptr, nullptr);
+
+namespace {
+
+using gpusm::status;
+
+opal_free_list_t registrations;
+// All registrations ever made, by number; guarded by the component's lock.
+std::vector<registration *> numbered;
+
+// Can this be device memory? Where ob1 says so itself, host messages cost no question.
+bool may_be_device_memory(const void *base, uint32_t flags)
+{
+#if OPAL_CUDA_GDR_SUPPORT
+    (void)base;
+    return 0 != (flags & MCA_BTL_REG_FLAG_CUDA_GPU_MEM);
+#else
+    (void)flags;
+    int device = 0;
+    uint64_t kind = 0;
+    return 0 != opal_accelerator.check_addr(base, &device, &kind);
+#endif
+}
+
+int number_registration(opal_free_list_item_t *item, void *)
+{
+    auto *made = reinterpret_cast<registration *>(item);
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    made->number = static_cast<std::uint32_t>(numbered.size());
+    made->turn = 0;
+    numbered.push_back(made);
+    return OPAL_SUCCESS;
+}
+
+// The peer is to ask for this memory, as it cannot map it.
+void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t address,
+                       std::size_t len_bytes)
+{
+    of->handle.remote = {of->number, gpusm::no_event_slot, kind, 0, of->turn, address, len_bytes};
+}
+
+// Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
+// buffer is device memory.
+status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
+                  std::size_t size)
+{
+    const bool single = gpusm::smsc_describe(endpoint, base, size, &made->handle, &made->region);
+    name_registration(made, gpusm::share_kind::host, reinterpret_cast<std::uint64_t>(base), size);
+    made->handle.remote.flags = single ? 0 : gpusm::no_single_copy;
+    return single || nullptr != mca_btl_gpusm_component.gpu.load() ? status::ok
+                                                                   : status::unsupported;
+}
+
+// Sender's side, device memory: makes it known to the peer.
+status offer(gpusm::gpu_desk &desk, registration *made, std::uint64_t address, std::size_t size)
+{
+    const unsigned long long buffer_id = gpusm::take_buffer_id(address);
+    const status s =
+        desk.export_range(address, size, buffer_id, &made->exported, &made->handle.remote);
+    if (status::unsupported != s || size < mca_btl_gpusm_component.stage_min_bytes) {
+        return s;
+    }
+    std::uint64_t plain_bytes = 0;
+    const status found = desk.devices.for_address(address, &made->device, &plain_bytes);
+    if (status::ok != found || nullptr == made->device) {
+        return status::unsupported;
+    }
+    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+    name_registration(made, gpusm::share_kind::staged, address, size);
+    return status::ok;
+}
+
+// Receiver's side: in which context the buffer of a get is written.
+status prepare_local(gpusm::gpu_desk &desk, registration *made, std::uint64_t address)
+{
+    if (gpusm::known_memory *known = gpusm::known_allocation(address); known != nullptr) {
+        made->plain_until = known->plain ? known->end : 0;
+        const status s = nullptr == known->on || nullptr == known->context
+                             ? desk.devices.for_memory(known->context, known->ordinal, &known->on)
+                             : status::ok;
+        made->device = known->on;
+        return s;
+    }
+    std::uint64_t plain_bytes = 0;
+    const status s = desk.devices.for_address(address, &made->device, &plain_bytes);
+    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+    return s;
+}
+
+} // namespace
+
+namespace gpusm {
+
+void setup_registrations()
+{
+    constexpr int first_items = 64;
+    constexpr int more_items = 64;
+    constexpr int no_limit = -1;
+    OBJ_CONSTRUCT(&registrations, opal_free_list_t);
+    (void)opal_free_list_init(&registrations, sizeof(registration), opal_cache_line_size,
+                              OBJ_CLASS(registration), 0, 0, first_items, no_limit, more_items,
+                              nullptr, 0, nullptr, number_registration, nullptr);
+}
+
+void release_registrations()
+{
+    OBJ_DESTRUCT(&registrations);
+    numbered.clear();
+}
+
+registration *registration_around(mca_btl_base_registration_handle_t *handle)
+{
+    return enclosing<registration>(handle, offsetof(registration, handle));
+}
+
+registration *registration_named(const remote_handle &handle, std::uint64_t address,
+                                 std::uint64_t len_bytes)
+{
+    registration *named = nullptr;
+    {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        if (handle.slot < numbered.size()) {
+            named = numbered[handle.slot];
+        }
+    }
+    const bool registered = named != nullptr && 0 != named->turn % 2 &&
+                            named->turn == handle.generation &&
+                            named->handle.remote.kind == handle.kind;
+    if (!registered) {
+        return nullptr;
+    }
+    const remote_handle &own = named->handle.remote;
+    const bool inside = address >= own.base && len_bytes <= own.len_bytes &&
+                        address - own.base <= own.len_bytes - len_bytes;
+    return inside ? named : nullptr;
+}
+
+} // namespace gpusm
+
+extern "C" mca_btl_base_registration_handle_t *
+mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *base,
+                           size_t size, uint32_t flags)
+{
+    const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
+    const bool ask = may_be_device_memory(base, flags);
+    if (MCA_BTL_ENDPOINT_ANY == endpoint) {
+        return nullptr; // handles are for one peer
+    }
+    if (for_peers) {
+        endpoint->peer->expect_post();
+    }
+    gpusm::gpu_desk *desk = ask ? gpusm::gpu() : nullptr;
+    if (ask && for_peers && nullptr == desk) {
+        return nullptr;
+    }
+    auto *made = reinterpret_cast<registration *>(opal_free_list_get(&registrations));
+    if (nullptr == made) {
+        return nullptr;
+    }
+    ++made->turn;
+    made->exported = nullptr;
+    made->device = nullptr;
+    made->region = nullptr;
+    made->plain_until = 0;
+    made->handle.remote = {
+        gpusm::no_export_slot, gpusm::no_event_slot, gpusm::share_kind::none, 0, 0, 0, 0};
+    status s = status::ok;
+    if (desk != nullptr) {
+        const auto address = reinterpret_cast<std::uint64_t>(base);
+        const std::lock_guard guard(desk->lock);
+        s = for_peers ? offer(*desk, made, address, size) : prepare_local(*desk, made, address);
+    } else if (for_peers) {
+        s = offer_host(endpoint, made, base, size);
+    }
+    if (status::ok != s) {
+        ++made->turn;
+        opal_free_list_return(&registrations, &made->super);
+        return nullptr;
+    }
+    return &made->handle;
+}
+
+extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
+                                            mca_btl_base_registration_handle_t *handle)
+{
+    registration *given = gpusm::registration_around(handle);
+    if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
+        const std::lock_guard guard(desk->lock);
+        ++given->turn;
+        if (given->exported != nullptr) {
+            desk->exports.release(given->exported);
+        }
+    } else {
+        ++given->turn;
+    }
+    gpusm::smsc_forget(given->region);
+    opal_free_list_return(&registrations, &given->super);
+    return OPAL_SUCCESS;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_smsc.cc: long messages between host memories in one copy. The receiver reads the
+// sender's memory through whatever Open MPI's framework smsc has found on this machine (CMA, XPMEM,
+// KNEM). ob1 does this by the same RGET as for device memory; only the handle says host.
+//
+// Whether it works is known per pair and direction only when it is tried: permissions, PID
+// namespaces and kinds of memory are in the way. A get that fails makes ob1 send that region in
+// fragments. Who has failed some times in a row says so in its own peer slot, where the sender sees
+// it before it offers the next message.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cstring>
+#include <mutex>
+
+namespace gpusm {
+
+namespace {
+
+constexpr std::uint32_t failures_before_refusal = 4;
+constexpr std::size_t most_registration_bytes =
+    sizeof(mca_btl_base_registration_handle_t::single_copy);
+
+// What the peer needs besides the address: nothing, or what the component made of the region.
+std::size_t registration_bytes()
+{
+    return mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION)
+               ? mca_smsc->registration_data_size
+               : 0;
+}
+
+// The framework's idea of the peer, asked for once; null when it cannot reach that process.
+mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
+{
+    single_copy &with = endpoint->single;
+    if (with.asked.load(std::memory_order_acquire)) {
+        return with.peer;
+    }
+    opal_proc_t *proc = endpoint->proc;
+    if (nullptr == proc) {
+        return nullptr; // a sender that add_procs has not spoken of yet
+    }
+    // Outside of the lock, since it asks the runtime.
+    mca_smsc_endpoint_t *made = MCA_SMSC_CALL(get_endpoint, proc);
+    {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        if (!with.asked.load(std::memory_order_relaxed)) {
+            with.peer = std::exchange(made, nullptr);
+            with.asked.store(true, std::memory_order_release);
+        }
+    }
+    if (made != nullptr) {
+        MCA_SMSC_CALL(return_endpoint, made); // another thread was faster
+    }
+    log_line(log_level::info, "host memory of process %u is read %s",
+             static_cast<unsigned>(endpoint->peer->identity().vpid),
+             nullptr == with.peer ? "in fragments" : "in a single copy");
+    return with.peer;
+}
+
+} // namespace
+
+std::size_t smsc_handle_bytes()
+{
+    const std::size_t more = registration_bytes();
+    return sizeof(remote_handle) + (more <= most_registration_bytes ? more : 0);
+}
+
+bool smsc_describe(mca_btl_base_endpoint_t *endpoint, void *base, std::size_t size,
+                   mca_btl_base_registration_handle_t *handle, void **region)
+{
+    *region = nullptr;
+    const std::size_t more = registration_bytes();
+    if (nullptr == mca_smsc || !mca_btl_gpusm_component.use_single_copy ||
+        more > most_registration_bytes || endpoint->peer->refuses_single_copies() ||
+        nullptr == smsc_of(endpoint)) {
+        return false;
+    }
+    if (more > 0) {
+        *region = MCA_SMSC_CALL(register_region, base, size);
+        if (nullptr == *region) {
+            return false;
+        }
+        std::memcpy(handle->single_copy, *region, more);
+    }
+    return true;
+}
+
+void smsc_forget(void *region)
+{
+    if (region != nullptr) {
+        MCA_SMSC_CALL(deregister_region, region);
+    }
+}
+
+status smsc_copy(mca_btl_base_endpoint_t *endpoint,
+                 const mca_btl_base_registration_handle_t &remote, void *local,
+                 std::uint64_t remote_address, std::size_t bytes)
+{
+    const std::size_t more = registration_bytes();
+    mca_smsc_endpoint_t *from =
+        nullptr == mca_smsc || more > most_registration_bytes ? nullptr : smsc_of(endpoint);
+    single_copy &with = endpoint->single;
+    if (from != nullptr) {
+        unsigned char registration[most_registration_bytes];
+        std::memcpy(registration, remote.single_copy, more);
+        // The address is the peer's word, but one in the peer's own memory, and the system checks
+        // it.
+        const int rc =
+            MCA_SMSC_CALL(copy_from, from, local, reinterpret_cast<void *>(remote_address), bytes,
+                          more > 0 ? registration : nullptr);
+        if (OPAL_SUCCESS == rc) {
+            with.failures.store(0, std::memory_order_relaxed);
+            count(counter::single_copy_messages, 1);
+            count(counter::single_copy_bytes, bytes);
+            return status::ok;
+        }
+    }
+    if (nullptr == from || ++with.failures >= failures_before_refusal) {
+        mca_btl_gpusm_component.node->refuse_single_copies(*endpoint->peer);
+    }
+    return status::unsupported;
+}
+
+void smsc_release(mca_btl_base_endpoint_t *endpoint)
+{
+    single_copy &with = endpoint->single;
+    if (mca_smsc_endpoint_t *peer = std::exchange(with.peer, nullptr); peer != nullptr) {
+        MCA_SMSC_CALL(return_endpoint, peer);
+    }
+    with.asked.store(false, std::memory_order_relaxed);
+}
+
+} // namespace gpusm

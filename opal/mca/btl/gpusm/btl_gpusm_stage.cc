@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_stage.cc: staged gets: what the rest of the desk calls, and messages about them.
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace gpusm {
+
+stage_message stage_message_of(stage_operation operation, std::uint32_t get)
+{
+    stage_message made{};
+    made.operation = operation;
+    made.get = get;
+    return made;
+}
+
+bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
+    status s = status::no_memory;
+    if (frag != nullptr) {
+        std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
+        fire_and_forget(frag, sizeof(message));
+        s = post(to, frag, frag_kind::stage, 0);
+    }
+    if (status::ok == s || status::busy == s) {
+        return true;
+    }
+    if (frag != nullptr) {
+        frag_return(frag);
+    }
+    if (!to->peer->closed()) {
+        log_line(log_level::error,
+                 "a message to process %u could not be sent (%s); nothing more is sent to it or "
+                 "taken from it",
+                 static_cast<unsigned>(to->peer->identity().vpid), to_string(s));
+        to->peer->close();
+    }
+    return false;
+}
+
+void close_for_garbage(mca_btl_base_endpoint_t *peer, const stage_message &message)
+{
+    log_line(log_level::error,
+             "process %u sent a message about staging that makes no sense (%u); nothing more is "
+             "sent to it or taken from it",
+             static_cast<unsigned>(peer->peer->identity().vpid),
+             static_cast<unsigned>(message.operation));
+    peer->peer->close();
+}
+
+namespace {
+
+// Made with the first message about staging; under the GPU lock.
+struct both_sides {
+    explicit both_sides(gpu_desk &desk) : rings(desk), reads(desk) {}
+    stage_rings rings;
+    stage_reads reads;
+    std::uint32_t calls = 0;
+};
+both_sides *sides = nullptr;
+
+both_sides &made_sides(gpu_desk &desk)
+{
+    if (nullptr == sides) {
+        sides = new both_sides(desk);
+    }
+    return *sides;
+}
+
+// Peers that are closed are looked for once in so many calls of progress.
+constexpr std::uint32_t calls_between_closed = 256;
+
+void drop_closed(both_sides &of)
+{
+    for (std::size_t i = 0;; ++i) {
+        mca_btl_base_endpoint_t *each = nullptr;
+        {
+            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+            if (i >= mca_btl_gpusm_component.endpoints->size()) {
+                break;
+            }
+            each = (*mca_btl_gpusm_component.endpoints)[i];
+        }
+        if (each->peer->closed()) {
+            of.rings.drop(each);
+        }
+    }
+    of.reads.drop_closed();
+}
+
+} // namespace
+
+status stage_fetch(get_request *get)
+{
+    return made_sides(*mca_btl_gpusm_component.gpu).reads.fetch(get);
+}
+
+void stage_copied(copy_request *copy)
+{
+    if (copy_part::stage_in == static_cast<copy_part>(copy->part_of)) {
+        sides->rings.copied(copy);
+    } else {
+        sides->reads.copied(copy);
+    }
+}
+
+int progress_stage()
+{
+    if (nullptr == sides || (sides->rings.idle() && sides->reads.idle())) {
+        return 0;
+    }
+    if (0 == ++sides->calls % calls_between_closed) {
+        drop_closed(*sides);
+    }
+    return sides->reads.progress() + sides->rings.progress();
+}
+
+status stage_ring_on(device &of, remote_handle *ring)
+{
+    return made_sides(*mca_btl_gpusm_component.gpu).rings.offer(of, ring);
+}
+
+void release_stage()
+{
+    if (sides != nullptr) {
+        // What is under way uses what goes now.
+        (void)mca_btl_gpusm_component.gpu.load()->copies.cancel_all();
+        delete std::exchange(sides, nullptr);
+    }
+}
+
+void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes)
+{
+    stage_message message{};
+    if (bytes != sizeof(message)) {
+        close_for_garbage(endpoint, message);
+        return;
+    }
+    std::memcpy(&message, payload, sizeof(message));
+    gpu_desk *desk = gpu();
+    if (nullptr == desk) {
+        // Without a driver nothing has been asked for. A peer that asks uses fragments instead.
+        if (stage_operation::fetch == message.operation) {
+            (void)send_stage_message(endpoint,
+                                     stage_message_of(stage_operation::failed, message.get));
+        }
+        return;
+    }
+    const std::lock_guard guard(desk->lock);
+    both_sides &to = made_sides(*desk);
+    switch (message.operation) {
+    case stage_operation::fetch:
+        return to.rings.fetch(endpoint, message);
+    case stage_operation::piece:
+        return to.reads.piece(endpoint, message);
+    case stage_operation::release:
+        return to.rings.release(endpoint, message);
+    case stage_operation::failed:
+        return to.reads.failed(endpoint, message);
+    case stage_operation::cancel:
+        return to.rings.cancel(endpoint, message);
+    }
+    close_for_garbage(endpoint, message); // a peer's byte, not our enum
+}
+
+} // namespace gpusm

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_stage.h: staged gets, both sides. What the rest of the desk calls is in
+// btl_gpusm_get.h; who gets which piece is decided in shm/stage.h; docs/staging.md explains the
+// whole.
+//
+//   stage_rings    owner's side: rings, and the copies into them (btl_gpusm_stage_rings.cc)
+//   stage_reads    reader's side: the copies out of the peers' rings (btl_gpusm_stage_reads.cc)
+//
+// Everything here is called under the GPU lock.
+#ifndef BTL_GPUSM_STAGE_H
+#define BTL_GPUSM_STAGE_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/shm/stage.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace gpusm {
+
+struct owned_ring;
+
+// A copy into a ring.
+struct stage_fill {
+    copy_request copy;
+    owned_ring *ring;
+    std::uint32_t number; // of the piece, in this ring
+};
+
+// A ring of this process.
+struct owned_ring {
+    owned_ring(const stage_shape &shape, std::uint32_t first);
+
+    stage_ring pieces;
+    const std::uint32_t first_piece;                   // what readers call its first block
+    device *on = nullptr;                              // null: in our segment
+    std::uint64_t base = 0;                            // an address here
+    exported *entry = nullptr;                         // of one on a device; referenced
+    remote_handle handle{};                            // what readers are told
+    std::uint64_t position = 0;                        // of `base`, in what the handle names
+    std::uint32_t failures = 0;                        // of copies into it, in a row
+    std::array<stage_fill, stage_ring_blocks> fills{}; // by piece
+};
+
+class stage_rings {
+  public:
+    explicit stage_rings(gpu_desk &desk) : desk_(desk) {}
+    // Gives the rings back. No copy into one may be under way.
+    ~stage_rings();
+    stage_rings(const stage_rings &) = delete;
+    stage_rings &operator=(const stage_rings &) = delete;
+
+    // Messages of a reader, and a garbled one closes it.
+    void fetch(mca_btl_base_endpoint_t *reader, const stage_message &message);
+    void cancel(const mca_btl_base_endpoint_t *reader, const stage_message &message);
+    void release(mca_btl_base_endpoint_t *reader, const stage_message &message);
+
+    // A stage_fill has ended.
+    void copied(copy_request *copy);
+
+    // Fills pieces; those of host memory for about `stage_copy_bytes`. Returns how many.
+    int progress();
+
+    // Forgets what the peer wants and has.
+    void drop(const mca_btl_base_endpoint_t *reader);
+
+    bool idle() const;
+
+    // As stage_ring_on.
+    status offer(device &of, remote_handle *handle);
+
+  private:
+    owned_ring *ring_for(device *source, bool by_host);
+    owned_ring *device_ring(device &on);
+    owned_ring *host_ring();
+    owned_ring *add_ring(std::size_t block_bytes, std::size_t first_bytes, std::size_t piece_bytes);
+    status make_device_ring(device &on);
+    void fill(owned_ring &ring, const stage_piece &piece, std::size_t *copied_here);
+    void speak(owned_ring &ring);
+    bool waits_for_legacy(device &of);
+    void record_legacy(device &of);
+    void refuse(mca_btl_base_endpoint_t *reader, std::uint32_t get);
+
+    gpu_desk &desk_;
+    std::vector<std::unique_ptr<owned_ring>> rings_; // a piece's number tells which one it is of
+    std::vector<const device *> without_;            // devices that cannot have a ring
+    // Are copies that return to the program complete? By device.
+    enum class mark : std::uint8_t { unknown, synchronous, cannot };
+    std::vector<mark> marked_;
+    owned_ring *host_ = nullptr;
+    bool host_failed_ = false;
+    bool asked_to_register_ = false;
+};
+
+// A copy out of a peer's ring; recycled.
+struct stage_read {
+    copy_request copy;
+    mca_btl_base_endpoint_t *owner;
+    staged_get *get;
+    mapping *mapped;     // referenced; null unless the ring is on a device
+    std::uint32_t piece; // as the owner calls it
+    stage_read *next;    // of those that wait for the processor, or of those that are free
+};
+
+class stage_reads {
+  public:
+    explicit stage_reads(gpu_desk &desk) : desk_(desk) {}
+    // Undoes the registrations of peers' rings. No copy may be under way.
+    ~stage_reads();
+    stage_reads(const stage_reads &) = delete;
+    stage_reads &operator=(const stage_reads &) = delete;
+
+    // As stage_fetch.
+    status fetch(get_request *get);
+
+    // Messages of an owner, and a garbled one closes it.
+    void piece(mca_btl_base_endpoint_t *owner, const stage_message &message);
+    void failed(mca_btl_base_endpoint_t *owner, const stage_message &message);
+
+    // A stage_read's copy has ended.
+    void copied(copy_request *copy);
+
+    // Copies what is for host memory, about `stage_copy_bytes`. Returns how many pieces.
+    int progress();
+
+    // Ends the gets from peers that are closed.
+    void drop_closed();
+
+    bool idle() const { return 0 == gets_.open_count(); }
+
+  private:
+    struct peer_rings {
+        bool by_host = false;        // its rings on devices cannot be mapped here
+        std::uint32_t under_way = 0; // gets that it has been asked for
+        get_request *first_waiting = nullptr;
+        get_request *last_waiting = nullptr;
+        // Of the host ring, with the driver.
+        bool tried_to_register = false;
+        void *registered = nullptr;
+        device *registered_in = nullptr;
+    };
+
+    peer_rings &rings_of(const mca_btl_base_endpoint_t *owner);
+    status ask(get_request *get);
+    void ask_waiting(mca_btl_base_endpoint_t *owner);
+    stage_read *take_read();
+    void copy_from_device(stage_read *read, const stage_message &message);
+    void copy_from_host(stage_read *read, const unsigned char *from);
+    void register_ring(stage_read *read, const stage_message &message);
+    void end(stage_read *read);
+    void spoil(mca_btl_base_endpoint_t *owner, staged_get *get);
+    void end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get);
+
+    gpu_desk &desk_;
+    staged_gets gets_;
+    std::deque<peer_rings> peers_; // by endpoint number
+    std::deque<stage_read> reads_; // all ever made: stable addresses
+    stage_read *free_reads_ = nullptr;
+    stage_read *first_by_hand_ = nullptr; // for the processor to copy
+    stage_read *last_by_hand_ = nullptr;
+};
+
+// A message with nothing else in it.
+stage_message stage_message_of(stage_operation operation, std::uint32_t get);
+// Sends a message about staging. False: it cannot go, and the peer has been closed, as the two
+// sides have no common idea any more of what is whose.
+bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message);
+// Says that the peer's message makes no sense, and closes it.
+void close_for_garbage(mca_btl_base_endpoint_t *peer, const stage_message &message);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/shm/segment.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace gpusm {
+
+namespace {
+
+constexpr char suffix[] = ".fds";
+
+// SCM_MAX_FD of Linux, which no header for programs has. With room for so many in the buffer, a
+// message can only be cut short because this process has no descriptor numbers left.
+constexpr std::size_t most_in_a_message = 253;
+static_assert(most_descriptors <= most_in_a_message);
+
+// A socket's address: `name` in the folder that `fd` has open or, without a name, the very file
+// that it has open. A path itself would often be too long for an address.
+sockaddr_un address_through(const file_descriptor &fd, const char *name = nullptr)
+{
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d%s%s", fd.get(),
+                  nullptr == name ? "" : "/", nullptr == name ? "" : name);
+    return address;
+}
+
+const sockaddr *plain(const sockaddr_un &address)
+{
+    return reinterpret_cast<const sockaddr *>(&address);
+}
+
+// Opens the file of a socket, to name it and for nothing else, so that it cannot be exchanged
+// between a look at it and its use. An errno value, 0 for success; EPERM when it is not a
+// socket of this user.
+int open_socket_file(const std::string &path, file_descriptor *out)
+{
+    file_descriptor file(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about;
+    if (!file.valid() || fstat(file.get(), &about) != 0) {
+        return errno;
+    }
+    if (!S_ISSOCK(about.st_mode) || about.st_uid != geteuid()) {
+        return EPERM;
+    }
+    *out = std::move(file);
+    return 0;
+}
+
+// A socket of this user on which nobody listens.
+bool is_orphan(const std::string &path)
+{
+    file_descriptor file;
+    const file_descriptor probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!probe.valid() || open_socket_file(path, &file) != 0) {
+        return false;
+    }
+    const sockaddr_un address = address_through(file);
+    return connect(probe.get(), plain(address), sizeof(address)) != 0 && ECONNREFUSED == errno;
+}
+
+// What travels beside the payload. Aligned as the system's macros want it.
+template <std::size_t Bytes> union control_buffer {
+    cmsghdr align;
+    unsigned char bytes[Bytes];
+};
+
+// The message's buffer has room for it.
+void append_control(msghdr *message, int type, const void *data, std::size_t bytes)
+{
+    auto *next = reinterpret_cast<cmsghdr *>(static_cast<unsigned char *>(message->msg_control) +
+                                             message->msg_controllen);
+    next->cmsg_level = SOL_SOCKET;
+    next->cmsg_type = type;
+    next->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(next), data, bytes);
+    message->msg_controllen += CMSG_SPACE(bytes);
+}
+
+status answer_of_send(int error)
+{
+    switch (error) {
+    case EAGAIN:       // the receiver's queue, or our part of all queues, is full
+    case ENOBUFS:      // the kernel has no memory for it right now
+    case ETOOMANYREFS: // more descriptors on the way than this user may have open in a process
+        return status::busy;
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:
+        return status::peer_gone;
+    case EBADF:
+        return status::bad_argument;
+    default:
+        return status::system_failed;
+    }
+}
+
+// What came with a message, as far as it counts.
+struct arrived_control {
+    bool from_this_user = false;
+    std::size_t fds = 0; // may be more than fit into the message; those are closed
+};
+
+// Takes ownership of every descriptor that came.
+arrived_control take_control(msghdr *message, descriptor_message *out)
+{
+    arrived_control found;
+    for (cmsghdr *each = CMSG_FIRSTHDR(message); each != nullptr;
+         each = CMSG_NXTHDR(message, each)) {
+        if (SOL_SOCKET != each->cmsg_level) {
+            continue;
+        }
+        const std::size_t bytes = each->cmsg_len - CMSG_LEN(0);
+        if (SCM_CREDENTIALS == each->cmsg_type && bytes >= sizeof(ucred)) {
+            ucred sender{};
+            std::memcpy(&sender, CMSG_DATA(each), sizeof(sender));
+            found.from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
+        }
+        for (std::size_t at = 0; SCM_RIGHTS == each->cmsg_type && at + sizeof(int) <= bytes;
+             at += sizeof(int)) {
+            int number = -1;
+            std::memcpy(&number, CMSG_DATA(each) + at, sizeof(number));
+            file_descriptor fd(number);
+            if (found.fds < most_descriptors) {
+                out->fds[found.fds] = std::move(fd);
+            }
+            ++found.fds;
+        }
+    }
+    return found;
+}
+
+// Why that cannot be a message for `self`, or null. `bytes` of payload came.
+const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int flags,
+                        const arrived_control &control, const segment_identity &self)
+{
+    if (!control.from_this_user) {
+        return "it is from another user";
+    }
+    if ((flags & MSG_TRUNC) != 0 || bytes < sizeof(packet) || packet.magic != descriptor_magic) {
+        return "it is not from gpusm";
+    }
+    if (packet.version != wire_version) {
+        return "it is from another version of gpusm";
+    }
+    if (!(packet.to == self)) {
+        return "it was meant for another process";
+    }
+    const std::size_t count = packet.label.count;
+    if (0 == count || count > most_descriptors ||
+        bytes != sizeof(packet) + count * sizeof(std::uint64_t)) {
+        return "its length is wrong";
+    }
+    if ((flags & MSG_CTRUNC) != 0) {
+        return "this process has too many open files to take its descriptors";
+    }
+    if (control.fds != count) {
+        return "the number of its descriptors is wrong";
+    }
+    return nullptr;
+}
+
+} // namespace
+
+file_descriptor &file_descriptor::operator=(file_descriptor &&other) noexcept
+{
+    const file_descriptor old(std::exchange(fd_, other.release()));
+    return *this;
+}
+
+file_descriptor::~file_descriptor()
+{
+    if (valid()) {
+        (void)close(fd_);
+    }
+}
+
+std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity)
+{
+    return segment_path(directory, identity) + suffix;
+}
+
+bool is_descriptor_socket_path(const std::string &path)
+{
+    return path.ends_with(suffix);
+}
+
+bool descriptor_socket_sweep(const std::string &path)
+{
+    // Somebody who is about to listen has made the file already, but holds the segment's lock.
+    const std::string segment_file = path.substr(0, path.size() - std::strlen(suffix));
+    const file_descriptor file(open(segment_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (file.valid() && flock(file.get(), LOCK_SH | LOCK_NB) != 0) {
+        return false;
+    }
+    return is_orphan(path) && 0 == unlink(path.c_str());
+}
+
+descriptor_socket &descriptor_socket::operator=(descriptor_socket &&other) noexcept
+{
+    if (this != &other) {
+        remove();
+        socket_ = std::move(other.socket_);
+        self_ = other.self_;
+        path_ = std::exchange(other.path_, {});
+        dropped_ = other.dropped_;
+    }
+    return *this;
+}
+
+void descriptor_socket::remove()
+{
+    if (valid()) {
+        (void)unlink(path_.c_str());
+    }
+}
+
+status descriptor_socket::create(const std::string &directory, const segment_identity &self,
+                                 descriptor_socket *out, std::string *why)
+{
+    const std::string path = descriptor_socket_path(directory, self);
+    const auto give_up = [&](const char *what, int error) {
+        const std::string cause = std::string("cannot ") + what + " for file descriptors, " + path +
+                                  ": " + std::strerror(error);
+        if (why != nullptr) {
+            *why = cause;
+        } else {
+            log_line(log_level::error, "%s", cause.c_str());
+        }
+        const bool full = ENOSPC == error || ENOMEM == error || ENOBUFS == error;
+        return full ? status::no_memory : status::system_failed;
+    };
+
+    const file_descriptor folder(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.valid()) {
+        return give_up("open the folder of the socket", errno);
+    }
+    file_descriptor made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!made.valid()) {
+        return give_up("make the socket", errno);
+    }
+    const int on = 1;
+    if (setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
+        return give_up("set up the socket", errno);
+    }
+    // bind() gives the file the mode of the socket, less the umask.
+    if (fchmod(made.get(), S_IRUSR | S_IWUSR) != 0) {
+        return give_up("protect the socket", errno);
+    }
+    const sockaddr_un address = address_through(folder, path.c_str() + directory.size() + 1);
+    const auto bound = [&] { return 0 == bind(made.get(), plain(address), sizeof(address)); };
+    if (!bound()) {
+        const int error = errno;
+        // The identity is ours alone, so nobody can be about to listen there.
+        const bool cleared = EADDRINUSE == error && is_orphan(path) && 0 == unlink(path.c_str());
+        if (!cleared || !bound()) {
+            return give_up("name the socket", cleared ? errno : error);
+        }
+    }
+    descriptor_socket finished;
+    finished.socket_ = std::move(made);
+    finished.self_ = self;
+    finished.path_ = path;
+    *out = std::move(finished);
+    return status::ok;
+}
+
+status descriptor_socket::send(const std::string &directory, const segment_identity &to,
+                               const descriptor_label &label, const std::uint64_t *lengths,
+                               const int *fds) const
+{
+    if (!valid() || 0 == label.count || label.count > most_descriptors) {
+        return status::bad_argument;
+    }
+    const std::string path = descriptor_socket_path(directory, to);
+    const auto give_up = [&path](int error) {
+        const status answer = answer_of_send(error);
+        if (status::system_failed == answer) {
+            log_line(log_level::error, "cannot send file descriptors to %s: %s", path.c_str(),
+                     std::strerror(error));
+        }
+        return answer;
+    };
+    file_descriptor file;
+    if (const int error = open_socket_file(path, &file); error != 0) {
+        return give_up(error);
+    }
+    sockaddr_un address = address_through(file);
+    descriptor_packet packet{descriptor_magic, wire_version, 0, to, label};
+    iovec parts[] = {{&packet, sizeof(packet)},
+                     {const_cast<std::uint64_t *>(lengths), label.count * sizeof(*lengths)}};
+    control_buffer<CMSG_SPACE(most_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
+    std::memset(&control, 0, sizeof(control));
+    msghdr message{};
+    message.msg_name = &address;
+    message.msg_namelen = sizeof(address);
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size(parts);
+    message.msg_control = &control;
+    append_control(&message, SCM_RIGHTS, fds, label.count * sizeof(*fds));
+    // Of its own accord the system names the real user, and files belong to the effective one.
+    if (getuid() != geteuid()) {
+        const ucred effective{getpid(), geteuid(), getegid()};
+        append_control(&message, SCM_CREDENTIALS, &effective, sizeof(effective));
+    }
+    if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        return give_up(errno);
+    }
+    return status::ok;
+}
+
+status descriptor_socket::receive(descriptor_message *out)
+{
+    for (int tries = 0; tries < most_dropped_at_once; ++tries) {
+        descriptor_message next;
+        const char *fault = nullptr;
+        if (const status s = take(&next, &fault); s != status::ok) {
+            return s;
+        }
+        if (nullptr == fault) {
+            *out = std::move(next);
+            return status::ok;
+        }
+        if (++dropped_ <= most_lines) {
+            log_line(log_level::warn, "dropped a message that came to %s: %s%s", path_.c_str(),
+                     fault, most_lines == dropped_ ? "; no more is said about such messages" : "");
+        }
+    }
+    return status::not_found;
+}
+
+// `ok` with *fault set: something came that has to be dropped.
+status descriptor_socket::take(descriptor_message *out, const char **fault)
+{
+    if (!valid()) {
+        return status::bad_argument;
+    }
+    descriptor_packet packet{};
+    iovec parts[] = {{&packet, sizeof(packet)}, {out->lengths.data(), sizeof(out->lengths)}};
+    control_buffer<CMSG_SPACE(most_in_a_message * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size(parts);
+    message.msg_control = &control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes < 0) {
+        if (EAGAIN == errno || EINTR == errno) {
+            return status::not_found;
+        }
+        log_line(log_level::error, "cannot receive from %s: %s", path_.c_str(),
+                 std::strerror(errno));
+        return status::system_failed;
+    }
+    const arrived_control control_data = take_control(&message, out);
+    *fault = first_fault(packet, static_cast<std::size_t>(bytes), message.msg_flags, control_data,
+                         self_);
+    out->label = packet.label;
+    return status::ok;
+}
+
+} // namespace gpusm

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/descriptor_socket.h: file descriptors, passed between the processes of a node.
+//
+//   file_descriptor    owns one
+//   descriptor_message what comes out of a socket: some descriptors and what they are
+//   descriptor_socket  a process's own socket: it receives here, and sends to those of others
+//
+// A socket is a file beside the segment file of its owner, with its name and a suffix, and only
+// this user may write to it. As it has a name in the file system, whoever shares the folder can
+// send, in whatever PID, network or user namespace; nobody needs the right to trace the other.
+//
+// Two checks keep other users out, also where everybody may make files in the folder: a sender
+// looks whose the file is, and a receiver asks the system whose the sender is.
+#ifndef GPUSM_SHM_DESCRIPTOR_SOCKET_H
+#define GPUSM_SHM_DESCRIPTOR_SOCKET_H
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace gpusm {
+
+// In one message; Linux carries at most 253.
+inline constexpr std::size_t most_descriptors = 250;
+
+// What the descriptors of a message are. Written by the sender and, but for `count`, not checked
+// here: whoever receives knows what it is waiting for.
+struct descriptor_label {
+    segment_identity from; // the sender
+    std::uint64_t generation;
+    std::uint32_t slot;
+    std::uint32_t count; // how many descriptors follow: 1 to most_descriptors
+};
+static_assert(sizeof(descriptor_label) == 32);
+
+// A message's payload is this and behind it label.count lengths of 8 bytes.
+struct descriptor_packet {
+    std::uint64_t magic;
+    std::uint32_t version; // wire_version
+    std::uint32_t reserved;
+    segment_identity to; // the receiver
+    descriptor_label label;
+};
+static_assert(sizeof(descriptor_packet) == 64);
+static_assert(std::has_unique_object_representations_v<descriptor_packet>); // no padding
+inline constexpr std::uint64_t descriptor_magic = 0x64666d7375706721ULL;    // "!gpusmfd"
+
+// Owns a file descriptor: closes it at the end.
+class file_descriptor {
+  public:
+    file_descriptor() = default;
+    explicit file_descriptor(int fd) : fd_(fd) {}
+    file_descriptor(file_descriptor &&other) noexcept : fd_(other.release()) {}
+    file_descriptor &operator=(file_descriptor &&other) noexcept;
+    ~file_descriptor();
+
+    bool valid() const { return fd_ >= 0; }
+    int get() const { return fd_; } // -1 when there is none
+    // The caller owns it from now on.
+    int release() { return std::exchange(fd_, -1); }
+
+  private:
+    int fd_ = -1;
+};
+
+// The first label.count of `lengths` and `fds` are set. Needs no memory but its own, 3 KiB.
+struct descriptor_message {
+    descriptor_label label{};
+    std::array<std::uint64_t, most_descriptors> lengths{}; // bytes of each piece, says the sender
+    std::array<file_descriptor, most_descriptors> fds;     // close-on-exec
+};
+
+// Any thread may send at any time; receive() is for one thread at a time.
+class descriptor_socket {
+  public:
+    // One call of receive() looks at no more messages that it has to drop.
+    static constexpr int most_dropped_at_once = 8;
+    // After so many dropped messages with a line each a socket says no more about them.
+    static constexpr std::uint32_t most_lines = 20;
+
+    descriptor_socket() = default;
+    descriptor_socket(descriptor_socket &&other) noexcept { *this = std::move(other); }
+    // Removes the file that this one had, if any.
+    descriptor_socket &operator=(descriptor_socket &&other) noexcept;
+    // Removes the file; what has arrived and was not received is closed.
+    ~descriptor_socket() { remove(); }
+
+    // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
+    // than an address of a socket; needs /proc. A file that is in its way is removed if it is a
+    // socket of ours on which nobody listens. When it fails, nothing is left behind and the cause
+    // is written to *why, if given, else logged. `no_memory`: the file system is full;
+    // `system_failed`: anything else.
+    static status create(const std::string &directory, const segment_identity &self,
+                         descriptor_socket *out, std::string *why = nullptr);
+
+    // Sends label.count descriptors with as many lengths to the socket of `to`. Never waits. The
+    // caller keeps its descriptors, and may close them at once.
+    // `busy`: the receiver's queue is full, or too many descriptors of this user are on the way;
+    // the same call may succeed after progress. `peer_gone`: the receiver has no socket, not yet or
+    // not any more. `bad_argument`: a count out of range or a descriptor that is none.
+    // `system_failed`: anything else, such as a file there that is not of this user; cause logged.
+    status send(const std::string &directory, const segment_identity &to,
+                const descriptor_label &label, const std::uint64_t *lengths, const int *fds) const;
+
+    // Takes the oldest message. Never waits. `not_found`: there is none, or so much nonsense before
+    // it that a later call has to go on. What cannot be a message of ours is dropped with its
+    // descriptors and with one line in the log; so is a message for whose descriptors this process
+    // has no room, because the system does not give it twice. `system_failed`: cause logged.
+    status receive(descriptor_message *out);
+
+    bool valid() const { return socket_.valid(); }
+    const std::string &path() const { return path_; }
+    // Messages that receive() has dropped so far.
+    std::uint32_t dropped() const { return dropped_; }
+
+  private:
+    status take(descriptor_message *out, const char **fault);
+    void remove();
+
+    file_descriptor socket_;
+    segment_identity self_{};
+    std::string path_;
+    std::uint32_t dropped_ = 0;
+};
+
+// The file of the socket of `identity`.
+std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity);
+
+// Is that a name or a path that descriptor_socket_path() may have made?
+bool is_descriptor_socket_path(const std::string &path);
+
+// Removes the socket file `path`, which descriptor_socket_path() made in some process, if it is of
+// this user and that process is dead. True: it has been removed. For segment_sweep().
+bool descriptor_socket_sweep(const std::string &path);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/mailbox.h: a ring for the small messages of one sender to one receiver, with
+// the message inside. It lies in the receiver's segment.
+//
+//   mailbox_writer   the sender, one thread at a time
+//   mailbox_reader   the owner of the segment, one thread at a time
+//
+// A message takes as many units (half cache lines) as it needs, one after the other: a word and its
+// payload. The word
+// is written last, so a sender that is killed leaves a complete message or none. It holds the
+// message's sequence number, and the reader knows which one is due: a word of the lap before is
+// nothing to it. Payload of the lap before must not be where a word is looked for, so the writer,
+// which knows where it put payload, puts a 0 there first. Where a message would lie across the end
+// of the ring, a word says to go on at the start.
+//
+// The reader tells now and then how many units it is done with (peer_slot::mailbox_taken); the
+// writer looks there only when what it knows leaves no room. So a small message costs one
+// cache line that moves from one processor to the other, or half a one, and no locked instruction.
+#ifndef GPUSM_SHM_MAILBOX_H
+#define GPUSM_SHM_MAILBOX_H
+
+#include "opal/mca/btl/gpusm/shm/wire.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+// What the word in front of a message says, unpacked.
+struct mailbox_message {
+    std::uint32_t sequence; // the low half of the message's sequence number
+    std::uint16_t bytes;    // of payload
+    std::uint8_t kind;      // a frag_kind, or one of those below
+    std::uint8_t tag;
+};
+
+namespace mailbox_word {
+
+inline constexpr std::uint8_t nothing = 0;
+// Payload is the granule (4 bytes) of a fragment in the sender's segment.
+inline constexpr std::uint8_t reference = 0xfe;
+// The next message is at the start of the ring.
+inline constexpr std::uint8_t skip = 0xff;
+
+constexpr std::uint64_t pack(mailbox_message message)
+{
+    return std::uint64_t{message.sequence} << 32 | std::uint64_t{message.tag} << 24 |
+           std::uint64_t{message.kind} << 16 | message.bytes;
+}
+constexpr mailbox_message unpack(std::uint64_t word)
+{
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word),
+            static_cast<std::uint8_t>(word >> 16), static_cast<std::uint8_t>(word >> 24)};
+}
+
+} // namespace mailbox_word
+
+constexpr std::uint32_t mailbox_units_for(std::size_t payload_bytes)
+{
+    return static_cast<std::uint32_t>(
+        (sizeof(mailbox_unit::word) + payload_bytes + sizeof(mailbox_unit) - 1) /
+        sizeof(mailbox_unit));
+}
+
+// The longest payload that a ring of that many units takes: three eighths of it, so that two fit.
+constexpr std::size_t mailbox_most_bytes(std::uint32_t units)
+{
+    return std::size_t{units} * 3 / 8 * sizeof(mailbox_unit) - sizeof(mailbox_unit::word);
+}
+
+class mailbox_writer {
+  public:
+    mailbox_writer() = default;
+    // `units` is a power of two, at least 8; `taken` is where the reader says how far it is.
+    mailbox_writer(mailbox_unit *ring, std::uint32_t units, const std::atomic<std::uint32_t> *taken)
+        : ring_(ring), units_(units), taken_(taken)
+    {
+    }
+
+    bool open() const { return ring_ != nullptr; }
+    std::size_t most_bytes() const { return mailbox_most_bytes(units_); }
+
+    // Where the payload of the next message may be written; null when there is no room. Nothing can
+    // be seen by the reader until publish().
+    unsigned char *place(std::size_t bytes)
+    {
+        const std::uint32_t wanted = mailbox_units_for(bytes);
+        const std::uint32_t index = written_ & (units_ - 1);
+        skipped_ = index + wanted > units_ ? units_ - index : 0;
+        // One more, for the word behind the message.
+        if (skipped_ + wanted + 1 > units_ - (written_ - taken_seen_) && !look(wanted)) {
+            return nullptr;
+        }
+        const std::uint32_t first = (written_ + skipped_) & (units_ - 1);
+        // Before the payload: stores leave in order, and would wait for these units half-way.
+        clear(first);
+        clear((first + wanted) & (units_ - 1));
+        return ring_[first].payload;
+    }
+
+    // Sends what was written to the last place().
+    void publish(mailbox_message message)
+    {
+        const std::uint32_t first = (written_ + skipped_) & (units_ - 1);
+        const std::uint32_t units = mailbox_units_for(message.bytes);
+        for (std::uint32_t unit = first + 1; unit < first + units; ++unit) {
+            payload_in_[unit / 64] |= std::uint64_t{1} << unit % 64;
+        }
+        // Release: pairs with the reader's acquire; the payload is complete.
+        ring_[first].word.store(mailbox_word::pack(message), std::memory_order_release);
+        if (skipped_ > 0) {
+            ring_[written_ & (units_ - 1)].word.store(
+                mailbox_word::pack({message.sequence, 0, mailbox_word::skip, 0}),
+                std::memory_order_release);
+        }
+        written_ += skipped_ + units;
+    }
+
+  private:
+    // Makes sure that the unit begins with a word, be it an old one.
+    void clear(std::uint32_t unit)
+    {
+        const std::uint64_t bit = std::uint64_t{1} << unit % 64;
+        if (0 != (payload_in_[unit / 64] & bit)) {
+            payload_in_[unit / 64] &= ~bit;
+            ring_[unit].word.store(0, std::memory_order_relaxed);
+        }
+    }
+
+    bool look(std::uint32_t wanted)
+    {
+        // Acquire pairs with mailbox_reader::give_back: the units have been read. The value is the
+        // peer's word: one that cannot be is ignored.
+        const std::uint32_t taken = taken_->load(std::memory_order_acquire);
+        if (taken - taken_seen_ <= written_ - taken_seen_) {
+            taken_seen_ = taken;
+        }
+        return skipped_ + wanted + 1 <= units_ - (written_ - taken_seen_);
+    }
+
+    mailbox_unit *ring_ = nullptr;
+    std::uint32_t units_ = 0;
+    std::uint32_t written_ = 0;    // units, from the start of all; wraps
+    std::uint32_t taken_seen_ = 0; // never ahead of the truth
+    std::uint32_t skipped_ = 0;    // units to leave out before the place that place() found
+    const std::atomic<std::uint32_t> *taken_ = nullptr;
+    std::uint64_t payload_in_[max_mailbox_units / 64] = {}; // units that begin with payload
+};
+
+class mailbox_reader {
+  public:
+    mailbox_reader() = default;
+    mailbox_reader(const mailbox_unit *ring, std::uint32_t units, std::atomic<std::uint32_t> *taken)
+        : next_(ring), ring_(ring), units_(units), taken_(taken)
+    {
+    }
+
+    // True: the message with that sequence number may be the next one here.
+    bool has(std::uint64_t sequence) const
+    {
+        return static_cast<std::uint32_t>(sequence) ==
+               mailbox_word::unpack(next_->word.load(std::memory_order_relaxed)).sequence;
+    }
+
+    enum class look { nothing, message, garbage };
+
+    // `message`: the one with that sequence number, whose payload stays until pass(). One that
+    // cannot be is `garbage`, and stays where it is. One that is not due yet, because a fragment
+    // before it has not been taken from the FIFO, is `nothing`.
+    look peek(std::uint64_t sequence, mailbox_message *message, const unsigned char **payload)
+    {
+        const auto due = static_cast<std::uint32_t>(sequence);
+        *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
+        if (message->sequence != due || mailbox_word::nothing == message->kind) {
+            return look::nothing;
+        }
+        if (mailbox_word::skip == message->kind) {
+            read_ += units_ - (read_ & (units_ - 1));
+            next_ = ring_;
+            *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
+        }
+        const std::uint32_t index = read_ & (units_ - 1);
+        *payload = next_->payload;
+        return due == message->sequence && mailbox_word::nothing != message->kind &&
+                       mailbox_word::skip != message->kind &&
+                       message->bytes <= mailbox_most_bytes(units_) &&
+                       index + mailbox_units_for(message->bytes) <= units_
+                   ? look::message
+                   : look::garbage;
+    }
+
+    // The message that peek() has shown is done with.
+    void pass(const mailbox_message &message)
+    {
+        read_ += mailbox_units_for(message.bytes);
+        next_ = ring_ + (read_ & (units_ - 1));
+    }
+
+    // Lets the writer use the units of the messages that have been passed.
+    void give_back() { taken_->store(read_, std::memory_order_release); }
+
+  private:
+    const mailbox_unit *next_ = nullptr; // where the next word is
+    const mailbox_unit *ring_ = nullptr;
+    std::uint32_t units_ = 0;
+    std::uint32_t read_ = 0; // units, from the start of all; wraps
+    std::atomic<std::uint32_t> *taken_ = nullptr;
+};
+
+} // namespace gpusm
+
+#endif

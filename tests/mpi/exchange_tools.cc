@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_tools.cc: see exchange_tools.h.
+#include "tests/mpi/exchange_tools.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <dlfcn.h>
+
+namespace gpusm::exchange {
+
+namespace {
+
+constexpr int tag = 91;
+
+// The table of ways. One line per kind of memory that is sent; what it is received into does not
+// matter.
+struct expected {
+    memory_kind source;
+    way goes;
+};
+constexpr expected expected_ways[] = {
+    {memory_kind::device, way::get},               // CUDA IPC
+    {memory_kind::vmm, way::get},                  // through a descriptor
+    {memory_kind::vmm_chunks, way::get},           // through a descriptor per chunk
+    {memory_kind::pool, way::get},                 // through a descriptor of the pool
+    {memory_kind::vmm_private, way::device_ring},  // cannot be exported
+    {memory_kind::pool_private, way::device_ring}, // likewise
+    {memory_kind::managed, way::device_ring},      // likewise
+};
+// Shorter messages that cannot be mapped are staged: btl_gpusm_stage_min_bytes.
+constexpr std::size_t ring_from_bytes = 16384;
+
+more_driver_api load_more()
+{
+    more_driver_api table;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    const auto symbol = [&](const char *name) {
+        void *address = nullptr == library ? nullptr : dlsym(library, name);
+        if (nullptr == address) {
+            std::fprintf(stderr, "exchange: the CUDA driver has no function %s\n", name);
+            std::exit(exit_wrong);
+        }
+        return address;
+    };
+#define GPUSM_TESTS_LOAD(field, name, ...)                                                         \
+    table.field = reinterpret_cast<decltype(table.field)>(symbol(name));
+    GPUSM_TESTS_DRIVER_FUNCTIONS(GPUSM_TESTS_LOAD)
+#undef GPUSM_TESTS_LOAD
+    return table;
+}
+
+const bench::driver_api &started_driver()
+{
+    std::string why;
+    const bench::driver_api *driver = bench::load_driver(&why);
+    if (nullptr == driver || CUDA_SUCCESS != driver->init(0)) {
+        std::fprintf(stderr, "exchange: no CUDA driver: %s\n", why.c_str());
+        std::exit(exit_wrong);
+    }
+    return *driver;
+}
+
+} // namespace
+
+const more_driver_api &more_driver()
+{
+    static const more_driver_api table = load_more();
+    return table;
+}
+
+own_context::own_context(const context &c) : driver_(c.gpu->driver())
+{
+    const CUresult made = more_driver().ctx_create(&context_, 0, c.gpu->ordinal());
+    if (CUDA_SUCCESS != made) {
+        std::fprintf(stderr, "exchange: rank %d: no context: %s\n", c.rank,
+                     bench::driver_error(driver_, "cuCtxCreate", made).c_str());
+        std::exit(exit_wrong);
+    }
+}
+
+bool own_context::make_current() const
+{
+    return CUDA_SUCCESS == driver_.ctx_set_current(context_);
+}
+
+bool own_context::destroy()
+{
+    return CUDA_SUCCESS == more_driver().ctx_destroy(context_);
+}
+
+CUcontext current_context()
+{
+    CUcontext now = nullptr;
+    return CUDA_SUCCESS == more_driver().ctx_get_current(&now) ? now : nullptr;
+}
+
+void expect_no_context_elsewhere(context &c, const std::vector<int> &own)
+{
+    for (int ordinal = 0; ordinal < device_count(); ++ordinal) {
+        unsigned flags = 0;
+        int active = 0;
+        if (own.end() == std::find(own.begin(), own.end(), ordinal)) {
+            (void)c.expect_true(CUDA_SUCCESS ==
+                                        more_driver().primary_get_state(ordinal, &flags, &active) &&
+                                    0 == active,
+                                "no context was made on device " + std::to_string(ordinal));
+        }
+    }
+}
+
+int device_count()
+{
+    int count = 0;
+    return CUDA_SUCCESS == started_driver().device_get_count(&count) ? count : 0;
+}
+
+way expected_way(memory_kind source, std::size_t len_bytes)
+{
+    for (const expected &each : expected_ways) {
+        if (each.source == source) {
+            return way::device_ring == each.goes && len_bytes < ring_from_bytes ? way::staged
+                                                                                : each.goes;
+        }
+    }
+    return way::staged; // host memory, which has counters of its own
+}
+
+variable::variable(const char *name, int variable_class)
+{
+    int provided = 0;
+    int index = -1;
+    int values = 0;
+    initialized_ = MPI_SUCCESS == MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    if (!initialized_ || MPI_SUCCESS != MPI_T_pvar_get_index(name, variable_class, &index) ||
+        MPI_SUCCESS != MPI_T_pvar_session_create(&session_)) {
+        return;
+    }
+    (void)MPI_T_pvar_handle_alloc(session_, index, nullptr, &handle_, &values);
+}
+
+variable::~variable()
+{
+    if (MPI_T_PVAR_HANDLE_NULL != handle_) {
+        (void)MPI_T_pvar_handle_free(session_, &handle_);
+    }
+    if (MPI_T_PVAR_SESSION_NULL != session_) {
+        (void)MPI_T_pvar_session_free(&session_);
+    }
+    if (initialized_) {
+        (void)MPI_T_finalize();
+    }
+}
+
+unsigned long long variable::read() const
+{
+    unsigned long long value = 0;
+    return available() && MPI_SUCCESS == MPI_T_pvar_read(session_, handle_, &value) ? value : 0;
+}
+
+way_watch::way_watch()
+    : ring_("btl_gpusm_device_ring_messages", MPI_T_PVAR_CLASS_COUNTER), before_(read())
+{
+}
+
+way_watch::tally way_watch::read() const
+{
+    const bench::path_counts counts = counters_.read();
+    return {counts.get_messages, ring_.read(), counts.staged_messages};
+}
+
+void way_watch::sent(memory_kind source, std::size_t len_bytes, int messages)
+{
+    if (bench::is_gpu(source) && way::staged == expected_way(source, len_bytes)) {
+        expected_.staged += static_cast<unsigned>(messages);
+    }
+}
+
+void way_watch::received(memory_kind source, std::size_t len_bytes, int messages, memory_kind into)
+{
+    const way goes = expected_way(source, len_bytes);
+    if (bench::is_gpu(source) && way::staged != goes) {
+        expected_.got += static_cast<unsigned>(messages);
+        expected_.ring +=
+            way::device_ring == goes && bench::is_gpu(into) ? static_cast<unsigned>(messages) : 0;
+    }
+}
+
+void way_watch::swapped(memory_kind source, std::size_t len_bytes, int messages, memory_kind into)
+{
+    sent(source, len_bytes, messages);
+    received(source, len_bytes, messages, into);
+}
+
+void way_watch::check(context &c, const std::string &what, unsigned long long others) const
+{
+    if (!c.expect_true(counters_.available(), "the performance variables btl_gpusm_* are there")) {
+        return;
+    }
+    const tally now = read();
+    const auto compare = [&](unsigned long long found, unsigned long long expected,
+                             const char *how) {
+        const unsigned long long off = found < expected ? expected - found : found - expected;
+        (void)c.expect(off <= others ? ""
+                                     : std::to_string(found) + " instead of " +
+                                           std::to_string(expected) + how,
+                       what);
+    };
+    compare(now.got - before_.got, expected_.got, " received by get");
+    compare(now.ring - before_.ring, expected_.ring, " received by way of a ring");
+    compare(now.staged - before_.staged, expected_.staged, " sent staged");
+}
+
+bool until_expected_way(context &c, memory_kind kind)
+{
+    constexpr std::size_t len = 65536;
+    return way::staged == expected_way(kind, len) || until_by_get(c, kind, len);
+}
+
+void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
+                  const surroundings &around)
+{
+    const auto enter = [](const std::function<void()> &place) {
+        if (place) {
+            place();
+        }
+    };
+    const std::uint64_t seed = c.next_seed;
+    c.next_seed += 2;
+    const int peer = 1 - c.rank;
+    at_step(what);
+    enter(around.enter_out);
+    (void)c.expect(out.fill(0, out.len_bytes(), seed + static_cast<std::uint64_t>(c.rank)), "fill");
+    enter(around.enter_in);
+    (void)c.expect(in.poison(), "poison");
+    enter(around.enter);
+    const CUcontext before = nullptr == c.gpu ? nullptr : current_context();
+    const bool arrived = c.mpi(MPI_Sendrecv(out.data(), static_cast<int>(out.len_bytes()), MPI_BYTE,
+                                            peer, tag, in.data(), static_cast<int>(in.len_bytes()),
+                                            MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                               "MPI_Sendrecv");
+    if (before != nullptr) { // for a thread without one, Open MPI makes one current
+        (void)c.expect_true(before == current_context(), what + ": the context is what it was");
+    }
+    if (arrived) {
+        enter(around.enter_in);
+        (void)c.expect(in.compare(0, in.len_bytes(), seed + static_cast<std::uint64_t>(peer)),
+                       what);
+        enter(around.enter);
+        ++c.messages;
+    }
+}
+
+void pause_ms(long ms)
+{
+    const std::timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    (void)nanosleep(&pause, nullptr);
+}
+
+} // namespace gpusm::exchange

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_tools.h: what several subtests about memory, contexts and devices need besides
+// exchange.h: more of the driver, contexts and devices of one's own, checked messages between given
+// buffers, and the way that messages are expected to go.
+#ifndef GPUSM_TESTS_MPI_EXCHANGE_TOOLS_H
+#define GPUSM_TESTS_MPI_EXCHANGE_TOOLS_H
+
+#include "tests/mpi/exchange.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace gpusm::exchange {
+
+// Functions of the driver that only these tests need, as in bench/common/driver_api.h.
+#define GPUSM_TESTS_DRIVER_FUNCTIONS(X)                                                            \
+    X(ctx_create, "cuCtxCreate_v2", CUresult(CUcontext *, unsigned, CUdevice))                     \
+    X(ctx_destroy, "cuCtxDestroy_v2", CUresult(CUcontext))                                         \
+    X(ctx_get_current, "cuCtxGetCurrent", CUresult(CUcontext *))                                   \
+    X(primary_reset, "cuDevicePrimaryCtxReset_v2", CUresult(CUdevice))                             \
+    X(primary_get_state, "cuDevicePrimaryCtxGetState", CUresult(CUdevice, unsigned *, int *))      \
+    X(mem_get_info, "cuMemGetInfo_v2", CUresult(std::size_t *, std::size_t *))                     \
+    X(memset_d8_async, "cuMemsetD8Async",                                                          \
+      CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream))                                 \
+    X(begin_capture, "cuStreamBeginCapture_v2", CUresult(CUstream, CUstreamCaptureMode))           \
+    X(end_capture, "cuStreamEndCapture", CUresult(CUstream, CUgraph *))                            \
+    X(graph_get_nodes, "cuGraphGetNodes", CUresult(CUgraph, CUgraphNode *, std::size_t *))         \
+    X(graph_node_get_type, "cuGraphNodeGetType", CUresult(CUgraphNode, CUgraphNodeType *))         \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                            \
+      CUresult(CUgraphExec *, CUgraph, unsigned long long))                                        \
+    X(graph_launch, "cuGraphLaunch", CUresult(CUgraphExec, CUstream))                              \
+    X(graph_destroy, "cuGraphDestroy", CUresult(CUgraph))                                          \
+    X(graph_exec_destroy, "cuGraphExecDestroy", CUresult(CUgraphExec))
+
+struct more_driver_api {
+#define GPUSM_TESTS_FIELD(field, name, ...) std::add_pointer_t<__VA_ARGS__> field = nullptr;
+    GPUSM_TESTS_DRIVER_FUNCTIONS(GPUSM_TESTS_FIELD)
+#undef GPUSM_TESTS_FIELD
+};
+// The table; the process ends when the driver lacks one of them.
+const more_driver_api &more_driver();
+
+// A context that the program makes beside the primary one, and may destroy; current when it is
+// made. It is not destroyed by itself. The process ends when the driver refuses.
+class own_context {
+  public:
+    explicit own_context(const context &c);
+    bool make_current() const;
+    bool destroy();
+    CUcontext get() const { return context_; }
+
+  private:
+    const bench::driver_api &driver_;
+    CUcontext context_ = nullptr;
+};
+
+CUcontext current_context();
+
+// The contexts of devices that this process has not asked for are not there: for all visible
+// devices but those numbers. Starts the driver if the process has not.
+void expect_no_context_elsewhere(context &c, const std::vector<int> &own);
+
+// How many devices this process sees.
+int device_count();
+
+// Which way messages from memory of a kind are expected to go, once both ranks know each other.
+// THE TABLE IS IN exchange_tools.cc, and nowhere else.
+enum class way {
+    get,         // fetched by the receiver out of the sender's memory
+    device_ring, // fetched out of a ring on the sender's device, or in host memory if it goes there
+    staged,      // through host fragments
+};
+way expected_way(memory_kind source, std::size_t len_bytes);
+
+// One of btl/gpusm's performance variables that bench/common/path_counters.h does not have.
+class variable {
+  public:
+    // `variable_class`: MPI_T_PVAR_CLASS_LEVEL, or _COUNTER, which counts from here on.
+    variable(const char *name, int variable_class);
+    ~variable();
+    variable(const variable &) = delete;
+    variable &operator=(const variable &) = delete;
+    bool available() const { return MPI_T_PVAR_HANDLE_NULL != handle_; }
+    unsigned long long read() const; // 0 when it is not available
+
+  private:
+    bool initialized_ = false;
+    MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
+    MPI_T_pvar_handle handle_ = MPI_T_PVAR_HANDLE_NULL;
+};
+
+// Which way messages went since it was made.
+class way_watch {
+  public:
+    way_watch();
+    // What is expected: messages of that kind and length. (A ring for host memory is not on a
+    // device.)
+    void sent(memory_kind source, std::size_t len_bytes, int messages = 1);
+    void received(memory_kind source, std::size_t len_bytes, int messages = 1,
+                  memory_kind into = memory_kind::device);
+    // As many each way.
+    void swapped(memory_kind source, std::size_t len_bytes, int messages = 1,
+                 memory_kind into = memory_kind::device);
+    // All of them have gone as expected, but for `others` at most.
+    void check(context &c, const std::string &what, unsigned long long others = 0) const;
+
+  private:
+    struct tally {
+        unsigned long long got = 0;    // received by get, by way of a ring or not
+        unsigned long long ring = 0;   // those by way of a ring
+        unsigned long long staged = 0; // sent by this rank
+    };
+    tally read() const;
+
+    bench::path_counters counters_;
+    variable ring_;
+    tally before_;
+    tally expected_;
+};
+
+// Ranks 0 and 1 have sent each other messages of that kind until they went the way that is expected
+// of them. For these two ranks only.
+bool until_expected_way(context &c, memory_kind kind);
+
+// One message each way between ranks 0 and 1: all of `out` goes, and `in` is compared. The content
+// is new. MPI has to leave the current context what it was. `out` and `in` may lie in different
+// contexts, `enter_out` and `enter_in` make the right one current around filling and comparing, and
+// `enter` the one in which MPI is called; empty: the one that is current.
+struct surroundings {
+    std::function<void()> enter_out;
+    std::function<void()> enter_in;
+    std::function<void()> enter;
+};
+void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
+                  const surroundings &around = {});
+
+void pause_ms(long ms);
+
+} // namespace gpusm::exchange
+
+#endif

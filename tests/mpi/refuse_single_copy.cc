@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// refuse_single_copy.cc: a library for LD_PRELOAD in whose presence reading another process's
+// memory fails, as it does where ptrace is restricted.
+//
+//   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
+//   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
+//
+// A call that fails has read the first half.
+#include <cerrno>
+#include <cstdlib>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+extern "C" ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
+                                    const struct iovec *remote, unsigned long remote_count,
+                                    unsigned long flags)
+{
+    using function = decltype(&process_vm_readv);
+    static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "process_vm_readv"));
+    static const char *every = std::getenv("GPUSM_TEST_REFUSE_EVERY");
+    static const char *log = std::getenv("GPUSM_TEST_REFUSE_LOG");
+    static int calls = 0;
+    if (++calls % (nullptr == every ? 1 : std::atoi(every)) != 0) {
+        return real(pid, local, local_count, remote, remote_count, flags);
+    }
+    const struct iovec half_here = {local->iov_base, local->iov_len / 2};
+    const struct iovec half_there = {remote->iov_base, local->iov_len / 2};
+    (void)real(pid, &half_here, 1, &half_there, 1, flags);
+    if (log != nullptr) {
+        const int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        (void)(write(fd, "x\n", 2) == 2);
+        (void)close(fd);
+    }
+    errno = EPERM;
+    return -1;
+}

@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_single_copy.sh: long messages between host memories are read in one copy where the machine lets
+# us, and go in fragments where it does not: no component of smsc, switched off, refused by the system.
+. "$(dirname "$0")/common.sh"
+
+need_gpusm single-copy || finish
+refuse=$GPUSM_BUILDDIR/tests/mpi/refuse_single_copy.so
+
+# perf_case NAME WANTED OPTIONS...: runs gpusm_perf with content checks; WANTED is a pattern for how
+# many messages were read in one copy
+perf_case() {
+    perf_name=$1
+    perf_wanted=$2
+    shift 2
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" "$perf" bw --src H --dst H \
+        --sizes 7,8K,65537,1M --iterations 3 --warmup 1 --no-limit -c
+    perf_status=$?
+    if [ $perf_status -ne 0 ]; then
+        fail "$perf_name" "$(explain $perf_status)"
+    elif ! grep -q "^path: .*single copy $perf_wanted[ ,]" "$work/output"; then
+        fail "$perf_name" "wanted: single copy $perf_wanted"
+    else
+        pass "$perf_name"
+    fi
+}
+
+launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M \
+    --iterations 2 --no-limit
+if ! grep -q 'host memory of process . is read in a single copy' "$work/output"; then
+    skip long-messages-in-one-copy "Open MPI's framework smsc cannot be used here"
+    can=no
+else
+    can=yes
+    perf_case long-messages-in-one-copy '[1-9][0-9]*'
+fi
+perf_case without-smsc 0 --mca smsc ^cma,xpmem,knem
+perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
+per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
+check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
+
+if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
+    skip refused "needs single copies, and a program without sanitizers"
+    finish
+fi
+
+# Data arrives although the copies fail half-way, all of them or some, on one side or on both.
+check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
+check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \
+    "$exchange" pairs --kinds H --max-size 2M
+per_rank 0 LD_PRELOAD="$refuse"
+check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
+
+# Nobody tries for ever: four attempts each, and one that was under way.
+name=refused-copies-are-given-up
+rm -f "$work/log"
+launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" "$perf" latency --src H \
+    --dst H --sizes 64K --iterations 50 --no-limit -c
+status=$?
+tries=$(wc -l <"$work/log")
+if [ $status -ne 0 ]; then
+    fail $name "$(explain $status)"
+elif [ "$tries" -lt 2 ] || [ "$tries" -gt 10 ]; then
+    fail $name "$tries attempts"
+else
+    pass $name
+fi
+finish

@@ -1,0 +1,102 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_situations.sh: what programs do with contexts, threads, devices, handles and processes, and what
+# must work all the same, by the way that exchange_tools.cc expects. See also run_late.sh (CUDA that
+# is used late, different devices, threads with a context) and run_lifetime.sh (contexts that end
+# while something is in flight).
+. "$(dirname "$0")/common.sh"
+
+# The ranks take turns here, and many test machines have few processors: whoever waits lets others
+# run.
+export OMPI_MCA_mpi_yield_when_idle=1
+
+need_gpusm situations || finish
+need_gpu situations || finish
+
+check threads-without-a-context 60 2 "$exchange" threads-without-context
+check context-switched-after-init 60 2 "$exchange" context-switched
+check device-switched-after-init 60 2 "$exchange" device-switched
+check two-devices-in-one-rank 60 2 "$exchange" two-devices
+check a-rank-that-never-uses-cuda 60 2 "$exchange" never --kinds DMVWACP
+if need_softcuda no-context-on-devices-of-others; then
+    # More devices than are used by anybody.
+    check no-context-on-devices-of-others 60 2 -x GPUSM_SOFTCUDA_DEVICES=4 \
+        "$exchange" elsewhere --kinds DMVWACP
+else
+    check no-context-on-the-peers-device 60 2 "$exchange" elsewhere --kinds DMVWACP
+fi
+# Each rank sees one device, and both call it 0. The software driver opens no handle of a device that
+# the process does not see, so there only the data can be right: run_late.sh.
+case $gpu_name in
+*software*) skip one-visible-device-each-by-get "the software driver refuses it; see run_late.sh" ;;
+*)
+    per_rank 0 CUDA_VISIBLE_DEVICES=0
+    per_rank 1 CUDA_VISIBLE_DEVICES=1
+    check one-visible-device-each-by-get 60 2 "$work/per-rank-0" "$work/per-rank-1" \
+        "$exchange" counters
+    ;;
+esac
+for set in D V C DVACWPM; do
+    check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
+done
+for entries in 1 1024; do
+    check "handles-that-the-program-opens-itself-cache-of-$entries" 60 2 \
+        --mca btl_gpusm_cache_max_entries $entries "$exchange" foreign
+done
+
+# What the last launch printed besides what the program says, and besides one paragraph of Open MPI's
+# own: its accelerator component cannot destroy the stream that it made in a context that is gone.
+unexpected_output() {
+    tr -d '\000' <"$work/output" | awk '
+        /^-----/ { if (inside && text !~ /cuStreamDestroy/) { print text }
+                   inside = !inside; text = ""; next }
+        inside { text = text $0 "\n"; next }
+        !/^exchange/ && !/^ *$/ { print }
+        END { if (inside) { print text } }'
+}
+
+# ends_well NAME SUBTEST [TEXT TIMES]: status 0, and nothing is printed but what the program says,
+# TEXT so many times
+ends_well() {
+    name=$1
+    launch 60 2 "$exchange" "$2"
+    status=$?
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif [ -n "$(unexpected_output)" ]; then
+        fail "$name" "something was printed: $(unexpected_output | head -n 3)"
+    elif [ $# -gt 2 ] && [ "$(count_in_output "$3")" -ne "$4" ]; then
+        fail "$name" "not $4 times: $3"
+    else
+        pass "$name"
+    fi
+}
+ends_well context-destroyed-before-finalize context-destroyed
+ends_well primary-context-reset-before-finalize primary-reset
+ends_well primary-context-released-before-finalize primary-released
+ends_well primary-context-renewed-before-finalize primary-renewed
+ends_well primary-context-reset-and-used-again primary-again
+deinitialized=$(case $gpu_name in *software*) echo 4 ;; *) echo '[0-9]*' ;; esac)
+ends_well driver-gone-before-finalize finalize-at-exit \
+    "finalized at exit, with a driver that answered $deinitialized\$" 2
+
+# Rank 1 in a PID namespace of its own. Descriptors need no process numbers; CUDA IPC handles do, so
+# device memory goes by the way that is left, and arrives.
+name=pid-namespaces
+if unshare --pid --fork --kill-child true 2>/dev/null; then
+    # shellcheck disable=SC2016 # expanded by the script
+    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec unshare --pid --fork --kill-child "$@"\nexec "$@"\n' \
+        >"$work/own-namespace"
+    chmod +x "$work/own-namespace"
+    check $name-descriptors 60 2 "$work/own-namespace" "$exchange" ways --kinds V
+    check $name-chunks 60 2 "$work/own-namespace" "$exchange" ways --kinds C
+    check $name-device-memory 60 2 "$work/own-namespace" \
+        "$exchange" pairs --kinds HD --max-size 2M
+    check $name-every-kind 60 2 "$work/own-namespace" \
+        "$exchange" pairs --kinds DVAWM --max-size 64K
+else
+    skip $name "this user may not make a PID namespace"
+fi
+finish

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// mailbox_test.cc: what shm/mailbox.h promises: messages of all lengths in order, nothing before it
+// is complete, no old payload taken for a message, and what nonsense in the ring leads to.
+#include "opal/mca/btl/gpusm/shm/mailbox.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <cstring>
+#include <deque>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::mailbox_message;
+using gpusm::mailbox_reader;
+using gpusm::mailbox_unit;
+using gpusm::mailbox_writer;
+
+constexpr std::uint8_t some_kind = 1;
+
+class Mailbox : public testing::Test {
+  protected:
+    static constexpr std::uint32_t units = 32;
+
+    bool send(const std::string &payload)
+    {
+        unsigned char *place = writer_.place(payload.size());
+        if (nullptr == place) {
+            return false;
+        }
+        std::memcpy(place, payload.data(), payload.size());
+        writer_.publish({static_cast<std::uint32_t>(sent_++),
+                         static_cast<std::uint16_t>(payload.size()), some_kind, 7});
+        return true;
+    }
+    // "-": nothing; "!": garbage.
+    std::string receive()
+    {
+        mailbox_message message{};
+        const unsigned char *payload = nullptr;
+        switch (reader_.peek(received_, &message, &payload)) {
+        case mailbox_reader::look::nothing:
+            return "-";
+        case mailbox_reader::look::garbage:
+            return "!";
+        case mailbox_reader::look::message:
+            break;
+        }
+        EXPECT_EQ(message.kind, some_kind);
+        EXPECT_EQ(message.tag, 7);
+        const std::string taken(reinterpret_cast<const char *>(payload), message.bytes);
+        reader_.pass(message);
+        ++received_;
+        return taken;
+    }
+
+    std::vector<mailbox_unit> ring_{units};
+    std::atomic<std::uint32_t> taken_{0};
+    mailbox_writer writer_{ring_.data(), units, &taken_};
+    mailbox_reader reader_{ring_.data(), units, &taken_};
+    std::uint64_t sent_ = 0;
+    std::uint64_t received_ = 0;
+};
+
+TEST_F(Mailbox, WordsArePackedWithoutLoss)
+{
+    const mailbox_message message{0xfedcba98U, 0x7654, 0x32, 0x10};
+    const mailbox_message back = gpusm::mailbox_word::unpack(gpusm::mailbox_word::pack(message));
+    EXPECT_EQ(back.sequence, message.sequence);
+    EXPECT_EQ(back.bytes, message.bytes);
+    EXPECT_EQ(back.kind, message.kind);
+    EXPECT_EQ(back.tag, message.tag);
+}
+
+TEST_F(Mailbox, AMessageOfUpTo24BytesIsHalfACacheLine)
+{
+    EXPECT_EQ(gpusm::mailbox_units_for(0), 1U);
+    EXPECT_EQ(gpusm::mailbox_units_for(24), 1U);
+    EXPECT_EQ(gpusm::mailbox_units_for(25), 2U);
+    EXPECT_EQ(gpusm::mailbox_units_for(56), 2U);
+    EXPECT_EQ(gpusm::mailbox_units_for(57), 3U);
+    EXPECT_EQ(gpusm::mailbox_most_bytes(units), 12U * 32 - 8);
+}
+
+TEST_F(Mailbox, MessagesArriveInOrderAndOnlyOnce)
+{
+    EXPECT_EQ(receive(), "-");
+    EXPECT_TRUE(send("one"));
+    EXPECT_TRUE(send(""));
+    EXPECT_TRUE(send(std::string(200, 'x')));
+    EXPECT_EQ(receive(), "one");
+    EXPECT_EQ(receive(), "");
+    EXPECT_EQ(receive(), std::string(200, 'x'));
+    EXPECT_EQ(receive(), "-");
+}
+
+TEST_F(Mailbox, NothingIsSeenOfAMessageThatIsNotComplete)
+{
+    unsigned char *place = writer_.place(100);
+    ASSERT_NE(place, nullptr);
+    std::memset(place, 0xff, 100); // and there the sender is killed
+    EXPECT_EQ(receive(), "-");
+}
+
+TEST_F(Mailbox, WhenItIsFullThereIsNoPlaceUntilLinesAreGivenBack)
+{
+    int sent = 0;
+    while (send("a")) {
+        ASSERT_LT(++sent, 100);
+    }
+    EXPECT_EQ(sent, static_cast<int>(units) - 1) << "one unit stays for the next word";
+    for (int i = 0; i < sent; ++i) {
+        EXPECT_EQ(receive(), "a");
+    }
+    EXPECT_FALSE(send("a")) << "read, but not given back";
+    reader_.give_back();
+    EXPECT_TRUE(send("b"));
+    EXPECT_EQ(receive(), "b");
+}
+
+TEST_F(Mailbox, AReaderThatGivesBackMoreThanItGotIsNotBelieved)
+{
+    while (send("a")) {
+    }
+    for (const std::uint32_t lie : {units, units + 1, 0x80000000U, 0xffffffffU}) {
+        taken_.store(lie);
+        EXPECT_FALSE(send("b")) << lie;
+    }
+    EXPECT_EQ(receive(), "a");
+}
+
+// Payload that looks like the word of every message that may come next, at every place of the ring.
+TEST_F(Mailbox, OldPayloadIsNeverTakenForAMessage)
+{
+    std::mt19937 random(1);
+    for (int round = 0; round < 20000; ++round) {
+        std::string forged;
+        const std::size_t words = random() % 31;
+        for (std::size_t i = 0; i < words; ++i) {
+            const std::uint64_t word = gpusm::mailbox_word::pack(
+                {static_cast<std::uint32_t>(sent_ + 1 + random() % 3), 8, some_kind, 7});
+            forged.append(reinterpret_cast<const char *>(&word), sizeof(word));
+        }
+        ASSERT_TRUE(send(forged));
+        ASSERT_EQ(receive(), forged) << round;
+        ASSERT_EQ(receive(), "-") << round;
+        reader_.give_back();
+    }
+}
+
+TEST_F(Mailbox, AgreesWithAListOverManyLaps)
+{
+    std::mt19937 random(2);
+    std::deque<std::string> model;
+    for (int step = 0; step < 200000; ++step) {
+        if (0 == random() % 2) {
+            const std::string payload(random() % 249, static_cast<char>('a' + random() % 26));
+            if (send(payload)) {
+                model.push_back(payload);
+            } else {
+                ASSERT_FALSE(model.empty());
+            }
+        } else if (model.empty()) {
+            ASSERT_EQ(receive(), "-");
+        } else {
+            ASSERT_EQ(receive(), model.front()) << step;
+            model.pop_front();
+            if (model.empty() || 0 == random() % 3) {
+                reader_.give_back();
+            }
+        }
+    }
+}
+
+TEST_F(Mailbox, TheSequenceMayWrap)
+{
+    sent_ = received_ = 0xfffffff0ULL;
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_TRUE(send(std::to_string(i)));
+        ASSERT_EQ(receive(), std::to_string(i));
+        reader_.give_back();
+    }
+}
+
+TEST_F(Mailbox, AMessageWaitsForItsTurn)
+{
+    sent_ = 5;
+    ASSERT_TRUE(send("late"));
+    EXPECT_EQ(receive(), "-") << "0 is due, and comes by the FIFO";
+    received_ = 6;
+    EXPECT_EQ(receive(), "-") << "it is old";
+    received_ = 5;
+    EXPECT_EQ(receive(), "late");
+}
+
+TEST_F(Mailbox, NonsenseIsGarbageAndStays)
+{
+    const mailbox_message nonsense[] = {
+        {0, gpusm::mailbox_most_bytes(units) + 1, some_kind, 7}, // longer than a message may be
+        {0, 0xffff, some_kind, 7},                               // the longest of all
+        {0, 0, gpusm::mailbox_word::skip, 0},                    // to the start, where nothing is
+    };
+    for (const mailbox_message &each : nonsense) {
+        std::vector<mailbox_unit> ring(units);
+        mailbox_reader reader(ring.data(), units, &taken_);
+        ring[0].word.store(gpusm::mailbox_word::pack(each));
+        mailbox_message message{};
+        const unsigned char *payload = nullptr;
+        for (int i = 0; i < 3; ++i) {
+            EXPECT_EQ(reader.peek(0, &message, &payload), mailbox_reader::look::garbage);
+        }
+    }
+}
+
+TEST_F(Mailbox, AMessageAcrossTheEndOfTheRingIsGarbage)
+{
+    for (std::uint32_t i = 0; i + 1 < units; ++i) {
+        ASSERT_TRUE(send("a"));
+        ASSERT_EQ(receive(), "a");
+        reader_.give_back();
+    }
+    ring_[units - 1].word.store(
+        gpusm::mailbox_word::pack({static_cast<std::uint32_t>(received_), 100, some_kind, 7}));
+    EXPECT_EQ(receive(), "!");
+}
+
+TEST_F(Mailbox, TwoThreadsAgree)
+{
+    constexpr std::uint64_t messages = 200000;
+    std::thread sender([this] {
+        std::mt19937 random(3);
+        const gpusm_test::deadline end(60);
+        for (std::uint64_t i = 0; i < messages && !end.over();) {
+            const std::size_t bytes = 8 * (random() % 30);
+            std::string payload(bytes, 0);
+            for (std::size_t at = 0; at < bytes; at += 8) {
+                std::memcpy(payload.data() + at, &i, sizeof(i));
+            }
+            while (!send(payload) && !end.over()) {
+                std::this_thread::yield();
+            }
+            ++i;
+        }
+    });
+    const gpusm_test::deadline end(60);
+    std::uint64_t wrong = 0;
+    while (received_ < messages && !end.over()) {
+        const std::uint64_t number = received_;
+        const std::string taken = receive();
+        if ("-" == taken) {
+            reader_.give_back();
+            std::this_thread::yield();
+            continue;
+        }
+        for (std::size_t at = 0; at + 8 <= taken.size(); at += 8) {
+            wrong += 0 == std::memcmp(taken.data() + at, &number, sizeof(number)) ? 0 : 1;
+        }
+        wrong += 0 == taken.size() % 8 ? 0 : 1;
+    }
+    sender.join();
+    EXPECT_EQ(received_, messages);
+    EXPECT_EQ(wrong, 0U);
+}
+
+} // namespace

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// share_support.h: memory that CUDA IPC refuses, made as a program would make it, and descriptors
+// that two processes hand over; on whatever driver there is.
+#ifndef GPUSM_TESTS_SHARE_SUPPORT_H
+#define GPUSM_TESTS_SHARE_SUPPORT_H
+
+#include "opal/mca/btl/gpusm/gpu/shareable.h"
+
+#include "tests/unit/gpu_memory_support.h"
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+namespace gpusm_test {
+
+using softcuda_test::line;
+
+// What a driver may need for itself while memory comes and goes; the tests move much more.
+inline constexpr std::size_t slack_bytes = 64 * mib;
+
+inline gpusm::device &device_of(gpusm::device_table &table, CUdeviceptr memory)
+{
+    gpusm::device *found = nullptr;
+    if (gpusm::status::ok != table.for_memory(gpusm::inspect_pointer(driver(), memory), &found)) {
+        ADD_FAILURE() << "no device for the test's memory";
+        _exit(11);
+    }
+    return *found;
+}
+
+inline gpusm::share_way way(CUdeviceptr memory)
+{
+    return way_of(driver(), gpusm::inspect_pointer(driver(), memory), memory);
+}
+
+inline std::size_t free_bytes()
+{
+    std::size_t left = 0;
+    std::size_t all = 0;
+    EXPECT_EQ(CU(cuMemGetInfo)(&left, &all), CUDA_SUCCESS);
+    return left;
+}
+
+// Maps a new allocation at reserved addresses, and keeps no handle of it.
+inline void map_chunk(CUdeviceptr at, std::size_t len_bytes, bool exportable, int on)
+{
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = on;
+    properties.requestedHandleTypes =
+        exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+    CUmemGenericAllocationHandle memory = 0;
+    EXPECT_EQ(CU(cuMemCreate)(&memory, len_bytes, &properties, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemMap)(at, len_bytes, 0, memory, 0), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemRelease)(memory), CUDA_SUCCESS);
+    CUmemAccessDesc access{};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    EXPECT_EQ(CU(cuMemSetAccess)(at, len_bytes, &access, 1), CUDA_SUCCESS);
+}
+
+// Chunks of these lengths side by side on device `on`. A length with its sign turned cannot be
+// exported, and 0 stands for a gap of 2 MiB.
+inline CUdeviceptr allocate_chunks(const std::vector<std::int64_t> &lengths, int on = 0)
+{
+    CUdeviceptr at = 0;
+    const auto bytes_of = [](std::int64_t length) {
+        return static_cast<std::size_t>(0 == length ? 2 * std::int64_t(mib) : std::abs(length));
+    };
+    std::size_t total = 0;
+    for (const std::int64_t each : lengths) {
+        total += bytes_of(each);
+    }
+    EXPECT_EQ(CU(cuMemAddressReserve)(&at, total, 0, 0, 0), CUDA_SUCCESS);
+    CUdeviceptr next = at;
+    for (const std::int64_t each : lengths) {
+        if (each != 0) {
+            map_chunk(next, bytes_of(each), each > 0, on);
+        }
+        next += bytes_of(each);
+    }
+    return at;
+}
+
+inline CUmemoryPool make_pool(int on = 0)
+{
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = on;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(CU(cuMemPoolCreate)(&pool, &properties), CUDA_SUCCESS);
+    return pool;
+}
+
+inline CUdeviceptr allocate_from(CUmemoryPool pool, std::size_t len_bytes)
+{
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuMemAllocFromPoolAsync)(&at, len_bytes, pool, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+    return at;
+}
+
+// Descriptors and what they stand for, as two processes hand them over.
+struct parcel {
+    std::vector<std::uint64_t> lengths;
+    std::vector<int> fds;
+
+    // The export of the chunks that hold [at, at + len_bytes).
+    static parcel of(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes,
+                     std::vector<gpusm::memory_chunk> *chunks = nullptr)
+    {
+        std::vector<gpusm::memory_chunk> found;
+        EXPECT_EQ(list_chunks(driver(), on, at, len_bytes, &found), gpusm::status::ok);
+        parcel made;
+        made.fds.resize(found.size(), -1);
+        EXPECT_EQ(export_chunks(driver(), found, made.fds.data()), gpusm::status::ok);
+        for (const gpusm::memory_chunk &each : found) {
+            made.lengths.push_back(each.len_bytes);
+        }
+        if (chunks != nullptr) {
+            *chunks = found;
+        }
+        return made;
+    }
+    void send(line &l)
+    {
+        l.put(fds.size());
+        for (std::size_t i = 0; i < fds.size(); ++i) {
+            l.put(lengths[i]);
+            l.put_fd(fds[i]);
+        }
+        drop();
+    }
+    static parcel receive(line &l)
+    {
+        parcel made;
+        for (auto count = l.get<std::size_t>(); count > 0; --count) {
+            made.lengths.push_back(l.get<std::uint64_t>());
+            made.fds.push_back(l.get_fd());
+        }
+        return made;
+    }
+    gpusm::status map(const gpusm::device &into, std::uint64_t *base) const
+    {
+        return map_chunks(driver(), into, lengths.data(), fds.data(), fds.size(), base);
+    }
+    void unmap(std::uint64_t base) const
+    {
+        unmap_chunks(driver(), base, lengths.data(), lengths.size());
+    }
+    void drop()
+    {
+        for (const int each : fds) {
+            EXPECT_EQ(close(each), 0);
+        }
+        fds.clear();
+    }
+};
+
+// One copy of up to 4 MiB in eight parts, which the gather kernel makes together.
+inline void copy_by_kernel(gpusm::device &on, CUdeviceptr to, CUdeviceptr from,
+                           std::size_t len_bytes)
+{
+    gpusm::copy_engine engine(driver(), {});
+    std::array<gpusm::copy_request, 8> parts;
+    engine.hold(true);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::size_t begin = len_bytes * i / parts.size();
+        parts[i].destination = to + begin;
+        parts[i].source = from + begin;
+        parts[i].len_bytes = len_bytes * (i + 1) / parts.size() - begin;
+        parts[i].on_device = true;
+        engine.submit(on, &parts[i]);
+    }
+    engine.hold(false);
+    EXPECT_EQ(collect_all(engine), 8);
+    EXPECT_GE(engine.submissions()[static_cast<std::size_t>(gpusm::copy_way::kernel)], 1U);
+}
+
+} // namespace gpusm_test
+
+#endif

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// vmm_two_processes_test.cc: VMM memory that one process exports by file descriptor and another
+// maps, on whatever driver there is.
+#include "tests/unit/share_support.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+using namespace gpusm_test;
+using namespace softcuda_test;
+
+namespace {
+
+using gpusm::copy_engine;
+using gpusm::device;
+using gpusm::device_table;
+using gpusm::memory_chunk;
+using gpusm::share_way;
+using gpusm::status;
+
+// An owner on one device, a reader on the same or another, and copies across every boundary.
+void read_chunks(int owner_device, int reader_device, const std::vector<std::int64_t> &lengths)
+{
+    std::size_t total = 0;
+    for (const std::int64_t each : lengths) {
+        total += static_cast<std::size_t>(each);
+    }
+    together(
+        [&](line &l) {
+            (void)start(owner_device);
+            const CUdeviceptr at = allocate_chunks(lengths, owner_device);
+            store(at, pattern(total, 3));
+            EXPECT_EQ(way(at), share_way::descriptors);
+            device_table table(driver());
+            const log_capture log;
+            parcel out = parcel::of(device_of(table, at), at, total);
+            EXPECT_EQ(out.lengths, std::vector<std::uint64_t>(lengths.begin(), lengths.end()));
+            out.send(l);
+            l.wait();
+            EXPECT_EQ(load(at + total - 4, 4), "back") << "an importer may write, too";
+            EXPECT_EQ(log.count(), 0U) << log.text();
+        },
+        [&](line &l) {
+            (void)start(reader_device);
+            const CUdeviceptr to = allocate(total);
+            device_table table(driver());
+            device &on = device_of(table, to);
+            const log_capture log;
+            parcel in = parcel::receive(l);
+            std::uint64_t base = 0;
+            ASSERT_EQ(in.map(on, &base), status::ok);
+            in.drop();
+            {
+                copy_engine engine(driver(), {});
+                EXPECT_EQ(copy_now(engine, on, to, base, total), status::ok);
+            }
+            EXPECT_TRUE(load(to, total) == pattern(total, 3));
+            std::size_t boundary = 0;
+            for (const std::uint64_t each : in.lengths) {
+                boundary += each;
+                const std::size_t begin = boundary - 70001;
+                const std::size_t bytes = std::min<std::size_t>(150000, total - begin);
+                EXPECT_EQ(CU(cuMemsetD8)(to, 0, bytes), CUDA_SUCCESS);
+                EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+                copy_by_kernel(on, to, base + begin, bytes);
+                EXPECT_TRUE(load(to, bytes) == pattern(total, 3).substr(begin, bytes)) << boundary;
+            }
+            store(base + total - 4, "back");
+            in.unmap(base);
+            EXPECT_EQ(log.count(), 0U) << log.text();
+            l.step();
+        });
+}
+
+constexpr auto two = std::int64_t(2 * mib);
+
+TEST(ShareVmm, APeerOnTheSameDeviceReadsAndWritesOneChunk)
+{
+    read_chunks(0, 0, {2 * two});
+}
+
+TEST(ShareVmm, APeerOnTheSameDeviceReadsThreeChunksAsOneRange)
+{
+    read_chunks(0, 0, {two, 3 * two, 2 * two});
+}
+
+TEST(ShareVmm, APeerOnAnotherDeviceReadsThreeChunksAsOneRange)
+{
+    NEEDS_DEVICES(2)
+    read_chunks(0, 1, {two, 3 * two, 2 * two});
+    read_chunks(1, 0, {2 * two, two});
+}
+
+TEST(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
+{
+    alone([] {
+        (void)start();
+        const log_capture log;
+        device_table table(driver());
+        device &on = device_of(table, allocate(mib));
+        const CUdeviceptr at = allocate_chunks({two, two, -two, two, 0, two});
+        const struct {
+            std::int64_t begin, end;
+            status expected;
+        } ranges[] = {
+            {0, two, status::ok},
+            {1, 2 * two, status::ok},
+            {0, 2 * two + 1, status::unsupported},
+            {2 * two, 3 * two, status::unsupported},
+            {3 * two - 1, 4 * two, status::unsupported},
+            {3 * two, 4 * two, status::ok},
+            {3 * two, 4 * two + 1, status::unsupported}, // a gap
+            {4 * two, 5 * two, status::unsupported},
+            {5 * two, 6 * two, status::ok},
+        };
+        for (const auto &each : ranges) {
+            std::vector<memory_chunk> chunks;
+            EXPECT_EQ(list_chunks(driver(), on, at + static_cast<std::uint64_t>(each.begin),
+                                  static_cast<std::uint64_t>(each.end - each.begin), &chunks),
+                      each.expected)
+                << each.begin << " to " << each.end;
+        }
+        EXPECT_EQ(log.count(), 0U) << log.text();
+    });
+}
+
+TEST(ShareVmm, AsManyChunksAsAllowedGoOver)
+{
+    alone([] {
+        (void)start();
+        device_table table(driver());
+        constexpr std::size_t total = gpusm::most_chunks * 2 * mib;
+        const CUdeviceptr at =
+            allocate_chunks(std::vector<std::int64_t>(gpusm::most_chunks + 1, two));
+        device &on = device_of(table, at);
+        std::vector<memory_chunk> chunks;
+        EXPECT_EQ(list_chunks(driver(), on, at, total + 1, &chunks), status::unsupported);
+        store(at + total - 9, "the end");
+        parcel out = parcel::of(on, at, total);
+        std::uint64_t base = 0;
+        ASSERT_EQ(out.map(on, &base), status::ok);
+        out.drop();
+        EXPECT_EQ(load(base + total - 9, 7), "the end");
+        out.unmap(base);
+    });
+}
+
+// --- how long it lives -------------------------------------------------------------------------
+
+TEST(ShareVmm, WhatTheOwnerGivesUpIsNoticedAndFreedWithTheImportersMapping)
+{
+    constexpr std::size_t bytes = 512 * mib;
+    together(
+        [=](line &l) {
+            (void)start();
+            const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
+            device_table table(driver());
+            std::vector<memory_chunk> chunks;
+            store(at + 7, "alive");
+            parcel out = parcel::of(device_of(table, at), at, 1, &chunks);
+            EXPECT_TRUE(same_chunks(driver(), chunks));
+            out.send(l);
+            l.wait(); // mapped
+            EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+            EXPECT_FALSE(same_chunks(driver(), chunks));
+            const std::size_t with_importer = free_bytes();
+            l.step();
+            l.wait(); // unmapped
+            EXPECT_GE(free_bytes(), with_importer + bytes - slack_bytes);
+            map_chunk(at, bytes, true, 0);
+            EXPECT_FALSE(same_chunks(driver(), chunks)) << "other memory at the same address";
+            std::vector<memory_chunk> anew;
+            EXPECT_EQ(list_chunks(driver(), device_of(table, at), at, 1, &anew), status::ok);
+            EXPECT_TRUE(same_chunks(driver(), anew));
+        },
+        [=](line &l) {
+            (void)start();
+            device_table table(driver());
+            device &on = device_of(table, allocate(mib));
+            parcel in = parcel::receive(l);
+            std::uint64_t base = 0;
+            ASSERT_EQ(in.map(on, &base), status::ok);
+            in.drop();
+            l.step();
+            l.wait(); // given up
+            EXPECT_EQ(load(base + 7, 5), "alive");
+            in.unmap(base);
+            l.step();
+        });
+}
+
+TEST(ShareVmm, AnExportAloneKeepsNothingTaken)
+{
+    alone([] {
+        constexpr std::size_t bytes = 512 * mib;
+        (void)start();
+        device_table table(driver());
+        const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
+        const std::size_t with_memory = free_bytes();
+        parcel out = parcel::of(device_of(table, at), at, bytes);
+        EXPECT_EQ(way(at), share_way::descriptors);
+        out.drop();
+        EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+        EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes);
+    });
+}
+
+TEST(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
+{
+    alone([] {
+        constexpr std::size_t bytes = 512 * mib;
+        (void)start();
+        device_table table(driver());
+        const CUdeviceptr at = allocate_chunks({std::int64_t(bytes), two});
+        device &on = device_of(table, at);
+        store(at + bytes - 5, "right");
+        const parcel out = parcel::of(on, at, bytes + 1);
+        parcel lie = out;
+        std::uint64_t base = 42;
+        lie.lengths[1] += std::uint64_t(two);
+        EXPECT_NE(lie.map(on, &base), status::ok);
+        lie.lengths = {bytes, 2 * mib + 4096};
+        EXPECT_EQ(lie.map(on, &base), status::bad_peer);
+        EXPECT_EQ(base, 42U);
+        ASSERT_EQ(out.map(on, &base), status::ok);
+        EXPECT_EQ(load(base + bytes - 5, 5), "right");
+        out.unmap(base);
+        lie.drop(); // the same descriptors
+        const std::size_t with_memory = free_bytes();
+        EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+        EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes) << "a failed mapping is left";
+    });
+}
+
+} // namespace
