@@ -228,12 +228,7 @@ void test_reuse(context &c)
     const int same = one_after_the_other(c, rounds * 2 / 5, watch);
     many_at_once(c, rounds * 2 / 5 / 64, watch);
     both_ways_in_one(c, rounds / 5 / 8, watch);
-    // VMM chunks side by side are one export, also those of several buffers. When one of them ends,
-    // a message of another that has not been mapped yet goes by fragments.
-    const bool side_by_side = std::any_of(c.kinds.begin(), c.kinds.end(), [](memory_kind kind) {
-        return memory_kind::vmm == kind || memory_kind::vmm_chunks == kind;
-    });
-    watch.check(c, "addresses again", side_by_side ? static_cast<unsigned>(rounds) / 50 : 0);
+    watch.check(c, "addresses again");
     if (0 == c.rank) {
         std::printf("reuse: the same address in %d of %d rounds\n", same, rounds * 2 / 5);
     }

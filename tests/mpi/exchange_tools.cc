@@ -195,7 +195,7 @@ void way_watch::swapped(memory_kind source, std::size_t len_bytes, int messages,
     received(source, len_bytes, messages, into);
 }
 
-void way_watch::check(context &c, const std::string &what, unsigned long long others) const
+void way_watch::check(context &c, const std::string &what) const
 {
     if (!c.expect_true(counters_.available(), "the performance variables btl_gpusm_* are there")) {
         return;
@@ -203,10 +203,9 @@ void way_watch::check(context &c, const std::string &what, unsigned long long ot
     const tally now = read();
     const auto compare = [&](unsigned long long found, unsigned long long expected,
                              const char *how) {
-        const unsigned long long off = found < expected ? expected - found : found - expected;
-        (void)c.expect(off <= others ? ""
-                                     : std::to_string(found) + " instead of " +
-                                           std::to_string(expected) + how,
+        (void)c.expect(found == expected ? ""
+                                         : std::to_string(found) + " instead of " +
+                                               std::to_string(expected) + how,
                        what);
     };
     compare(now.got - before_.got, expected_.got, " received by get");

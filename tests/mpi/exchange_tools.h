@@ -108,8 +108,8 @@ class way_watch {
     // As many each way.
     void swapped(memory_kind source, std::size_t len_bytes, int messages = 1,
                  memory_kind into = memory_kind::device);
-    // All of them have gone as expected, but for `others` at most.
-    void check(context &c, const std::string &what, unsigned long long others = 0) const;
+    // All of them have gone as expected.
+    void check(context &c, const std::string &what) const;
 
   private:
     struct tally {
