@@ -160,6 +160,15 @@ need_softcuda() {
     return 1
 }
 
+# primary_context_may_go NAME: likewise for programs that reset or release the primary context
+primary_context_may_go() {
+    case $gpu_name in
+    *software*) return 0 ;;
+    esac
+    skip "$1" "Open MPI's accelerator/cuda crashes, because it destroys events in a context that is gone"
+    return 1
+}
+
 # need_gpusm NAME: likewise for what is true of btl/gpusm only
 need_gpusm() {
     case ",$btl," in

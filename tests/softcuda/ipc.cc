@@ -38,6 +38,7 @@ struct import {
     block_ref memory;
     std::uint64_t base;
     int ranges = 0;
+    std::int32_t pid = 0; // of the exporter
 };
 std::map<std::pair<std::uint64_t, context *>, import> imports; // by block id
 
@@ -83,6 +84,12 @@ static CUresult open_handle(CUdeviceptr *out, const wire_handle &h)
     if (device != ctx->device && !drv().peers_connected) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     }
+    // One context of a device at a time has memory of a process open.
+    for (const auto &[key, other] : imports) {
+        if (other.pid == h.pid && other.ctx != ctx && other.ctx->device == ctx->device) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+    }
     auto it = imports.find({h.block_id, ctx});
     if (it == imports.end()) {
         int fd = open_foreign(h.pid, h.fd, h.inode);
@@ -90,7 +97,7 @@ static CUresult open_handle(CUdeviceptr *out, const wire_handle &h)
             return CUDA_ERROR_INVALID_VALUE;
         }
         CUresult why = CUDA_SUCCESS;
-import fresh{ctx, adopt_block(fd, nullptr, false, & why), 0, 0 };
+import fresh{ctx, adopt_block(fd, nullptr, false, & why), 0, 0, h.pid };
         if (fresh.memory == nullptr) {
             return why;
         }

@@ -161,8 +161,11 @@ SOFTCUDA_API(init, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
 {
     hold held(drv().lock);
     pool *p = find_pool(held, handle);
-    if (p == nullptr || p->is_default) {
+    if (p == nullptr || p->is_default || (p->imported && p->allocations > 0)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (p->imported && --p->imports > 0) {
+        return CUDA_SUCCESS;
     }
     for (device_state &d : drv().devices) {
         d.current_pool = d.current_pool == p ? d.default_pool : d.current_pool;

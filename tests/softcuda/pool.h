@@ -13,6 +13,9 @@ struct pool {
     int device = 0;
     unsigned handle_types = 0;
     bool imported = false;
+    int imports = 0; // of an imported one: each is destroyed for itself
+    // And what it has had pointers to stays taken until then, as if its owner had destroyed it.
+    std::vector<block_ref> kept;
     bool is_default = false;
     bool destroyed = false; // freed with its last allocation
     int allocations = 0;

@@ -145,8 +145,9 @@ SOFTCUDA_API(init, cuMemPoolImportFromShareableHandle,
     if (device < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    for (pool *known : drv().pools) { // the same pool is imported once
+    for (pool *known : drv().pools) { // the same pool has the same handle
         if (known->imported && !known->destroyed && known->imported_inode == about.st_ino) {
+            ++known->imports;
             *out = reinterpret_cast<CUmemoryPool>(known);
             return CUDA_SUCCESS;
         }
@@ -155,6 +156,7 @@ SOFTCUDA_API(init, cuMemPoolImportFromShareableHandle,
     p->imported_inode = about.st_ino;
     p->device = device;
     p->imported = true;
+    p->imports = 1;
     p->handle_types = 1;
     p->access = 3ull << (2 * device);
     drv().pools.insert(p);
@@ -220,6 +222,7 @@ SOFTCUDA_API(init, cuMemPoolImportPointer,
     made.offset = h.offset;
     made.from = p;
     made.import_key = base;
+    p->kept.push_back(made.memory);
     *out = drv().space.insert(made).base;
     ++p->allocations;
     return CUDA_SUCCESS;

@@ -265,6 +265,49 @@ TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
         });
 }
 
+TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
+{
+    together(
+        [](line &l) {
+            (void)start();
+            const CUmemoryPool pool = make_pool();
+            const CUdeviceptr at = allocate_from(pool, mib);
+            device_table table(driver());
+            pool_pointer out;
+            int fd = -1;
+            EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
+            l.put_fd(fd);
+            EXPECT_EQ(close(fd), 0);
+            EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at, &out), status::ok);
+            l.put(out.data);
+            l.wait();
+        },
+        [](line &l) {
+            (void)start();
+            device_table table(driver());
+            device &on = device_of(table, allocate(mib));
+            const int fd = l.get_fd();
+            CUmemoryPool first = nullptr;
+            CUmemoryPool second = nullptr;
+            ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
+            ASSERT_EQ(import_pool(driver(), fd, &second), status::ok);
+            EXPECT_EQ(close(fd), 0);
+            EXPECT_EQ(first, second);
+            ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
+            std::uint64_t base = 0;
+            ASSERT_EQ(
+                import_pool_pointer(driver(), on, first, l.get<CUmemPoolPtrExportData>(), &base),
+                status::ok);
+            EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
+            const log_capture log;
+            free_pool_pointer(driver(), on, base);
+            close_pool(driver(), first);
+            close_pool(driver(), second);
+            EXPECT_EQ(log.count(), 0U) << log.text();
+            l.step();
+        });
+}
+
 // --- devices that cannot reach each other --------------------------------------------------------
 
 TEST(ShareWay, DevicesThatCannotReachEachOtherAreUnsupported)

@@ -29,6 +29,15 @@ CUdeviceptr import_memory(const CUipcMemHandle &h)
     return at;
 }
 
+void make_context(CUcontext *out)
+{
+#if CUDA_VERSION >= 13000
+    EXPECT_EQ(CU(cuCtxCreate)(out, nullptr, 0, 0), CUDA_SUCCESS);
+#else
+    EXPECT_EQ(CU(cuCtxCreate)(out, 0, 0), CUDA_SUCCESS);
+#endif
+}
+
 std::size_t free_memory()
 {
     std::size_t free_bytes = 0;
@@ -260,6 +269,43 @@ TEST(SoftcudaIpc, MemoryOfAnotherDeviceOpensAndCopies)
             CUdeviceptr mine = allocate(2 * MiB);
             EXPECT_EQ(CU(cuMemcpyDtoD)(mine, theirs, 10), CUDA_SUCCESS);
             EXPECT_EQ(load(mine, 10), "device one");
+            l.step();
+        });
+}
+
+// A rule of the driver, seen with 580, which docs/ipc.md builds on.
+TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
+{
+    together(
+        [](line &l) {
+            start();
+            for (const char *content : {"first", "other"}) {
+                const CUdeviceptr at = allocate(2 * MiB);
+                store(at, content);
+                l.put(export_memory(at));
+            }
+            l.wait();
+        },
+        [](line &l) {
+            const CUcontext first = start();
+            const auto one = l.get<CUipcMemHandle>();
+            const auto two = l.get<CUipcMemHandle>();
+            const CUdeviceptr theirs = import_memory(one);
+            CUcontext second = nullptr;
+            make_context(&second);
+            const CUdeviceptr mine = allocate(2 * MiB);
+            CUdeviceptr refused = 0;
+            for (const CUipcMemHandle &each : {one, two}) {
+                EXPECT_EQ(CU(cuIpcOpenMemHandle)(&refused, each, 1), CUDA_ERROR_INVALID_HANDLE);
+            }
+            EXPECT_EQ(CU(cuMemcpyDtoD)(mine, theirs, 5), CUDA_SUCCESS); // all the same
+            EXPECT_EQ(load(mine, 5), "first");
+            EXPECT_EQ(CU(cuCtxSetCurrent)(first), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(theirs), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuCtxSetCurrent)(second), CUDA_SUCCESS);
+            const CUdeviceptr opened = import_memory(two);
+            EXPECT_EQ(load(opened, 5), "other");
+            EXPECT_EQ(CU(cuIpcCloseMemHandle)(opened), CUDA_SUCCESS);
             l.step();
         });
 }

@@ -110,6 +110,8 @@ status start_get(get_request *get)
     if (status::ok == s) {
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
+        get->copy.on_device =
+            get->copy.on_device && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
         const bool into_host = nullptr == get->local_handle ||
                                nullptr == registration_around(get->local_handle)->device;
         if (!into_host || !bounce_get(get)) {
@@ -179,6 +181,9 @@ int progress_gets(bool busy)
         if (copied) {
             count(counter::get_messages, 1);
             count(counter::get_bytes, get->copy.len_bytes);
+        } else {
+            log_line(log_level::info, "a get of %zu bytes failed, fragments take its place: %s",
+                     get->copy.len_bytes, to_string(get->copy.outcome));
         }
         // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
         get->cbfunc(&mca_btl_gpusm.super, get->endpoint, get->local_address, get->local_handle,

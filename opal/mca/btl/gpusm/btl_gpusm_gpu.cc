@@ -67,7 +67,7 @@ gpu_desk::~gpu_desk()
         (void)driver.event_destroy(each.event);
     }
     for (const imported_pool &each : imported_pools_) {
-        close_pool(driver, each.handle);
+        close_all_imports(each);
     }
     for (const auto &[start, from] : registrations_) {
         const driver_scope scope(driver, from->context);

@@ -50,11 +50,17 @@ class gpu_desk {
     status export_descriptors(const remote_handle &handle, std::vector<int> *descriptors,
                               std::vector<std::uint64_t> *lengths);
 
-    // Importer's side (btl_gpusm_import.cc). The mapping of a peer's export in the context of
+    // Importer's side (btl_gpusm_import.cc). The mapping of a peer's export on the device of
     // `into`, referenced once for the caller (`imports.release`). `not_found`: that export is over.
     // `not_ready`: the peer's file descriptors are needed first, and have not come.
     status import(mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
                   mapping **out);
+    // Whether a kernel in the context of `into` may read what `import` has mapped for it. Copies of
+    // the driver may in any case.
+    static bool kernel_reads(const mapping &mapped, const remote_handle &handle, const device &into)
+    {
+        return share_kind::legacy != handle.kind || mapped.key.device == into.index;
+    }
     mapping_cache imports;
     // Keeps file descriptors that have come until `import` takes them.
     void keep_descriptors(mca_btl_base_endpoint_t &from, descriptor_message &&message);
@@ -89,12 +95,17 @@ class gpu_desk {
     // A mapping that is not closed the way of CUDA IPC.
     struct opened_chunks {
         std::uint64_t local_base;
-        std::vector<std::uint64_t> lengths; // none: a pointer into an imported pool
+        std::vector<std::uint64_t> lengths;
+        CUmemoryPool pool; // not null: a pointer into that imported pool, without lengths
     };
+    // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
+    // has destroyed.
     struct imported_pool {
         std::uint32_t owner;
         std::size_t devices; // of the device table that may touch it, from the first on
         CUmemoryPool handle;
+        std::uint32_t imports; // each has to be given back
+        std::uint32_t pointers;
     };
     struct arrived_descriptors {
         std::uint32_t owner;
@@ -118,9 +129,13 @@ class gpu_desk {
                                std::uint64_t len_bytes, const void *request,
                                std::uint64_t *local_base);
     static void close_mapping(void *self, const mapping_key &key, std::uint64_t local_base);
+    device &home_of(device &into);
     status open_legacy(const export_slot &entry, device &into, std::uint64_t *local_base);
     status open_chunks(const import_request &wanted, std::uint64_t *local_base);
     status allow_pools_of(const mca_btl_base_endpoint_t &owner);
+    status import_pool_of(const import_request &wanted, CUmemoryPool *out);
+    void close_all_imports(const imported_pool &of);
+    void close_pool_without_pointers(CUmemoryPool pool);
     status open_pool_pointer(const import_request &wanted, const export_slot &entry,
                              std::uint64_t *local_base);
     status take_descriptors(const import_request &wanted, descriptor_message *out);

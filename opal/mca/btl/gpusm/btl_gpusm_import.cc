@@ -93,10 +93,32 @@ status gpu_desk::import(mca_btl_base_endpoint_t &from, const remote_handle &hand
             return s;
         }
     }
-    const std::uint32_t device = of_pool ? 0 : into.index;
-    const mapping_key key{from.number, handle.slot, handle.generation, device, 0};
-    const import_request request{&from, &handle, &into};
-    return imports.acquire(key, handle.base, handle.len_bytes, &request, out);
+    device &home = home_of(into);
+    const auto acquire = [&](device &in) {
+        const std::uint32_t device = of_pool ? 0 : in.index;
+        const mapping_key key{from.number, handle.slot, handle.generation, device, 0};
+        const import_request request{&from, &handle, &in};
+        return imports.acquire(key, handle.base, handle.len_bytes, &request, out);
+    };
+    const status s = acquire(home);
+    // The program may have opened memory of that peer itself, in the context of this buffer.
+    return status::driver_failed == s && &home != &into ? acquire(into) : s;
+}
+
+// The driver opens CUDA IPC memory of one process in one context of a device only, as long as any
+// of it is open (CUDA_ERROR_INVALID_HANDLE in the others). Copies in the other contexts can read it
+// there. So all of it is opened in the first context of the device that lives.
+device &gpu_desk::home_of(device &into)
+{
+    for (const auto &each : devices.all()) {
+        if (each.get() == &into) {
+            break;
+        }
+        if (each->ordinal == into.ordinal && devices.is_alive(*each)) {
+            return *each;
+        }
+    }
+    return into;
 }
 
 void gpu_desk::keep_descriptors(mca_btl_base_endpoint_t &from, descriptor_message &&message)
@@ -188,7 +210,7 @@ status gpu_desk::open_chunks(const import_request &wanted, std::uint64_t *local_
     const status s = map_chunks(driver, *wanted.into, lengths.data(), descriptors.data(),
                                 lengths.size(), local_base);
     if (status::ok == s) {
-        chunks_.push_back({*local_base, std::move(lengths)});
+        chunks_.push_back({*local_base, std::move(lengths), nullptr});
     }
     return s;
 }
@@ -210,33 +232,68 @@ status gpu_desk::allow_pools_of(const mca_btl_base_endpoint_t &owner)
 }
 
 // The pool's descriptor comes with each of its allocations, because nothing else tells whether it
-// is still the pool that was imported before. The driver gives the same handle for the same pool.
-status gpu_desk::open_pool_pointer(const import_request &wanted, const export_slot &entry,
-                                   std::uint64_t *local_base)
+// is still the pool that was imported before. The driver gives the same handle for the same pool,
+// and counts how often it did.
+status gpu_desk::import_pool_of(const import_request &wanted, CUmemoryPool *out)
 {
     descriptor_message message;
     status s = take_descriptors(wanted, &message);
-    CUmemoryPool pool = nullptr;
     if (status::ok == s) {
-        s = 1 == message.label.count ? import_pool(driver, message.fds[0].get(), &pool)
+        s = 1 == message.label.count ? import_pool(driver, message.fds[0].get(), out)
                                      : status::bad_peer;
     }
     if (status::ok != s) {
         return s;
     }
-    if (std::none_of(imported_pools_.begin(), imported_pools_.end(),
-                     [&](const imported_pool &each) { return each.handle == pool; })) {
-        imported_pools_.push_back({wanted.from->number, 0, pool});
+    const auto known = std::find_if(imported_pools_.begin(), imported_pools_.end(),
+                                    [&](const imported_pool &each) { return each.handle == *out; });
+    if (known == imported_pools_.end()) {
+        imported_pools_.push_back({wanted.from->number, 0, *out, 1, 0});
+    } else {
+        ++known->imports;
     }
-    s = allow_pools_of(*wanted.from);
+    return status::ok;
+}
+
+void gpu_desk::close_all_imports(const imported_pool &of)
+{
+    for (std::uint32_t i = 0; i < of.imports; ++i) {
+        close_pool(driver, of.handle);
+    }
+}
+
+void gpu_desk::close_pool_without_pointers(CUmemoryPool pool)
+{
+    const auto found = std::find_if(
+        imported_pools_.begin(), imported_pools_.end(),
+        [&](const imported_pool &each) { return each.handle == pool && 0 == each.pointers; });
+    if (found != imported_pools_.end()) {
+        close_all_imports(*found);
+        imported_pools_.erase(found);
+    }
+}
+
+status gpu_desk::open_pool_pointer(const import_request &wanted, const export_slot &entry,
+                                   std::uint64_t *local_base)
+{
+    CUmemoryPool pool = nullptr;
+    status s = import_pool_of(wanted, &pool);
     if (status::ok != s) {
         return s;
     }
-    CUmemPoolPtrExportData data;
-    std::memcpy(&data, entry.memory_handle, sizeof(data));
-    s = import_pool_pointer(driver, *wanted.into, pool, data, local_base);
+    s = allow_pools_of(*wanted.from);
     if (status::ok == s) {
-        chunks_.push_back({*local_base, {}});
+        CUmemPoolPtrExportData data;
+        std::memcpy(&data, entry.memory_handle, sizeof(data));
+        s = import_pool_pointer(driver, *wanted.into, pool, data, local_base);
+    }
+    if (status::ok == s) {
+        chunks_.push_back({*local_base, {}, pool});
+        ++std::find_if(imported_pools_.begin(), imported_pools_.end(),
+                       [&](const imported_pool &each) { return each.handle == pool; })
+              ->pointers;
+    } else {
+        close_pool_without_pointers(pool);
     }
     return s;
 }
@@ -253,13 +310,17 @@ void gpu_desk::close_mapping(void *self, const mapping_key &key, std::uint64_t l
         close_memory(desk.driver, into, local_base);
         return;
     }
-    const std::vector<std::uint64_t> lengths = std::move(found->lengths);
+    const opened_chunks closed = std::move(*found);
     desk.chunks_.erase(found);
-    if (lengths.empty()) {
-        free_pool_pointer(desk.driver, into, local_base);
-    } else {
-        unmap_chunks(desk.driver, local_base, lengths.data(), lengths.size());
+    if (nullptr == closed.pool) {
+        unmap_chunks(desk.driver, local_base, closed.lengths.data(), closed.lengths.size());
+        return;
     }
+    free_pool_pointer(desk.driver, into, local_base);
+    for (imported_pool &each : desk.imported_pools_) {
+        each.pointers -= each.handle == closed.pool ? 1 : 0;
+    }
+    desk.close_pool_without_pointers(closed.pool);
 }
 
 void gpu_desk::close_stale_mappings_of(mca_btl_base_endpoint_t &peer)

@@ -5,6 +5,8 @@
 // handle to carry over, and the buffers of gets.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
+#include "opal/mca/btl/gpusm/base/log.h"
+
 #include <mutex>
 #include <vector>
 
@@ -186,6 +188,8 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
         s = offer_host(endpoint, made, base, size);
     }
     if (status::ok != s) {
+        gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
+                        size, gpusm::to_string(s));
         ++made->turn;
         opal_free_list_return(&registrations, &made->super);
         return nullptr;

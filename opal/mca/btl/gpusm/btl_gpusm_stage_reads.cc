@@ -170,7 +170,9 @@ void stage_reads::copy_from_device(stage_read *read, const stage_message &messag
     if (status::ok == s) {
         read->copy.source = read->mapped->local_base +
                             (message.handle.base - read->mapped->remote_base) + message.position;
-        read->copy.on_device = request->copy.on_device;
+        read->copy.on_device =
+            request->copy.on_device &&
+            gpu_desk::kernel_reads(*read->mapped, message.handle, *request->into);
         count(counter::device_ring_bytes, message.len_bytes);
         desk_.copies.submit(*request->into, &read->copy);
         return;

@@ -42,8 +42,8 @@ status export_pool(const driver_api &driver, CUmemoryPool pool, int *fd);
 
 // --- the importer -------------------------------------------------------------------------------
 
-// A peer's pool; given back with close_pool. The descriptor stays the caller's. `unsupported`;
-// `no_memory`; `driver_failed`.
+// A peer's pool; given back with close_pool, as often as it has been imported. The descriptor stays
+// the caller's. `unsupported`; `no_memory`; `driver_failed`.
 status import_pool(const driver_api &driver, int fd, CUmemoryPool *out);
 
 // Lets the device of `into` touch the memory of an imported pool: needed once per pool and device.
@@ -59,7 +59,7 @@ status import_pool_pointer(const driver_api &driver, const device &into, CUmemor
 // The caller knows that no copy uses it.
 void free_pool_pointer(const driver_api &driver, const device &into, std::uint64_t local_base);
 
-// The pool goes when the last of its pointers has been given back.
+// Gives back one import of a pool none of whose pointers is left.
 void close_pool(const driver_api &driver, CUmemoryPool pool);
 
 } // namespace gpusm
