@@ -86,15 +86,18 @@ ends_well driver-gone-before-finalize finalize-at-exit \
 
 # Rank 1 in a PID namespace of its own. Descriptors need no process numbers; CUDA IPC handles do, so
 # device memory goes by the way that is left, and arrives.
+# With a /proc of its own, as in a container: without one the real driver does not start.
 name=pid-namespaces
+apart="unshare --pid --fork --kill-child --mount-proc"
 starts_cuda='import ctypes, sys; sys.exit(ctypes.CDLL("libcuda.so.1").cuInit(0))'
-if ! unshare --pid --fork --kill-child true 2>/dev/null; then
-    skip $name "this user may not make a PID namespace"
-elif ! timeout 20 unshare --pid --fork --kill-child python3 -c "$starts_cuda" 2>/dev/null; then
+# shellcheck disable=SC2086 # a list of words
+if ! $apart true 2>/dev/null; then
+    skip $name "this user may not make a PID namespace, or not mount its /proc"
+elif ! timeout 20 $apart python3 -c "$starts_cuda"; then
     skip $name "the driver does not start in a PID namespace of its own (cuInit)"
 else
     # shellcheck disable=SC2016 # expanded by the script
-    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec unshare --pid --fork --kill-child "$@"\nexec "$@"\n' \
+    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec %s "$@"\nexec "$@"\n' "$apart" \
         >"$work/own-namespace"
     chmod +x "$work/own-namespace"
     check $name-descriptors 60 2 "$work/own-namespace" "$exchange" ways --kinds V
