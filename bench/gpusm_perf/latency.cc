@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // latency.cc: the ping-pong.
+#include "bench/gpusm_perf/message_set.h"
 #include "bench/gpusm_perf/run.h"
 
 namespace gpusm::bench {
@@ -27,28 +28,30 @@ measurement measure_latency(run &r, std::size_t len_bytes)
 {
     measurement result;
     const int len = static_cast<int>(len_bytes);
-    const placement places = r.places_for(len_bytes);
-    const std::size_t place = places.at(0);
+    message_set timed = timed_set(r, len_bytes);
+    message_set lead_in = lead_in_set(r, len_bytes); // only when content is checked
+    const std::size_t place = timed.places.at(0);
     const int warmup = r.opt.warmup_for(len_bytes);
     const int iterations = r.opt.iterations_for(len_bytes);
     std::vector<double> half_us;
     half_us.reserve(static_cast<std::size_t>(iterations));
     if (r.opt.check) {
-        result.note("before", r.incoming->poison(0, places.end()));
+        result.note("before", poison_incoming(r, timed, lead_in));
     }
     for (int i = -warmup; i < iterations; ++i) {
         if (0 == i) {
             r.end_of_warmup();
             (void)MPI_Barrier(MPI_COMM_WORLD);
         }
-        placed_message out = {place, len_bytes, 0};
-        placed_message in = out;
         if (r.opt.check) {
-            const std::uint64_t seed = r.draw_seeds(2);
-            out.seed = seed + (r.first ? 0 : 1);
-            in.seed = seed + (r.first ? 1 : 0);
-            result.note(iteration_name(i), fill_placed(*r.outgoing, places.end(), {&out, 1}));
+            for (message_set *set : {&lead_in, &timed}) {
+                renew_between_peers(r, set);
+                result.note(iteration_name(i), fill_outgoing(r, *set));
+            }
             (void)MPI_Barrier(MPI_COMM_WORLD);
+            for (const placed_message &message : lead_in.sent) {
+                ping_pong(r, len, message.offset);
+            }
         }
         const auto start = clock_type::now();
         ping_pong(r, len, place);
@@ -56,7 +59,8 @@ measurement measure_latency(run &r, std::size_t len_bytes)
             half_us.push_back(seconds_since(start) * 1e6 / 2);
         }
         if (r.opt.check) {
-            result.note(iteration_name(i), compare_placed(*r.incoming, places.end(), {&in, 1}));
+            result.note(iteration_name(i), compare_incoming(r, lead_in));
+            result.note(iteration_name(i), compare_incoming(r, timed));
         }
     }
     result.latency_us = median_of(half_us);

@@ -17,7 +17,7 @@ constexpr int window_samples = 20;
 
 limit_probe::limit_probe(run &r) : r_(r)
 {
-    memory_bytes_ = std::max(r.buffer_bytes(), has_link(r.opt) ? largest_link_copy(r) : 0) +
+    memory_bytes_ = std::max(r.places_bytes(), has_link(r.opt) ? largest_link_copy(r) : 0) +
                     std::max(r.opt.source_offset, r.opt.destination_offset);
     if (r.opt.is_pairwise()) {
         error_ = agree_on_error(open_channel(true), MPI_COMM_WORLD);

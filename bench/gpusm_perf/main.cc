@@ -84,7 +84,7 @@ std::string make_buffers(run &r)
         why = r.incoming->poison();
     }
     if (why.empty() && r.one_way()) {
-        r.reply = buffer::make(r.kind(), reply_bytes, r.gpu, &why);
+        r.reply = buffer::make(r.kind(), r.reply_buffer_bytes(), r.gpu, &why);
     }
     return why;
 }
@@ -99,7 +99,7 @@ measurement measure(run &r, std::size_t len_bytes)
     case perf_mode::mbw_mr:
         return measure_bandwidth(r, len_bytes);
     case perf_mode::alltoall:
-        return measure_alltoall(r, len_bytes);
+        return measure_collective(r, len_bytes);
     }
     return {};
 }

@@ -24,7 +24,7 @@ namespace gpusm::bench {
 
 // One size, measured. Valid on rank 0; an `error` may come from any rank.
 struct measurement {
-    double latency_us = 0;      // latency: median of half the round trip; alltoall: of a call
+    double latency_us = 0;      // latency: median of half the round trip; collectives: of a call
     double latency_mean_us = 0; // the mean of the same
     double bytes_per_s = 0;     // others: all pairs, both ways where there are two
     double messages_per_s = 0;
@@ -39,19 +39,26 @@ struct measurement {
     }
 };
 
-// Data messages, replies.
+// Data messages, replies. The reply to a lead-in has a place of its own behind the other's.
 inline constexpr int data_tag = 1;
 inline constexpr int reply_tag = 2;
 inline constexpr int reply_bytes = 4;
+inline constexpr std::size_t lead_in_reply_at = 256;
 
 // The messages of a window have places of their own, up to so many bytes of messages per side.
 inline constexpr std::size_t window_bytes = std::size_t{256} << 20;
+
+// A lead-in is what is sent, not timed, directly before something that is timed and checked. Making
+// and comparing content leaves an idle link and other content in the caches, and without it the
+// clock would start there, while in a run that checks nothing it starts when the window or
+// ping-pong before it has just ended. One window, or one call, or so many ping-pongs.
+inline constexpr int lead_in_ping_pongs = 3;
 
 struct run {
     options opt;
     int rank = 0;
     int ranks = 1;
-    int peer = 0;      // the other rank of this rank's pair; not used in alltoall
+    int peer = 0;      // the other rank of this rank's pair; not used in collectives
     bool first = true; // this rank is the first of its pair (the sender, in one-way modes)
     const device *gpu = nullptr;
     std::unique_ptr<buffer> outgoing; // nullptr where this rank does not send data
@@ -66,7 +73,7 @@ struct run {
     bool one_way() const { return perf_mode::bw == opt.mode || perf_mode::mbw_mr == opt.mode; }
     bool sends() const { return first || !one_way(); }
     bool receives() const { return !first || !one_way(); }
-    // Of a pair's first and second rank; in alltoall all ranks send one and receive the other.
+    // Of a pair's first and second rank; in a collective all ranks send one, receive the other.
     memory_kind kind() const { return first ? opt.source : opt.destination; }
     memory_kind outgoing_kind() const { return opt.is_pairwise() ? kind() : opt.source; }
     memory_kind incoming_kind() const { return opt.is_pairwise() ? kind() : opt.destination; }
@@ -84,19 +91,41 @@ struct run {
     // Where messages of this size lie, in the outgoing buffer as well as in the incoming one.
     placement places_for(std::size_t len_bytes) const
     {
-        if (!opt.is_pairwise()) {
+        if (perf_mode::alltoall == opt.mode) {
             return placement::packed(len_bytes, static_cast<std::size_t>(ranks));
         }
         const int wanted = opt.is_bandwidth() ? opt.window : 1;
         return placement::spaced(len_bytes, static_cast<std::size_t>(wanted), window_bytes);
     }
-    std::size_t buffer_bytes() const
+    // Where the messages of its lead-in lie, behind the others. Each ping-pong has its own place.
+    placement lead_in_places_for(std::size_t len_bytes) const
+    {
+        const placement timed = places_for(len_bytes);
+        if (perf_mode::latency != opt.mode) {
+            return timed.behind(timed);
+        }
+        return placement::spaced(len_bytes, lead_in_ping_pongs, window_bytes).behind(timed);
+    }
+    // What the places of any size take, in bytes, without those of lead-ins.
+    std::size_t places_bytes() const
     {
         std::size_t most = 1;
         for (std::size_t size : opt.sizes) {
             most = std::max(most, places_for(size).end());
         }
         return most;
+    }
+    std::size_t buffer_bytes() const
+    {
+        std::size_t most = places_bytes();
+        for (std::size_t size : opt.sizes) {
+            most = std::max(most, opt.check ? lead_in_places_for(size).end() : 0);
+        }
+        return most;
+    }
+    std::size_t reply_buffer_bytes() const
+    {
+        return (opt.check ? lead_in_reply_at : 0) + reply_bytes;
     }
 
     // The first of `count` seeds that nothing in this run has used.
@@ -151,9 +180,9 @@ inline std::string iteration_name(int iteration)
 }
 
 // One measurement of one size; collective over all ranks. A mode's file holds its timing loop.
-measurement measure_alltoall(run &r, std::size_t len_bytes);
 measurement measure_latency(run &r, std::size_t len_bytes);
-measurement measure_bandwidth(run &r, std::size_t len_bytes); // bw, bibw, mbw_mr
+measurement measure_bandwidth(run &r, std::size_t len_bytes);  // bw, bibw, mbw_mr
+measurement measure_collective(run &r, std::size_t len_bytes); // alltoall
 
 } // namespace gpusm::bench
 

@@ -3,8 +3,8 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_perf.sh: gpusm_perf measures in every mode with every byte checked, at any address and length,
-# takes no figure above the link, and answers bad input with one line and status 2; what is made of
-# its figures.
+# notices a wrong one wherever it is, takes no figure above the link, and answers bad input with one
+# line and status 2; what is made of its figures.
 . "$(dirname "$0")/common.sh"
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
@@ -36,6 +36,55 @@ for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
 done
 # More in one window than there are places for.
 check shared-places 60 2 "$perf" bw --sizes 96M --window 3 --iterations 1 --warmup 0 --no-limit -c
+
+# spoilt NAME RANK CALL:OFFSET WHERE MODE OPTIONS...: that rank gets one wrong byte, which ends the
+# run with status 1 and a line that says where it was.
+spoilt() {
+    spoilt_name=$1
+    spoilt_where="$2, .*iteration 0[:,] $4 is 0x.*, expected 0x"
+    per_rank "$2" "GPUSM_TEST_SPOIL=$3"
+    spoilt_program="$work/per-rank-$2"
+    shift 4
+    launch 60 2 -x LD_PRELOAD="$spoil" "$spoilt_program" "$perf" "$@" --sizes 4K --iterations 2 \
+        --warmup 0 --no-limit -c
+    spoilt_status=$?
+    if [ $spoilt_status -ne 1 ]; then
+        fail "$spoilt_name" "$(explain $spoilt_status), expected 1"
+    elif [ "$(count_in_output "^gpusm_perf: CORRUPT DATA: 4096 bytes, rank $spoilt_where")" -ne 1 ]; then
+        fail "$spoilt_name" "no line that fits rank $spoilt_where"
+    else
+        pass "$spoilt_name"
+    fi
+}
+# Calls count from the first one: what they say is also that the lead-in comes first.
+spoil=$GPUSM_BUILDDIR/tests/mpi/spoil_message.so
+if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
+    skip spoilt "a sanitizer's run time does not bear another library preloaded before it"
+else
+    window="--window 4"
+    # shellcheck disable=SC2086 # an option and its value
+    for mode in bw bibw mbw_mr; do
+        spoilt "spoilt-$mode-lead-in" 1 1:0 'lead-in message 3: byte 0' $mode $window
+        spoilt "spoilt-$mode" 1 2:4095 'message 3: byte 4095' $mode $window
+        spoilt "spoilt-$mode-lead-in-guard" 1 1:4096 'guard byte 0 after lead-in message 3' \
+            $mode $window
+        spoilt "spoilt-$mode-guard" 1 2:-1 'guard byte 255 after message 2' $mode $window
+    done
+    # shellcheck disable=SC2086
+    for mode in bw mbw_mr; do
+        spoilt "spoilt-$mode-lead-in-reply" 0 1:1 'lead-in reply: byte 1' $mode $window
+        spoilt "spoilt-$mode-reply" 0 2:3 'reply: byte 3' $mode $window
+    done
+    for rank in 0 1; do
+        spoilt "spoilt-latency-lead-in-$rank" $rank 1:7 'lead-in message 0: byte 7' latency
+        spoilt "spoilt-latency-last-lead-in-$rank" $rank 3:4095 'lead-in message 2: byte 4095' latency
+        spoilt "spoilt-latency-$rank" $rank 4:0 'message 0: byte 0' latency
+        spoilt "spoilt-latency-guard-$rank" $rank 4:4096 'guard byte 0 after message 0' latency
+    done
+    spoilt spoilt-alltoall-lead-in 1 1:4096 'lead-in block from rank 1: byte 0' alltoall
+    spoilt spoilt-alltoall 1 2:4095 'block from rank 0: byte 4095' alltoall
+    spoilt spoilt-alltoall-guard 1 2:8192 'guard byte 0 after block from rank 1' alltoall
+fi
 
 # above NAME MODE RANKS OPTIONS...: a link taken for much slower than it is makes the run fail, with
 # a line that names the size.

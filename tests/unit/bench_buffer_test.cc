@@ -126,6 +126,23 @@ TEST(BenchPlacement, PackedBlocksTouchEachOther)
     EXPECT_GE(places.end(), places.at(2) + 1001 + placement::guard_bytes);
 }
 
+TEST(BenchPlacement, PlacesBehindOthersShareNothingWithThem)
+{
+    for (std::size_t len : {0u, 1u, 1001u, 4096u, 65537u}) {
+        for (const placement &front :
+             {placement::spaced(len, 3, 1u << 20), placement::packed(len, 3)}) {
+            const placement back = placement::spaced(len, 2, 1u << 20).behind(front);
+            EXPECT_EQ(0u, front.begin);
+            EXPECT_EQ(front.end(), back.begin) << len; // all bytes belong to one of the two
+            EXPECT_GE(back.at(0), back.begin + placement::guard_bytes) << len;
+            EXPECT_EQ(0u, back.at(0) % placement::alignment) << len;
+            EXPECT_EQ(back.at(0) + back.stride, back.at(1)) << len;
+            EXPECT_EQ(back.at(0), back.at(2)) << len;
+            EXPECT_GE(back.end(), back.at(1) + len + placement::guard_bytes) << len;
+        }
+    }
+}
+
 // Sizes around the chunks in which content is made: a chunk may hold many messages or a part of
 // one.
 TEST(BenchPlaced, WhatWasFilledComparesEqual)
@@ -166,6 +183,53 @@ TEST(BenchPlaced, EveryMessageAndEveryGuardByteIsCompared)
         EXPECT_EQ("guard byte 63 after message 2", complaint_about(places.end() - 1));
         EXPECT_EQ("", compare_placed(*memory, places.end(), messages_of(places, 1)));
     }
+}
+
+// Two sets of messages in one buffer, each filled and compared by itself: together they are all of
+// it, and neither looks at the other.
+TEST(BenchPlaced, EveryByteOfTwoSetsIsComparedInOneOfThem)
+{
+    const placement front = placement::spaced(7, 3, 1u << 20);
+    const placement back = placement::spaced(7, 2, 1u << 20).behind(front);
+    const auto front_messages = messages_of(front, 1);
+    const auto back_messages = messages_of(back, 11);
+    const placed_content in_front = {front.begin, front.end(), front_messages, write_pattern, "a"};
+    const placed_content behind = {back.begin, back.end(), back_messages, write_pattern, "b"};
+    auto memory = host_memory(back.end(), 1);
+    ASSERT_EQ("", fill_placed(*memory, behind));
+    ASSERT_EQ("", fill_placed(*memory, in_front));
+    for (std::size_t i = 0; i < back.end(); ++i) {
+        auto *byte = static_cast<unsigned char *>(memory->at(i));
+        *byte ^= 1;
+        EXPECT_EQ(i >= front.end(), compare_placed(*memory, in_front).empty()) << i;
+        EXPECT_EQ(i < front.end(), compare_placed(*memory, behind).empty()) << i;
+        *byte ^= 1;
+    }
+    *static_cast<unsigned char *>(memory->at(back.at(1) + 7)) ^= 1;
+    const std::string found = compare_placed(*memory, behind);
+    EXPECT_EQ(0u, found.find("guard byte 0 after b 1 is ")) << found;
+}
+
+// Content that begins anywhere is made in the same pieces as any other.
+TEST(BenchPlaced, ContentThatIsNoPatternIsAskedForInPieces)
+{
+    constexpr std::size_t len = 3u << 20;
+    const placement front = placement::spaced(40, 1, 1u << 20);
+    const placement back = placement::spaced(len, 1, len).behind(front);
+    std::vector<std::size_t> positions;
+    const auto writer = [&](void *to, std::size_t piece_bytes, std::uint64_t seed,
+                            std::size_t position) {
+        positions.push_back(position);
+        std::memset(to, static_cast<int>(seed), piece_bytes);
+    };
+    const auto messages = messages_of(back, 0x77);
+    auto memory = host_memory(back.end());
+    ASSERT_EQ("", fill_placed(*memory, {back.begin, back.end(), messages, writer, "message"}));
+    const std::vector<std::size_t> expected = {0, (1u << 20) - back.at(0), (2u << 20) - back.at(0),
+                                               (3u << 20) - back.at(0)};
+    EXPECT_EQ(expected, positions);
+    EXPECT_EQ("", compare_placed(*memory, {back.begin, back.end(), messages, writer, "message"}));
+    EXPECT_EQ(0x77, *static_cast<unsigned char *>(memory->at(back.at(0) + len - 1)));
 }
 
 TEST(BenchPlaced, MessagesInEachOthersPlacesAreWrong)
