@@ -7,13 +7,14 @@
 namespace gpusm::bench {
 
 const char *const help_text =
-    R"(usage: mpirun -n N gpusm_perf {latency|bw|bibw|mbw_mr|alltoall} [options]
+    R"(usage: mpirun -n N gpusm_perf {latency|bw|bibw|mbw_mr|alltoall|allreduce} [options]
 
   latency   half the round trip of a ping-pong between 2 ranks
   bw        one way: windows of messages; 2 ranks
   bibw      windows both ways at once; 2 ranks
   mbw_mr    n/2 pairs at once, rank i sends to rank i + n/2; MB/s and messages/s of all pairs
   alltoall  MPI_Alltoall, the size is that of one block; 2 to 64 ranks
+  allreduce MPI_Allreduce, a sum of floats, the size is that of a rank's message; 2 to 64 ranks
 
   --src KIND, --dst KIND   memory of the first and of the second rank of a pair (default H):
                  H host, pageable              D device, cuMemAlloc
@@ -21,12 +22,12 @@ const char *const help_text =
                  W VMM, not exportable         A pool, exportable as a file descriptor
                  C V, in several chunks        P default pool, not exportable
                  In latency, messages go from --src to --dst and back; the result is the mean of
-                 both ways, and so is its limit. In alltoall every rank sends from --src and
-                 receives into --dst.
+                 both ways, and so is its limit. In alltoall and allreduce every rank sends from
+                 --src and receives into --dst.
   --sizes MIN:MAX or A,B,C   message sizes in bytes, suffixes K M G (powers of 1024); a range
-                 doubles from MIN (default 1:4M)
+                 doubles from MIN (default 1:4M). allreduce: multiples of 4 (default 4:4M)
   --offset S,D   add S bytes to the address of all that is sent and D to that of all that is
-                 received, in the limit too (default 0,0)
+                 received, in the limit too (default 0,0). allreduce: multiples of 4
   --window N     messages under way at once in bw, bibw, mbw_mr (default 64)
   --iterations N ping-pongs, windows or calls per size (default: by size)
   --warmup N     the same, before the clock starts (default: by size)
@@ -54,8 +55,10 @@ message has a place of its own in both buffers, whether content is checked or no
 that overlap are an error in MPI and cannot be checked. (Messages of a window that hold more than
 256 MiB share places. Then those that share one have the same content, and a checked size ends with
 one more window in parts in which none do.) latency: each round trip by itself; the median, which
-osu_latency has not, and the mean, which it has. alltoall: every call after a barrier; of each call
-the time of the slowest rank, of these the median and the mean.
+osu_latency has not, and the mean, which it has. alltoall and allreduce: every call after a barrier;
+of each call the time of the slowest rank, of these the median and the mean. What allreduce adds are
+integers whose sum a float holds, so that it is exact in any order, and -c can compare every byte of
+every rank's result. Open MPI 5.0 adds device memory on the host.
 
 The limit is the bare copy, measured in the same run just before each row, with the same places and
 offsets. Between two GPU buffers it is cuMemcpyAsync out of the peer's memory, opened by CUDA IPC,
@@ -65,7 +68,8 @@ between hosts it is memcpy in the receiver. For bandwidth, a window of copies is
 back and one event ends it. For alltoall all ranks copy at once, after a barrier, what each has to
 receive, with one event. ratio is measured / limit: for latency and alltoall 1 is perfect and more
 is worse, for bandwidth 1 is perfect and less is worse. The limit is no bound: transports may submit
-many copies in a cheaper way.
+many copies in a cheaper way. allreduce, which is more than copies, has neither a limit nor a link:
+its columns show "-".
 
 The link is a bound. It is measured once per run: the most bytes per second that the same bare
 copies reach with 64 MiB each and, but for alltoall, with 256 MiB each (and with the largest size of

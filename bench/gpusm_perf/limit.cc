@@ -220,6 +220,9 @@ double limit_probe::bytes_per_s(std::size_t len_bytes)
 
 std::string describe_limit(const options &opt)
 {
+    if (perf_mode::allreduce == opt.mode) {
+        return "none, because a reduction is more than copies";
+    }
     if (!opt.limit) {
         return "not measured";
     }

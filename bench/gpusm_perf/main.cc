@@ -20,7 +20,6 @@ namespace {
 
 constexpr int exit_wrong = 1;
 constexpr int exit_usage = 2;
-constexpr int most_ranks = 64; // of alltoall
 
 std::string wrong_ranks(const options &opt, int ranks)
 {
@@ -29,10 +28,11 @@ std::string wrong_ranks(const options &opt, int ranks)
                    ? std::string()
                    : "mbw_mr needs an even number of ranks, not " + std::to_string(ranks);
     }
-    if (perf_mode::alltoall == opt.mode) {
-        return 2 <= ranks && ranks <= most_ranks
+    if (!opt.is_pairwise()) {
+        return 2 <= ranks && ranks <= most_collective_ranks
                    ? std::string()
-                   : "alltoall needs 2 to 64 ranks, not " + std::to_string(ranks);
+                   : std::string(name_of(opt.mode)) + " needs 2 to 64 ranks, not " +
+                         std::to_string(ranks);
     }
     return 2 == ranks ? std::string()
                       : std::string(name_of(opt.mode)) + " needs exactly 2 ranks, not " +
@@ -48,6 +48,26 @@ std::string mpi_without_cuda(const options &opt)
 #endif
     (void)opt;
     return {};
+}
+
+// Open MPI's reductions add host memory; a component, whose name depends on the version, is needed
+// to bring device memory there. Without it they would run into the device's addresses.
+std::string mpi_without_reductions(const options &opt)
+{
+    int provided = 0;
+    if (perf_mode::allreduce != opt.mode || !opt.uses_gpu() ||
+        MPI_SUCCESS != MPI_T_init_thread(MPI_THREAD_SINGLE, &provided)) {
+        return {};
+    }
+    bool found = false;
+    for (const char *variable : {"coll_cuda_priority", "coll_accelerator_priority"}) {
+        int index = -1;
+        found = found || MPI_SUCCESS == MPI_T_cvar_get_index(variable, &index);
+    }
+    (void)MPI_T_finalize();
+    return found ? std::string()
+                 : "this Open MPI does not reduce GPU buffers (neither coll/cuda nor "
+                   "coll/accelerator is there)";
 }
 
 // Found out before the measurement, not after it.
@@ -99,6 +119,7 @@ measurement measure(run &r, std::size_t len_bytes)
     case perf_mode::mbw_mr:
         return measure_bandwidth(r, len_bytes);
     case perf_mode::alltoall:
+    case perf_mode::allreduce:
         return measure_collective(r, len_bytes);
     }
     return {};
@@ -197,6 +218,9 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
     if (error.empty()) {
         error = mpi_without_cuda(opt);
     }
+    if (error.empty()) {
+        error = mpi_without_reductions(opt);
+    }
     if (error.empty() && 0 == r.rank) {
         error = unwritable(opt);
     }
@@ -205,7 +229,7 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
     if (error.empty()) {
         const int half = r.ranks / 2;
         r.first = r.rank < half;
-        r.peer = r.first ? r.rank + half : r.rank - half; // has no meaning in alltoall
+        r.peer = r.first ? r.rank + half : r.rank - half; // has no meaning in collectives
         r.gpu = gpu.get();
         error = agree_on_error(make_buffers(r), MPI_COMM_WORLD);
     }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t small_bytes = std::size_t{8} << 10;
 constexpr std::size_t huge_bytes = std::size_t{8} << 20;
 constexpr std::size_t max_offset_bytes = std::size_t{1} << 20;
-const std::string mode_list = "latency, bw, bibw, mbw_mr or alltoall";
+const std::string mode_list = "latency, bw, bibw, mbw_mr, alltoall or allreduce";
 
 bool parse_count(const std::string &text, int minimum, int maximum, int *value)
 {
@@ -104,7 +104,7 @@ std::string parse_scale(const std::string &text, double *scale)
 bool parse_mode(const std::string &text, perf_mode *mode)
 {
     for (perf_mode candidate : {perf_mode::latency, perf_mode::bw, perf_mode::bibw,
-                                perf_mode::mbw_mr, perf_mode::alltoall}) {
+                                perf_mode::mbw_mr, perf_mode::alltoall, perf_mode::allreduce}) {
         if (text == name_of(candidate)) {
             *mode = candidate;
             return true;
@@ -204,6 +204,23 @@ bool takes_value(const std::string &option)
     return false;
 }
 
+// What holds in allreduce only: it adds floats, and there is no bare copy to compare it with.
+std::string settle_allreduce(options *result)
+{
+    result->limit = false;
+    for (std::size_t len_bytes : result->sizes) {
+        if (0 != len_bytes % sizeof(float)) {
+            return "allreduce adds floats: its sizes are multiples of 4, and " +
+                   std::to_string(len_bytes) + " is not";
+        }
+    }
+    if (0 != result->source_offset % alignof(float) ||
+        0 != result->destination_offset % alignof(float)) {
+        return "allreduce adds floats: its offsets are multiples of 4";
+    }
+    return {};
+}
+
 } // namespace
 
 const char *name_of(perf_mode mode)
@@ -219,6 +236,8 @@ const char *name_of(perf_mode mode)
         return "mbw_mr";
     case perf_mode::alltoall:
         return "alltoall";
+    case perf_mode::allreduce:
+        return "allreduce";
     }
     return "?";
 }
@@ -256,7 +275,6 @@ int options::warmup_for(std::size_t len_bytes) const
 std::string parse_options(int argc, char *const *argv, options *result)
 {
     bool have_mode = false;
-    (void)parse_sizes("1:4M", &result->sizes);
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
         if ("-h" == argument || "--help" == argument) {
@@ -288,7 +306,14 @@ std::string parse_options(int argc, char *const *argv, options *result)
             return error;
         }
     }
-    return have_mode ? std::string() : "no mode given (expected " + mode_list + ")";
+    if (!have_mode) {
+        return "no mode given (expected " + mode_list + ")";
+    }
+    const bool adds = perf_mode::allreduce == result->mode;
+    if (result->sizes.empty()) {
+        (void)parse_sizes(adds ? "4:4M" : "1:4M", &result->sizes);
+    }
+    return adds ? settle_allreduce(result) : std::string();
 }
 
 } // namespace gpusm::bench

@@ -13,14 +13,14 @@
 
 namespace gpusm::bench {
 
-enum class perf_mode { latency, bw, bibw, mbw_mr, alltoall };
+enum class perf_mode { latency, bw, bibw, mbw_mr, alltoall, allreduce };
 
 const char *name_of(perf_mode mode);
 
 struct options {
     perf_mode mode = perf_mode::latency;
-    memory_kind source = memory_kind::host;      // of the first rank of a pair; alltoall: sent
-    memory_kind destination = memory_kind::host; // of the second; alltoall: received
+    memory_kind source = memory_kind::host;      // of the first rank of a pair; collectives: sent
+    memory_kind destination = memory_kind::host; // of the second; collectives: received
     std::size_t source_offset = 0;               // bytes added to the addresses of what is sent
     std::size_t destination_offset = 0;          // likewise, of what is received
     std::vector<std::size_t> sizes;              // bytes, in the order to be measured
@@ -29,14 +29,14 @@ struct options {
     int warmup = -1;                             // -1: chosen by message size
     int repeat = 1;                              // every row is the median of so many
     bool check = false;
-    bool limit = true;
+    bool limit = true; // never in allreduce
     bool late_cuda = false;
     bool help = false;
     std::string json_path;
     double link_scale = 1; // not 1 in tests: the link is taken to be so much as fast as measured
 
     bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }
-    bool is_pairwise() const { return perf_mode::alltoall != mode; }
+    bool is_pairwise() const { return perf_mode::alltoall != mode && perf_mode::allreduce != mode; }
     bool is_bandwidth() const { return is_pairwise() && perf_mode::latency != mode; }
     int iterations_for(std::size_t len_bytes) const;
     int warmup_for(std::size_t len_bytes) const;

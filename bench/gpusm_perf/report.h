@@ -30,7 +30,7 @@ std::vector<std::string> header_lines(const options &opt, const run_facts &facts
 struct row {
     std::size_t len_bytes = 0;
     measurement measured;
-    double limit = 0; // us for latency and alltoall, bytes per second else; 0: none
+    double limit = 0; // us for latency and collectives, bytes per second else; 0: none
     double ratio() const;
     double value() const
     {

@@ -54,6 +54,8 @@ inline constexpr std::size_t window_bytes = std::size_t{256} << 20;
 // ping-pong before it has just ended. One window, or one call, or so many ping-pongs.
 inline constexpr int lead_in_ping_pongs = 3;
 
+inline constexpr int most_collective_ranks = 64;
+
 struct run {
     options opt;
     int rank = 0;
@@ -182,7 +184,7 @@ inline std::string iteration_name(int iteration)
 // One measurement of one size; collective over all ranks. A mode's file holds its timing loop.
 measurement measure_latency(run &r, std::size_t len_bytes);
 measurement measure_bandwidth(run &r, std::size_t len_bytes);  // bw, bibw, mbw_mr
-measurement measure_collective(run &r, std::size_t len_bytes); // alltoall
+measurement measure_collective(run &r, std::size_t len_bytes); // alltoall, allreduce
 
 } // namespace gpusm::bench
 

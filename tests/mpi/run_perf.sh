@@ -8,6 +8,7 @@
 . "$(dirname "$0")/common.sh"
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
+floats="--sizes 0,4,4K,300K,1025K --offset 4,12 --iterations 4 --warmup 2 -c"
 # shellcheck disable=SC2086 # lists of options
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D M:V W:A); do
     from=${set%:*}
@@ -17,11 +18,14 @@ for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D M:V W:A); do
     check "bibw-$from-$to" 60 2 "$perf" bibw --src $from --dst $to --window 8 $some
     check "mbw_mr-$from-$to" 60 4 "$perf" mbw_mr --src $from --dst $to --window 8 $some
     check "alltoall-$from-$to" 60 3 "$perf" alltoall --src $from --dst $to $some
+    check "allreduce-$from-$to" 60 3 "$perf" allreduce --src $from --dst $to $floats
 done
 # shellcheck disable=SC2086
 for kind in H $([ "$have_gpu" = yes ] && echo D); do
     check "alltoall-of-2-$kind" 60 2 "$perf" alltoall --src $kind --dst $kind $some
     check "alltoall-of-4-$kind" 60 4 "$perf" alltoall --src $kind --dst $kind $some
+    check "allreduce-of-2-$kind" 60 2 "$perf" allreduce --src $kind --dst $kind $floats
+    check "allreduce-of-4-$kind" 60 4 "$perf" allreduce --src $kind --dst $kind $floats
 done
 odd="--sizes 7,1001,65537,1048577 --offset 1,3 --iterations 3 --warmup 2 -c"
 # shellcheck disable=SC2086
@@ -84,6 +88,11 @@ else
     spoilt spoilt-alltoall-lead-in 1 1:4096 'lead-in block from rank 1: byte 0' alltoall
     spoilt spoilt-alltoall 1 2:4095 'block from rank 0: byte 4095' alltoall
     spoilt spoilt-alltoall-guard 1 2:8192 'guard byte 0 after block from rank 1' alltoall
+    for rank in 0 1; do
+        spoilt "spoilt-allreduce-lead-in-$rank" $rank 1:4095 'lead-in message 0: byte 4095' allreduce
+        spoilt "spoilt-allreduce-$rank" $rank 2:0 'message 0: byte 0' allreduce
+        spoilt "spoilt-allreduce-guard-$rank" $rank 2:-1 'guard byte 0 before message 0' allreduce
+    done
 fi
 
 # above NAME MODE RANKS OPTIONS...: a link taken for much slower than it is makes the run fail, with
@@ -137,7 +146,7 @@ if ! command -v python3 >/dev/null 2>&1; then
     skip compare "no python3 to run it"
     skip plot "no python3 to run it"
 else
-    for mode in bw alltoall; do
+    for mode in bw alltoall allreduce; do
         # What compare prints is what a failure should show.
         timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --rounds 2 --btl "${btl%,self}" \
             --ranks 2 --mpirun "$GPUSM_MPIRUN ${GPUSM_TEST_MPIRUN_ARGS-}" --perf "$perf" \
@@ -156,13 +165,14 @@ else
     else
         fail compare-message-rate "no column with messages per second"
     fi
-    if python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/alltoall.json" &&
+    if python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/alltoall.json" \
+        "$work/allreduce.json" &&
         python3 -c 'import sys, xml.dom.minidom as dom
 lines = dom.parse(sys.argv[1]).getElementsByTagName("polyline")
-assert len(lines) == 4, len(lines)' "$work/plot.svg"; then
+assert len(lines) == 5, len(lines)' "$work/plot.svg"; then
         pass plot
     else
-        fail plot "not a picture with one curve for the transport and one for the limit per file"
+        fail plot "not a picture with a curve for the transport and, but for allreduce, one for the limit per file"
     fi
 fi
 
@@ -206,6 +216,13 @@ bad one-rank 1 latency
 bad three-ranks 3 latency
 bad odd-ranks 3 mbw_mr
 bad alltoall-alone 1 alltoall
+bad allreduce-alone 1 allreduce
+bad allreduce-of-half-a-float 2 allreduce --sizes 4,6
+bad allreduce-at-half-a-float 2 allreduce --offset 0,2
+if need_gpu allreduce-without-coll-cuda; then
+    GPUSM_TEST_MPIRUN_ARGS="${GPUSM_TEST_MPIRUN_ARGS-} --mca coll ^cuda,accelerator" \
+        bad allreduce-without-coll-cuda 2 allreduce --src D
+fi
 if need_softcuda no-device; then
     GPUSM_TEST_MPIRUN_ARGS="${GPUSM_TEST_MPIRUN_ARGS-} -x GPUSM_SOFTCUDA_FAIL=cuInit:0:100" \
         bad no-device 2 bw --src D
