@@ -34,12 +34,13 @@ const char *const help_text =
   --repeat N     measure every row N times, limit and messages in turn; print medians
   -c, --check    check every byte, of the warm-up too. Before each iteration the sender's buffer
                  gets content that is used for nothing else, and the ranks meet in a barrier. What
-                 is timed then follows a lead-in of the same kind (a window, a call, 3 ping-pongs)
-                 without a pause, as one iteration follows the other when nothing is checked; in
-                 collectives with the barrier that comes before every call. The lead-in has places
-                 of its own, which take as much memory again. After the clock has stopped, the
-                 receiver compares all of both, and the guard bytes before, between and behind the
-                 messages. Corrupt data ends the run with status 1.
+                 is timed then follows a lead-in of the same kind (a window, a call, up to 3
+                 ping-pongs) without a pause, as one iteration follows the other when nothing is
+                 checked; in collectives with the barrier that comes before every call. The lead-in
+                 has places of its own: as much memory again, in latency up to 3 times as much or
+                 256 MiB. After the clock has stopped, the receiver compares all of both, and the
+                 guard bytes before, between and behind the messages. Corrupt data ends the run
+                 with status 1.
   --no-limit     measure neither the limit nor the link
   --late-cuda    make the CUDA context after MPI_Init (default: before it, because btl/smcuda of
                  Open MPI 5.0 needs it; btl/gpusm does not)
