@@ -214,98 +214,84 @@ TEST(SharePool, APeerOnAnotherDeviceReadsSeveralAllocations)
     read_pool(1, 0);
 }
 
+// A pool with one allocation, both handed over, as long as the reader needs them.
+void own_a_pool(line &l)
+{
+    (void)start();
+    const CUmemoryPool pool = make_pool();
+    const CUdeviceptr at = allocate_from(pool, mib);
+    store(at, "once more");
+    device_table table(driver());
+    pool_pointer out;
+    int fd = -1;
+    EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
+    l.put_fd(fd);
+    EXPECT_EQ(close(fd), 0);
+    EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at, &out), status::ok);
+    l.put(out.data);
+    l.wait();
+}
+
 TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
 {
-    together(
-        [](line &l) {
-            (void)start();
-            const CUmemoryPool pool = make_pool();
-            const CUdeviceptr at = allocate_from(pool, mib);
-            store(at, "once more");
-            device_table table(driver());
-            pool_pointer out;
-            int fd = -1;
-            EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
-            l.put_fd(fd);
-            EXPECT_EQ(close(fd), 0);
-            EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at, &out), status::ok);
-            l.put(out.data);
-            l.wait();
-        },
-        [](line &l) {
-            (void)start();
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
-            const log_capture log;
-            const int fd = l.get_fd();
-            CUmemoryPool pool = nullptr;
-            ASSERT_EQ(import_pool(driver(), fd, &pool), status::ok);
-            EXPECT_EQ(close(fd), 0);
-            ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
-            const auto data = l.get<CUmemPoolPtrExportData>();
-            std::uint64_t base = 0;
-            std::uint64_t again = 0;
-            ASSERT_EQ(import_pool_pointer(driver(), on, pool, data, &base), status::ok);
-            pool_pointer out;
-            EXPECT_EQ(export_pool_pointer(driver(), on, base, &out), status::unsupported);
-            // Drivers may differ: both answers will do, an error will not.
-            const status second = import_pool_pointer(driver(), on, pool, data, &again);
-            EXPECT_TRUE(status::ok == second || status::unsupported == second) << to_string(second);
-            EXPECT_EQ(load(base, 9), "once more");
-            if (status::ok == second) {
-                EXPECT_EQ(load(again, 9), "once more");
-                if (again != base) { // else one free is for both: seen with driver 580
-                    free_pool_pointer(driver(), on, again);
-                }
+    together(own_a_pool, [](line &l) {
+        (void)start();
+        device_table table(driver());
+        device &on = device_of(table, allocate(mib));
+        const log_capture log;
+        const int fd = l.get_fd();
+        CUmemoryPool pool = nullptr;
+        ASSERT_EQ(import_pool(driver(), fd, &pool), status::ok);
+        EXPECT_EQ(close(fd), 0);
+        ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
+        const auto data = l.get<CUmemPoolPtrExportData>();
+        std::uint64_t base = 0;
+        std::uint64_t again = 0;
+        ASSERT_EQ(import_pool_pointer(driver(), on, pool, data, &base), status::ok);
+        pool_pointer out;
+        EXPECT_EQ(export_pool_pointer(driver(), on, base, &out), status::unsupported);
+        // Drivers may differ: both answers will do, an error will not.
+        const status second = import_pool_pointer(driver(), on, pool, data, &again);
+        EXPECT_TRUE(status::ok == second || status::unsupported == second) << to_string(second);
+        EXPECT_EQ(load(base, 9), "once more");
+        if (status::ok == second) {
+            EXPECT_EQ(load(again, 9), "once more");
+            if (again != base) { // else one free is for both: seen with driver 580
+                free_pool_pointer(driver(), on, again);
             }
-            free_pool_pointer(driver(), on, base);
-            close_pool(driver(), pool);
-            EXPECT_EQ(log.count(), 0U) << log.text();
-            l.step();
-        });
+        }
+        free_pool_pointer(driver(), on, base);
+        close_pool(driver(), pool);
+        EXPECT_EQ(log.count(), 0U) << log.text();
+        l.step();
+    });
 }
 
 TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
 {
-    together(
-        [](line &l) {
-            (void)start();
-            const CUmemoryPool pool = make_pool();
-            const CUdeviceptr at = allocate_from(pool, mib);
-            device_table table(driver());
-            pool_pointer out;
-            int fd = -1;
-            EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
-            l.put_fd(fd);
-            EXPECT_EQ(close(fd), 0);
-            EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at, &out), status::ok);
-            l.put(out.data);
-            l.wait();
-        },
-        [](line &l) {
-            (void)start();
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
-            const int fd = l.get_fd();
-            CUmemoryPool first = nullptr;
-            CUmemoryPool second = nullptr;
-            ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
-            ASSERT_EQ(import_pool(driver(), fd, &second), status::ok);
-            EXPECT_EQ(close(fd), 0);
-            EXPECT_EQ(first, second);
-            ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
-            std::uint64_t base = 0;
-            ASSERT_EQ(
-                import_pool_pointer(driver(), on, first, l.get<CUmemPoolPtrExportData>(), &base),
-                status::ok);
-            EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
-            const log_capture log;
-            free_pool_pointer(driver(), on, base);
-            close_pool(driver(), first);
-            close_pool(driver(), second);
-            EXPECT_EQ(log.count(), 0U) << log.text();
-            l.step();
-        });
+    together(own_a_pool, [](line &l) {
+        (void)start();
+        device_table table(driver());
+        device &on = device_of(table, allocate(mib));
+        const int fd = l.get_fd();
+        CUmemoryPool first = nullptr;
+        CUmemoryPool second = nullptr;
+        ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
+        ASSERT_EQ(import_pool(driver(), fd, &second), status::ok);
+        EXPECT_EQ(close(fd), 0);
+        EXPECT_EQ(first, second);
+        ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
+        std::uint64_t base = 0;
+        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<CUmemPoolPtrExportData>(), &base),
+                  status::ok);
+        EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
+        const log_capture log;
+        free_pool_pointer(driver(), on, base);
+        close_pool(driver(), first);
+        close_pool(driver(), second);
+        EXPECT_EQ(log.count(), 0U) << log.text();
+        l.step();
+    });
 }
 
 // --- devices that cannot reach each other --------------------------------------------------------
