@@ -117,5 +117,5 @@ for kind in V C A; do
         "$exchange" reuse --kinds $kind --rounds 700
 done
 reuse addresses-again-of-every-kind --mca btl_gpusm_cache_max_entries 16 \
-    "$exchange" reuse --kinds DVACWPM --rounds 700
+    "$exchange" reuse --kinds DVACWPMR --rounds 700
 finish

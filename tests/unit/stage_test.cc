@@ -365,6 +365,41 @@ TEST(StagedGets, AFailureWaitsForTheCopiesThatAreUnderWay)
     EXPECT_TRUE(get->over());
 }
 
+TEST(StagedGets, IsOverWhenTheOwnerHasWrittenAllOfIt)
+{
+    staged_gets gets;
+    staged_get *get = gets.open(4, 100, nullptr);
+    EXPECT_FALSE(get->accept_written()) << "it may not write";
+    EXPECT_FALSE(get->owner_is_done());
+    get->has_target = true;
+    EXPECT_TRUE(get->accept_written());
+    EXPECT_TRUE(get->owner_is_done());
+    EXPECT_TRUE(get->over());
+    EXPECT_FALSE(get->accept_written()) << "a second time";
+    EXPECT_FALSE(get->accept(0, 100)) << "nothing is left";
+    EXPECT_FALSE(get->accept(100, 1));
+}
+
+TEST(StagedGets, CanComeInPiecesThoughTheOwnerMayWriteAndThenIsNotWritten)
+{
+    staged_gets gets;
+    staged_get *get = gets.open(4, 100, nullptr);
+    get->has_target = true;
+    EXPECT_TRUE(get->accept(0, 60));
+    EXPECT_FALSE(get->accept_written()) << "pieces have come";
+    --get->copying;
+    EXPECT_FALSE(get->accept_written()) << "nor after they have been copied";
+    EXPECT_TRUE(get->accept(60, 40));
+    EXPECT_FALSE(get->accept_written());
+
+    get = gets.open(4, 100, nullptr);
+    EXPECT_FALSE(get->has_target) << "left over from another get";
+    get->has_target = true;
+    get->bad = get->owner_failed = true;
+    EXPECT_FALSE(get->accept_written()) << "after the failure";
+    EXPECT_TRUE(get->over());
+}
+
 TEST(StagedGets, ANumberIsNotGivenAgainSoon)
 {
     staged_gets gets;

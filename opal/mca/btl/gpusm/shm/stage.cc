@@ -373,6 +373,15 @@ bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)
     return true;
 }
 
+bool staged_get::accept_written()
+{
+    if (!has_target || owner_failed || 0 != arrived_bytes) {
+        return false;
+    }
+    arrived_bytes = len_bytes;
+    return true;
+}
+
 staged_get *staged_gets::open(std::uint32_t peer, std::uint64_t len_bytes, void *user)
 {
     if (UINT32_MAX == first_free_) {
