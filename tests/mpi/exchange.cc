@@ -72,6 +72,7 @@ constexpr subtest subtests[] = {
     {"many-small", test_many_small, 2, true},
     {"reuse", test_reuse, 2, true},
     {"locked", test_locked, 2, true},
+    {"locked-one-way", test_locked_one_way, 2, true},
     {"locked-in-part", test_locked_in_part, 2, true},
     {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
     {"context-switched", test_context_switched, 2, true},

@@ -99,6 +99,7 @@ void test_life(context &c); // exchange_memory.cc
 void test_many_small(context &c);
 void test_reuse(context &c);  // exchange_reuse.cc
 void test_locked(context &c); // exchange_locked.cc
+void test_locked_one_way(context &c);
 void test_locked_in_part(context &c);
 void test_threads_without_context(context &c); // exchange_contexts.cc
 void test_context_switched(context &c);

@@ -146,6 +146,37 @@ void test_locked(context &c)
     }
 }
 
+// From rank 1 to rank 0, one after the other; rank 1 moves nothing else.
+void test_locked_one_way(context &c)
+{
+    constexpr int messages = 30;
+    constexpr std::size_t len = 300000;
+    const direct_count direct;
+    auto host = c.make(memory_kind::page_locked, len);
+    auto on_device = c.make(memory_kind::device, len + guard_bytes);
+    const int n = static_cast<int>(len);
+    for (int i = 0; i < messages && 2 > c.rank; ++i) {
+        const std::uint64_t seed = c.next_seed++;
+        at_step("one way");
+        if (1 == c.rank) {
+            (void)c.expect(host->fill(0, len, seed), "fill");
+            (void)c.mpi(MPI_Ssend(host->data(), n, MPI_BYTE, 0, tag, MPI_COMM_WORLD), "MPI_Ssend");
+            continue;
+        }
+        (void)c.expect(on_device->poison(), "poison");
+        if (c.mpi(
+                MPI_Recv(on_device->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                "MPI_Recv")) {
+            (void)c.expect(on_device->compare(0, len, seed), "one way");
+            (void)c.expect(on_device->compare_poison(len, guard_bytes), "one way, behind the end");
+            ++c.messages;
+        }
+    }
+    if (0 == c.rank) {
+        std::printf("locked: into D: %llu of %d directly\n", direct.now(), messages);
+    }
+}
+
 // Ordinary memory of which the program has page-locked nothing, parts, or all.
 void test_locked_in_part(context &c)
 {

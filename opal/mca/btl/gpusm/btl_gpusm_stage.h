@@ -107,6 +107,7 @@ struct stage_write {
     std::uint64_t turn; // of the source, when the copy began
     mapping *mapped;    // referenced; null: not under way
     std::uint32_t get;
+    std::uint32_t failures; // of the reader's, when the copy began
     bool cancelled;
     stage_write *next; // of those that are free
 };

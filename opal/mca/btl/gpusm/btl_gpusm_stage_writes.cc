@@ -148,6 +148,7 @@ bool stage_writes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
     write->source = source;
     write->turn = source->turn;
     write->get = message.get;
+    write->failures = reader->failed_writes;
     write->mapped = mapped;
     write->copy.destination = mapped->local_base + (target.address - mapped->remote_base);
     write->copy.source = address;
@@ -176,7 +177,8 @@ void stage_writes::copied(copy_request *copy)
         status::ok == copy->outcome && !write->cancelled && write->source->turn == write->turn;
     if (status::ok == copy->outcome) {
         reader->failed_writes = 0;
-    } else {
+    } else if (write->failures ==
+               reader->failed_writes) { // else one that failed with it has counted
         count_failure(reader, copy->outcome);
     }
     if (!reader->peer->closed()) {
