@@ -262,4 +262,61 @@ void test_locked_in_part(context &c)
     }
 }
 
+// Device memory that the sender has written to, and so has mapped, comes back when it is freed:
+// what is taken of the receiver's device is at most one buffer more than its program holds.
+void test_locked_life(context &c)
+{
+    constexpr std::size_t buffer_bytes = std::size_t{64} << 20;
+    constexpr std::size_t slack_bytes = std::size_t{32} << 20; // what the driver takes for itself
+    constexpr std::size_t len = 300000;
+    const int rounds = 0 < c.rounds ? c.rounds : 30;
+    if (1 < c.rank) {
+        return;
+    }
+    const auto taken = [] {
+        std::size_t free_bytes = 0;
+        std::size_t total_bytes = 0;
+        (void)more_driver().mem_get_info(&free_bytes, &total_bytes);
+        return total_bytes - free_bytes;
+    };
+    auto host = c.make(memory_kind::page_locked, len);
+    {
+        auto first = c.make(memory_kind::device, len + guard_bytes);
+        until_direct(c, *host, *first, len);
+    }
+    const direct_count direct;
+    const std::size_t before = taken();
+    std::size_t most = 0;
+    for (int i = 0; i < rounds; ++i) {
+        const std::uint64_t seed = c.next_seed++;
+        at_step("memory that was written to and freed, round " + std::to_string(i));
+        if (1 == c.rank) {
+            (void)c.expect(host->fill(0, len, seed), "fill");
+            (void)c.mpi(MPI_Ssend(host->data(), len, MPI_BYTE, 0, tag, MPI_COMM_WORLD),
+                        "MPI_Ssend");
+            continue;
+        }
+        auto on_device = c.make(memory_kind::device, buffer_bytes);
+        (void)c.expect(on_device->poison(0, len + guard_bytes), "poison");
+        if (c.mpi(MPI_Recv(on_device->data(), len, MPI_BYTE, 1, tag, MPI_COMM_WORLD,
+                           MPI_STATUS_IGNORE),
+                  "MPI_Recv")) {
+            (void)c.expect(on_device->compare(0, len, seed), "memory of this round");
+            (void)c.expect(on_device->compare_poison(len, guard_bytes), "behind the end");
+            ++c.messages;
+        }
+        on_device.reset();
+        const std::size_t now = taken();
+        most = std::max(most, now > before ? now - before : 0);
+    }
+    if (0 == c.rank) {
+        std::printf("life: page-locked memory written into %d buffers of 64 MiB, %llu directly: at "
+                    "most %.1f MiB taken beyond what was held\n",
+                    rounds, direct.now(), static_cast<double>(most) / (1 << 20));
+        (void)c.expect_true(most <= buffer_bytes + slack_bytes, "freed memory comes back");
+        (void)c.expect_true(direct.now() == static_cast<unsigned>(rounds),
+                            "every message went directly");
+    }
+}
+
 } // namespace gpusm::exchange

@@ -21,11 +21,7 @@ if need_gpu both-ranks-on-one-device; then
 fi
 if need_gpu chunks-and-the-default-pool; then
     # Messages that lie across the end of one chunk of an address range.
-    check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCP --max-size 2M
-fi
-if need_gpu page-locked; then
-    # Host memory that the driver knows, with each kind that it is written into or read from.
-    check page-locked 90 2 "$exchange" pairs --kinds RDHVPM --max-size 2M
+    check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCPR --max-size 2M
 fi
 if need_gpu freed-and-allocated-anew; then
     check freed-and-allocated-anew 60 2 "$exchange" reallocate --kinds "$kinds"
