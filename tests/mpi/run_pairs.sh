@@ -29,6 +29,6 @@ fi
 if need_softcuda late-copies; then
     # Every copy starts half a millisecond after it was asked for.
     check late-copies 90 2 -x GPUSM_SOFTCUDA_DELAY_US=500 \
-        "$exchange" pairs --kinds HD --max-size 64K
+        "$exchange" pairs --kinds HRD --max-size 64K
 fi
 finish
