@@ -218,13 +218,16 @@ void test_locked_in_part(context &c)
                 "memory can be registered");
         }
         const direct_count direct;
+        const variable singly("btl_gpusm_single_submissions", MPI_T_PVAR_CLASS_COUNTER);
+        const variable as_batches("btl_gpusm_batch_submissions", MPI_T_PVAR_CLASS_COUNTER);
         unsigned long long within_one = 0;
         for (const piece &at : messages) {
             const auto holds = [&](const piece &part) {
                 return part.first * page <= at.first &&
                        at.first + at.count <= (part.first + part.count) * page;
             };
-            within_one += std::any_of(each.pieces.begin(), each.pieces.end(), holds) ? 1 : 0;
+            const bool at_once = std::any_of(each.pieces.begin(), each.pieces.end(), holds);
+            within_one += at_once ? 1 : 0;
             const std::uint64_t seed = c.next_seed;
             c.next_seed += 4;
             const std::string what = std::string("page-locked: ") + each.name + ", from byte " +
@@ -238,6 +241,7 @@ void test_locked_in_part(context &c)
                 };
                 const int n = static_cast<int>(at.count);
                 at_step(what);
+                const unsigned long long before = singly.read() + as_batches.read();
                 (void)c.expect(out.fill(at.first, at.count, seed_of(c.rank)), "fill");
                 (void)c.expect(in.poison(), "poison");
                 if (c.mpi(MPI_Sendrecv(out.at(at.first), n, MPI_BYTE, 1 - c.rank, tag,
@@ -248,6 +252,10 @@ void test_locked_in_part(context &c)
                     (void)c.expect(in.compare_poison(at.first + at.count, guard_bytes),
                                    what + ", behind the end");
                     ++c.messages;
+                }
+                if (at_once && !into_device && direct.available()) {
+                    (void)c.expect_true(singly.read() + as_batches.read() == before + 1,
+                                        what + ", back in one copy");
                 }
             }
         }

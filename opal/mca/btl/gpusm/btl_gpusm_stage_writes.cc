@@ -19,19 +19,6 @@ namespace {
 // pieces for good.
 constexpr std::uint32_t failures_in_a_row = 4;
 
-bool is_exported_kind(share_kind kind)
-{
-    return share_kind::legacy == kind || share_kind::descriptors == kind ||
-           share_kind::pool == kind;
-}
-
-// Does the range end within what the reader has exported, as far as the message says?
-bool is_in_target(const stage_target &target, std::uint64_t len_bytes)
-{
-    return target.address >= target.handle.base && len_bytes <= target.handle.len_bytes &&
-           target.address - target.handle.base <= target.handle.len_bytes - len_bytes;
-}
-
 // The parameter use_cuda_ipc_same_gpu may forbid to map memory of the device that `into` is on.
 bool may_map(const mca_btl_base_endpoint_t &reader, const remote_handle &handle, const device &into)
 {
@@ -105,8 +92,7 @@ status stage_writes::map(mca_btl_base_endpoint_t *reader, const remote_handle &h
 bool stage_writes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
                          const stage_target &target)
 {
-    if (!is_exported_kind(target.handle.kind) || !is_in_target(target, message.len_bytes) ||
-        share_kind::host != message.handle.kind) {
+    if (!can_be_written(target, message.len_bytes) || share_kind::host != message.handle.kind) {
         close_for_garbage(reader, message);
         return true;
     }

@@ -7,6 +7,7 @@
 //
 //   stage_shape    how a ring is cut
 //   stage_ring     owner's side: the fetches that go through one ring, and the pieces of it
+//   can_be_written owner's side: what a reader's fetch names as target
 //   staged_get     reader's side: one get
 //   staged_gets    reader's side: all gets, by number
 #ifndef GPUSM_SHM_STAGE_H
@@ -180,6 +181,10 @@ class stage_ring {
     fetch_entry *free_fetches_ = nullptr;
     std::uint32_t fetches_open_ = 0;
 };
+
+// Is it a target for a range of that length: an export of the reader's, in which the range ends, as
+// far as the message says?
+bool can_be_written(const stage_target &target, std::uint64_t len_bytes);
 
 // One get of the reader's, from its FETCH to its end. The owner's part of it is over when all bytes
 // have arrived, in pieces or written by the owner, or it has said `failed`; the get itself, when
