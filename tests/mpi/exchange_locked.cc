@@ -7,8 +7,11 @@
 #include "tests/mpi/exchange_tools.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <iterator>
+#include <string>
+#include <vector>
 
 namespace gpusm::exchange {
 

@@ -7,6 +7,7 @@
 
 #include "tests/unit/shm_support.h"
 
+#include <cstddef>
 #include <cstdint>
 
 #include <gtest/gtest.h>

@@ -8,6 +8,8 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
