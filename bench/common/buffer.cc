@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// buffer.cc: allocation of every memory kind, seeded content and its comparison. Content of
-// device memory travels through a host buffer in chunks.
+// buffer.cc: allocation of every memory kind (VMM: buffer_vmm.cc), seeded content and its
+// comparison. Content of device memory travels through a host buffer in chunks.
 #include "bench/common/buffer.h"
 
 #include <algorithm>
@@ -93,6 +93,8 @@ const char *describe(memory_kind kind)
         return "VMM, exportable, of several chunks";
     case memory_kind::pool_private:
         return "default pool";
+    case memory_kind::page_locked:
+        return "page-locked host";
     }
     return "?";
 }
@@ -123,7 +125,7 @@ void write_pattern(void *to, std::size_t len_bytes, std::uint64_t seed, std::siz
 std::unique_ptr<buffer> buffer::make(memory_kind kind, std::size_t len_bytes, const device *gpu,
                                      std::string *why, std::size_t offset_bytes)
 {
-    if (is_gpu(kind) && nullptr == gpu) {
+    if (needs_gpu(kind) && nullptr == gpu) {
         *why = std::string(describe(kind)) + " memory needs a CUDA device";
         return nullptr;
     }
@@ -169,6 +171,15 @@ std::string buffer::allocate(std::size_t bytes)
         return allocate_pool(bytes);
     case memory_kind::pool_private:
         return allocate_from_default_pool(bytes);
+    case memory_kind::page_locked: {
+        void *made = nullptr;
+        CUresult result = gpu_->driver().mem_host_alloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE);
+        if (CUDA_SUCCESS != result) {
+            return driver_error(gpu_->driver(), "cuMemHostAlloc", result);
+        }
+        address_ = reinterpret_cast<std::uintptr_t>(made);
+        return {};
+    }
     }
     return "unknown kind";
 }
@@ -180,77 +191,6 @@ std::string buffer::allocate_host(std::size_t bytes)
         return "out of memory";
     }
     address_ = reinterpret_cast<std::uintptr_t>(pointer);
-    return {};
-}
-
-// With least_chunks above 1 the memory comes in pieces of the smallest size that the driver makes,
-// or in most_chunks larger ones, and data() is moved so that a buffer of more than 256 bytes always
-// lies across the end of a piece.
-std::string buffer::allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type,
-                                 std::size_t least_chunks)
-{
-    constexpr std::size_t most_chunks = 16;
-    constexpr std::size_t alignment = 256;
-    const driver_api &driver = gpu_->driver();
-    CUmemAllocationProp properties = {};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = handle_type;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = gpu_->ordinal();
-    std::size_t granularity = 0;
-    CUresult result =
-        driver.mem_get_granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (CUDA_SUCCESS != result || 0 == granularity) {
-        return driver_error(driver, "cuMemGetAllocationGranularity", result);
-    }
-    const auto round_up = [&](std::size_t value) {
-        return (value + granularity - 1) / granularity * granularity;
-    };
-    std::size_t shift = 0; // of data()
-    std::size_t chunk_bytes = round_up(bytes);
-    if (1 < least_chunks) {
-        chunk_bytes = round_up((bytes + most_chunks - 1) / most_chunks);
-        shift = (chunk_bytes - bytes / 2 % chunk_bytes) / alignment * alignment;
-    }
-    const std::size_t wanted = std::max(bytes + shift, least_chunks * chunk_bytes);
-    const std::size_t reserved = (wanted + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-    CUdeviceptr pointer = 0;
-    result = driver.mem_address_reserve(&pointer, reserved, 0, 0, 0);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemAddressReserve", result);
-    }
-    address_ = static_cast<std::uintptr_t>(pointer);
-    reserved_bytes_ = reserved;
-    offset_bytes_ += shift;
-    while (mapped_bytes_ < reserved_bytes_) {
-        const std::string error = add_chunk(properties, chunk_bytes);
-        if (!error.empty()) {
-            return error;
-        }
-    }
-    CUmemAccessDesc access = {};
-    access.location = properties.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    result = driver.mem_set_access(pointer, reserved, &access, 1);
-    return CUDA_SUCCESS == result ? std::string() : driver_error(driver, "cuMemSetAccess", result);
-}
-
-// More memory behind what is mapped.
-std::string buffer::add_chunk(const CUmemAllocationProp &properties, std::size_t bytes)
-{
-    const driver_api &driver = gpu_->driver();
-    CUmemGenericAllocationHandle physical = 0;
-    CUresult result = driver.mem_create(&physical, bytes, &properties, 0);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemCreate", result);
-    }
-    chunks_.push_back(physical);
-    result =
-        driver.mem_map(static_cast<CUdeviceptr>(address_ + mapped_bytes_), bytes, 0, physical, 0);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemMap", result);
-    }
-    mapped_bytes_ += bytes;
     return {};
 }
 
@@ -292,21 +232,6 @@ std::string buffer::allocate_from_default_pool(std::size_t bytes)
                                   : driver_error(driver, "cuStreamSynchronize", result);
 }
 
-void buffer::release_vmm()
-{
-    const driver_api &driver = gpu_->driver();
-    const auto pointer = static_cast<CUdeviceptr>(address_);
-    if (0 != mapped_bytes_) {
-        (void)driver.mem_unmap(pointer, mapped_bytes_);
-    }
-    if (0 != reserved_bytes_) {
-        (void)driver.mem_address_free(pointer, reserved_bytes_);
-    }
-    for (const CUmemGenericAllocationHandle physical : chunks_) {
-        (void)driver.mem_release(physical);
-    }
-}
-
 buffer::~buffer()
 {
     const auto pointer = static_cast<CUdeviceptr>(address_);
@@ -333,6 +258,11 @@ buffer::~buffer()
         }
         if (nullptr != pool_) {
             (void)gpu_->driver().mem_pool_destroy(pool_);
+        }
+        break;
+    case memory_kind::page_locked:
+        if (0 != address_) {
+            (void)gpu_->driver().mem_free_host(reinterpret_cast<void *>(address_));
         }
         break;
     }

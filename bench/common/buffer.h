@@ -27,9 +27,10 @@ enum class memory_kind : char {
     pool = 'A',         // cuMemAllocFromPoolAsync, from a pool exportable as a file descriptor
     vmm_chunks = 'C',   // several cuMemCreate side by side in one address range, each exportable
     pool_private = 'P', // cuMemAllocAsync: the device's default pool, not exportable
+    page_locked = 'R',  // cuMemHostAlloc: host memory that the driver knows
 };
 
-inline constexpr std::string_view all_kinds = "HDMVWACP";
+inline constexpr std::string_view all_kinds = "HDMVWACPR";
 
 std::optional<memory_kind> parse_kind(std::string_view letter);
 const char *describe(memory_kind kind);
@@ -37,7 +38,13 @@ inline char letter_of(memory_kind kind)
 {
     return static_cast<char>(kind);
 }
+// Memory of a device, which the processor does not touch.
 inline bool is_gpu(memory_kind kind)
+{
+    return memory_kind::host != kind && memory_kind::page_locked != kind;
+}
+// Memory that takes a CUDA device to allocate.
+inline bool needs_gpu(memory_kind kind)
 {
     return memory_kind::host != kind;
 }

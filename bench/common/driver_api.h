@@ -32,6 +32,8 @@ namespace gpusm::bench {
     X(mem_alloc, "cuMemAlloc_v2", CUresult(CUdeviceptr *, std::size_t))                            \
     X(mem_free, "cuMemFree_v2", CUresult(CUdeviceptr))                                             \
     X(mem_alloc_managed, "cuMemAllocManaged", CUresult(CUdeviceptr *, std::size_t, unsigned int))  \
+    X(mem_host_alloc, "cuMemHostAlloc", CUresult(void **, std::size_t, unsigned int))              \
+    X(mem_free_host, "cuMemFreeHost", CUresult(void *))                                            \
     X(mem_host_register, "cuMemHostRegister_v2", CUresult(void *, std::size_t, unsigned int))      \
     X(mem_host_unregister, "cuMemHostUnregister", CUresult(void *))                                \
     X(memcpy_dtoh, "cuMemcpyDtoH_v2", CUresult(void *, CUdeviceptr, std::size_t))                  \

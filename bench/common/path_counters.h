@@ -21,6 +21,8 @@ struct path_counts {
     unsigned long long staged_bytes = 0;
     unsigned long long host_bytes = 0;
     unsigned long long single_copy_messages = 0; // read from a peer's host memory
+    // Of get_messages, those that the sender wrote here, out of host memory.
+    unsigned long long direct_host_messages = 0;
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -38,7 +40,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 7;
+    static constexpr std::size_t count = 8;
 
     bool initialized_ = false;
     bool available_ = false;

@@ -88,10 +88,15 @@ std::string copy_channel::open_local(memory_kind from, memory_kind to, std::size
         return why;
     }
     registered_ = CUDA_SUCCESS == gpu_->driver().mem_host_register(host_[1]->data(), len_bytes, 0);
-    variants_ = registered_ ? 2 : 1;
+    const bool locked = memory_kind::page_locked == from || memory_kind::page_locked == to;
+    if (locked && !registered_) {
+        return "host memory cannot be registered";
+    }
+    variants_ = registered_ && !locked ? 2 : 1;
     for (int v = 0; v < variants_; ++v) {
-        from_[v].push_back(is_gpu(from) ? address_of(*near_) : address_of(*host_[v]));
-        to_[v] = is_gpu(to) ? address_of(*near_) : address_of(*host_[v]);
+        const CUdeviceptr host = address_of(*host_[locked ? 1 : v]);
+        from_[v].push_back(is_gpu(from) ? address_of(*near_) : host);
+        to_[v] = is_gpu(to) ? address_of(*near_) : host;
     }
     return make_stream();
 }

@@ -58,7 +58,7 @@ class copy_channel {
     bool registered_ = false;           // host_[1] is registered with the driver
     std::vector<CUdeviceptr> imported_; // to be closed
     std::unique_ptr<buffer> near_;      // source or destination on the device
-    std::unique_ptr<buffer> host_[2];   // pageable, registered
+    std::unique_ptr<buffer> host_[2];   // pageable, registered; variant 0 may be the latter
     std::vector<CUdeviceptr> from_[2];  // by variant: the sources
     CUdeviceptr to_[2] = {};            // by variant: the destination
     CUstream stream_ = nullptr;

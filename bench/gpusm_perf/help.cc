@@ -21,6 +21,7 @@ const char *const help_text =
                  M managed                     V VMM, exportable as a file descriptor
                  W VMM, not exportable         A pool, exportable as a file descriptor
                  C V, in several chunks        P default pool, not exportable
+                 R host, page-locked by the program (cuMemHostAlloc)
                  In latency, messages go from --src to --dst and back; the result is the mean of
                  both ways, and so is its limit. In alltoall and allreduce every rank sends from
                  --src and receives into --dst.
@@ -64,7 +65,8 @@ every rank's result. Open MPI 5.0 adds device memory on the host.
 The limit is the bare copy, measured in the same run just before each row, with the same places and
 offsets. Between two GPU buffers it is cuMemcpyAsync out of the peer's memory, opened by CUDA IPC,
 until the receiver sees its event completed; between GPU and host it is cuMemcpyAsync between device
-memory and a host buffer of the same process (pageable or registered, the better of the two);
+memory and a host buffer of the same process (pageable or registered, the better of the two; with R
+registered);
 between hosts it is memcpy in the receiver. For bandwidth, a window of copies is submitted back to
 back and one event ends it. For alltoall all ranks copy at once, after a barrier, what each has to
 receive, with one event. ratio is measured / limit: for latency and alltoall 1 is perfect and more
@@ -87,8 +89,9 @@ given.
 
 The last line says which way messages went: get (fetched from the peer's device memory), staged
 (device memory through host fragments), host path (host memory sent; barriers are counted too),
-single copy (host memory that the receiver read by itself). It counts from the end of the first
-size's warm-up to the end, summed over ranks.
+single copy (host memory that the receiver read by itself), direct (of those by get, page-locked
+host memory that the sender copied to the receiver's device by itself). It counts from the end of
+the first size's warm-up to the end, summed over ranks.
 
 status: 0 fine; 1 corrupt data, or a row above the link; 2 bad usage or missing requirement
 )";

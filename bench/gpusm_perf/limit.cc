@@ -232,7 +232,10 @@ std::string describe_limit(const options &opt)
                                  : "cuMemcpyAsync of every block from its sender's memory opened "
                                    "by CUDA IPC, all ranks at once";
     } else if (opt.uses_gpu()) {
-        text = "cuMemcpyAsync between device and host memory of one process";
+        const bool locked =
+            memory_kind::page_locked == opt.source || memory_kind::page_locked == opt.destination;
+        text = std::string("cuMemcpyAsync between device and ") + (locked ? "registered " : "") +
+               "host memory of one process";
     } else {
         return "memcpy in the receiver";
     }

@@ -212,7 +212,7 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
     if (error.empty()) {
         error = wrong_ranks(opt, r.ranks);
     }
-    if (error.empty() && opt.uses_gpu() && opt.late_cuda) {
+    if (error.empty() && opt.needs_gpu() && opt.late_cuda) {
         gpu = device::open(local_rank_from_environment(), &error);
     }
     if (error.empty()) {
@@ -287,7 +287,7 @@ int main(int argc, char **argv)
         error += "; see gpusm_perf --help";
     }
     std::unique_ptr<device> gpu;
-    if (error.empty() && opt.uses_gpu() && !opt.late_cuda) {
+    if (error.empty() && opt.needs_gpu() && !opt.late_cuda) {
         gpu = device::open(local_rank_from_environment(), &error);
     }
     (void)MPI_Init(&argc, &argv);

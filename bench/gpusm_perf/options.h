@@ -36,6 +36,7 @@ struct options {
     double link_scale = 1; // not 1 in tests: the link is taken to be so much as fast as measured
 
     bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }
+    bool needs_gpu() const { return bench::needs_gpu(source) || bench::needs_gpu(destination); }
     bool is_pairwise() const { return perf_mode::alltoall != mode && perf_mode::allreduce != mode; }
     bool is_bandwidth() const { return is_pairwise() && perf_mode::latency != mode; }
     int iterations_for(std::size_t len_bytes) const;

@@ -49,8 +49,9 @@ std::string json_string(const std::string &text)
 
 std::string counts_text(const path_counts &counts)
 {
-    return format("get %llu, staged %llu, host path %llu, single copy %llu", counts.get_messages,
-                  counts.staged_messages, counts.host_messages, counts.single_copy_messages);
+    return format("get %llu, staged %llu, host path %llu, single copy %llu, direct %llu",
+                  counts.get_messages, counts.staged_messages, counts.host_messages,
+                  counts.single_copy_messages, counts.direct_host_messages);
 }
 
 } // namespace
@@ -191,9 +192,9 @@ std::string write_json(const options &opt, const run_facts &facts, const std::ve
     if (have_paths) {
         std::fprintf(file,
                      "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu, "
-                     "\"single_copy\": %llu},\n",
+                     "\"single_copy\": %llu, \"direct\": %llu},\n",
                      paths.get_messages, paths.staged_messages, paths.host_messages,
-                     paths.single_copy_messages);
+                     paths.single_copy_messages, paths.direct_host_messages);
     }
     std::fprintf(file, "  \"ranks\": [");
     for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {

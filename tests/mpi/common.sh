@@ -137,7 +137,7 @@ check() {
 # The kinds of memory that exist here: all of them, or H when no CUDA driver can be loaded.
 if gpu_name=$("$exchange" print-gpu 2>/dev/null); then
     have_gpu=yes
-    kinds=HDMVWA
+    kinds=HDRMVWA
 else
     have_gpu=no
     kinds=H

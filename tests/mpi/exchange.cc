@@ -71,6 +71,10 @@ constexpr subtest subtests[] = {
     {"life", test_life, 2, true},
     {"many-small", test_many_small, 2, true},
     {"reuse", test_reuse, 2, true},
+    {"locked", test_locked, 2, true},
+    {"locked-one-way", test_locked_one_way, 2, true},
+    {"locked-in-part", test_locked_in_part, 2, true},
+    {"locked-life", test_locked_life, 2, true},
     {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
     {"context-switched", test_context_switched, 2, true},
     {"device-switched", test_device_switched, 2, true},
@@ -179,7 +183,7 @@ int report(context &c, const char *name)
 int usage()
 {
     std::fprintf(stderr,
-                 "usage: exchange SUBTEST [--kinds HDMVWACP] [--max-size BYTES] "
+                 "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
                  "[--allow-errors] [--rounds N] [--mebibytes N] [--live N]\nsubtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
@@ -193,7 +197,7 @@ int usage()
 bool context::on_gpu() const
 {
     for (memory_kind kind : kinds) {
-        if (bench::is_gpu(kind)) {
+        if (bench::needs_gpu(kind)) {
             return true;
         }
     }

@@ -48,7 +48,7 @@ struct context {
     std::uint64_t next_seed = 1;   // drawn in step by all ranks
     std::string skip_because;      // why this rank cannot run the subtest; then nobody has
 
-    bool on_gpu() const; // some kind in `kinds` is GPU memory
+    bool on_gpu() const; // some kind in `kinds` needs a GPU
     memory_kind kind_at(std::size_t i) const { return kinds[i % kinds.size()]; }
 
     // "exchange: rank 1: <what>: <error>" on stderr and one more failure, unless error is empty.
@@ -97,7 +97,11 @@ void test_context_ends(context &c);
 void test_context_lost(context &c);
 void test_life(context &c); // exchange_memory.cc
 void test_many_small(context &c);
-void test_reuse(context &c);                   // exchange_reuse.cc
+void test_reuse(context &c);  // exchange_reuse.cc
+void test_locked(context &c); // exchange_locked.cc
+void test_locked_one_way(context &c);
+void test_locked_in_part(context &c);
+void test_locked_life(context &c);
 void test_threads_without_context(context &c); // exchange_contexts.cc
 void test_context_switched(context &c);
 void test_device_switched(context &c);

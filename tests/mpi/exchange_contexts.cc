@@ -24,14 +24,14 @@ struct prepared {
     std::vector<std::unique_ptr<buffer>> in;
     std::uint64_t seed = 0;
 
-    prepared(context &c, memory_kind kind, int messages)
+    prepared(context &c, memory_kind from, int messages)
     {
         seed = c.next_seed;
         c.next_seed += 2 * static_cast<std::uint64_t>(messages);
         for (int i = 0; i < messages; ++i) {
             const std::size_t len = lengths[static_cast<std::size_t>(i) % std::size(lengths)];
-            out.push_back(c.make(kind, len));
-            in.push_back(c.make(kind, len));
+            out.push_back(c.make(from, len));
+            in.push_back(c.make(plain, len));
             (void)c.expect(out.back()->fill(0, len, seed_of(c.rank, i)), "fill");
             (void)c.expect(in.back()->poison(), "poison");
         }
@@ -73,13 +73,20 @@ void test_threads_without_context(context &c)
     if (1 < c.rank) {
         return;
     }
-    for (const bool known : {false, true}) {
-        const std::string what = known ? "threads without a context, by get"
-                                       : "threads without a context, from the first message on";
+    struct {
+        memory_kind from;
+        bool known; // the ranks know each other
+        const char *what;
+    } const cases[] = {
+        {plain, false, "threads without a context, from the first message on"},
+        {plain, true, "threads without a context, by get"},
+        {memory_kind::page_locked, true, "threads without a context, page-locked memory"},
+    };
+    for (const auto &[from, known, what] : cases) {
         if (known && !c.expect_true(until_by_get(c), "messages go by get at last")) {
             return;
         }
-        const prepared all(c, plain, threads * each + 1);
+        const prepared all(c, from, threads * each + 1);
         way_watch watch;
         (void)c.expect_true(CUDA_SUCCESS == c.gpu->driver().ctx_set_current(nullptr),
                             "the context can be taken away");
@@ -100,7 +107,9 @@ void test_threads_without_context(context &c)
         c.use_gpu();
         all.compare(c, what);
         if (known) {
-            watch.swapped(plain, 0, all.messages());
+            for (const auto &each_out : all.out) {
+                watch.swapped(from, each_out->len_bytes());
+            }
             watch.check(c, what);
         }
     }

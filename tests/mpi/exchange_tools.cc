@@ -30,9 +30,15 @@ constexpr expected expected_ways[] = {
     {memory_kind::vmm_private, way::device_ring},  // cannot be exported
     {memory_kind::pool_private, way::device_ring}, // likewise
     {memory_kind::managed, way::device_ring},      // likewise
+    {memory_kind::page_locked, way::direct},       // the sender's copy engine reads it
 };
 // Shorter messages that cannot be mapped are staged: btl_gpusm_stage_min_bytes.
 constexpr std::size_t ring_from_bytes = 16384;
+// Shorter ones are not written: btl_gpusm_direct_host_min_bytes.
+constexpr std::size_t direct_from_bytes = 32768;
+// Messages from host memory up to btl_gpusm_eager_limit go at once, without a get. No test whose
+// ways are watched has lengths between the two.
+constexpr std::size_t eager_bytes = 6144;
 
 more_driver_api load_more()
 {
@@ -121,10 +127,16 @@ int device_count()
 way expected_way(memory_kind source, std::size_t len_bytes)
 {
     for (const expected &each : expected_ways) {
-        if (each.source == source) {
-            return way::device_ring == each.goes && len_bytes < ring_from_bytes ? way::staged
-                                                                                : each.goes;
+        if (each.source != source) {
+            continue;
         }
+        if (way::device_ring == each.goes && len_bytes < ring_from_bytes) {
+            return way::staged;
+        }
+        if (way::direct == each.goes && len_bytes < direct_from_bytes) {
+            return len_bytes > eager_bytes ? way::host_ring : way::staged;
+        }
+        return each.goes;
     }
     return way::staged; // host memory, which has counters of its own
 }
@@ -169,7 +181,7 @@ way_watch::way_watch()
 way_watch::tally way_watch::read() const
 {
     const bench::path_counts counts = counters_.read();
-    return {counts.get_messages, ring_.read(), counts.staged_messages};
+    return {counts.get_messages, ring_.read(), counts.direct_host_messages, counts.staged_messages};
 }
 
 void way_watch::sent(memory_kind source, std::size_t len_bytes, int messages)
@@ -182,10 +194,12 @@ void way_watch::sent(memory_kind source, std::size_t len_bytes, int messages)
 void way_watch::received(memory_kind source, std::size_t len_bytes, int messages, memory_kind into)
 {
     const way goes = expected_way(source, len_bytes);
-    if (bench::is_gpu(source) && way::staged != goes) {
-        expected_.got += static_cast<unsigned>(messages);
-        expected_.ring +=
-            way::device_ring == goes && bench::is_gpu(into) ? static_cast<unsigned>(messages) : 0;
+    const auto many = static_cast<unsigned>(messages);
+    // Between host memories there is nothing to fetch.
+    if (way::staged != goes && (bench::is_gpu(source) || bench::is_gpu(into))) {
+        expected_.got += many;
+        expected_.ring += way::device_ring == goes && bench::is_gpu(into) ? many : 0;
+        expected_.direct += way::direct == goes ? many : 0;
     }
 }
 
@@ -210,13 +224,15 @@ void way_watch::check(context &c, const std::string &what) const
     };
     compare(now.got - before_.got, expected_.got, " received by get");
     compare(now.ring - before_.ring, expected_.ring, " received by way of a ring");
+    compare(now.direct - before_.direct, expected_.direct, " written by the sender");
     compare(now.staged - before_.staged, expected_.staged, " sent staged");
 }
 
 bool until_expected_way(context &c, memory_kind kind)
 {
     constexpr std::size_t len = 65536;
-    return way::staged == expected_way(kind, len) || until_by_get(c, kind, len);
+    return way::staged == expected_way(kind, len) || !bench::is_gpu(kind) ||
+           until_by_get(c, kind, len);
 }
 
 void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,

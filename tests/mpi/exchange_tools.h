@@ -75,6 +75,8 @@ int device_count();
 enum class way {
     get,         // fetched by the receiver out of the sender's memory
     device_ring, // fetched out of a ring on the sender's device, or in host memory if it goes there
+    direct,      // into device memory: written there by the sender, and counted as fetched
+    host_ring,   // into device memory: fetched out of a ring in host memory
     staged,      // through host fragments
 };
 way expected_way(memory_kind source, std::size_t len_bytes);
@@ -114,7 +116,8 @@ class way_watch {
   private:
     struct tally {
         unsigned long long got = 0;    // received by get, by way of a ring or not
-        unsigned long long ring = 0;   // those by way of a ring
+        unsigned long long ring = 0;   // those by way of a ring on a device
+        unsigned long long direct = 0; // those that the sender has written
         unsigned long long staged = 0; // sent by this rank
     };
     tally read() const;

@@ -10,7 +10,7 @@ if need_gpusm cuda-after-init && need_gpu cuda-after-init; then
     check cuda-after-init 60 2 "$exchange" late-pairs --kinds HD --max-size 2M
     # Not pool memory: Open MPI 5.0 has counted the devices before CUDA was there, does not know
     # pool memory for what it is, and loses the thread's context over it.
-    check one-rank-starts-cuda-later 60 2 "$exchange" late --kinds HDMVW
+    check one-rank-starts-cuda-later 60 2 "$exchange" late --kinds HDRMVW
 fi
 if need_gpu different-visible-devices; then
     per_rank 0 CUDA_VISIBLE_DEVICES=0
@@ -23,7 +23,7 @@ if need_gpu different-visible-devices; then
 fi
 check threads-host 60 2 "$exchange" threads --kinds H
 if need_gpu threads-device; then
-    check threads-device 90 2 "$exchange" threads --kinds HD
+    check threads-device 90 2 "$exchange" threads --kinds HDR
 fi
 
 # btl/sm does not reach processes of another job; TCP does.

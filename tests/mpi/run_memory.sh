@@ -49,6 +49,10 @@ for kind in V C A W P; do
     life "freed-memory-comes-back-kind-$kind" $kind "$life_other"
 done
 
+# shellcheck disable=SC2086 # options
+check freed-memory-comes-back-that-the-peer-wrote-to 60 2 $apart "$exchange" locked-life --kinds D
+grep '^life: ' "$work/output" || true
+
 # many_small NAME ENTRIES ALLOCATIONS [OPTIONS OF MPIRUN]: so many live allocations, all sent, of which
 # a peer never has more than ENTRIES mapped, as the performance variable says
 many_small() {
@@ -117,5 +121,5 @@ for kind in V C A; do
         "$exchange" reuse --kinds $kind --rounds 700
 done
 reuse addresses-again-of-every-kind --mca btl_gpusm_cache_max_entries 16 \
-    "$exchange" reuse --kinds DVACWPM --rounds 700
+    "$exchange" reuse --kinds DVACWPMR --rounds 700
 finish

@@ -21,7 +21,7 @@ if need_gpu both-ranks-on-one-device; then
 fi
 if need_gpu chunks-and-the-default-pool; then
     # Messages that lie across the end of one chunk of an address range.
-    check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCP --max-size 2M
+    check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCPR --max-size 2M
 fi
 if need_gpu freed-and-allocated-anew; then
     check freed-and-allocated-anew 60 2 "$exchange" reallocate --kinds "$kinds"
@@ -29,6 +29,6 @@ fi
 if need_softcuda late-copies; then
     # Every copy starts half a millisecond after it was asked for.
     check late-copies 90 2 -x GPUSM_SOFTCUDA_DELAY_US=500 \
-        "$exchange" pairs --kinds HD --max-size 64K
+        "$exchange" pairs --kinds HRD --max-size 64K
 fi
 finish

@@ -11,7 +11,33 @@ if need_gpusm device-messages-by-get && need_gpu device-messages-by-get; then
     grep 'by get' "$work/output" || true
 fi
 if need_gpusm every-kind-by-its-way && need_gpu every-kind-by-its-way; then
-    check every-kind-by-its-way 60 2 "$exchange" ways --kinds DVACWPM
+    check every-kind-by-its-way 60 2 "$exchange" ways --kinds DVACWPMR
+fi
+
+# locked NAME WANTED [OPTIONS OF MPIRUN]: page-locked host memory into device memory of every kind that
+# can be exported, and back. WANTED: "all" of what is long enough goes directly, or "none".
+locked() {
+    name=$1
+    wanted=$2
+    shift 2
+    launch 60 2 "$@" "$exchange" locked --kinds DVCA
+    status=$?
+    tr -d '\000' <"$work/output" | grep '^locked: into ' >"$work/lines"
+    sort "$work/lines" | uniq -c
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif ! awk -v wanted="$wanted" '{ good += wanted == "all" ? $4 == $6 : $4 == 0 }
+            END { exit 16 == NR && NR == good ? 0 : 1 }' "$work/lines"; then
+        fail "$name" "wanted: $wanted of the messages directly, in 16 lines"
+    else
+        pass "$name"
+    fi
+}
+if need_gpusm page-locked-memory-directly && need_gpu page-locked-memory-directly; then
+    locked page-locked-memory-directly all
+    locked page-locked-memory-in-pieces none --mca btl_gpusm_use_direct_host 0
+    locked page-locked-memory-too-short none --mca btl_gpusm_direct_host_min_bytes 16M
+    check memory-page-locked-in-part 60 2 "$exchange" locked-in-part --kinds D
 fi
 
 # calls_by_gpusm DIR: lines in the call logs that name gpusm as the caller

@@ -10,7 +10,7 @@
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
 floats="--sizes 0,4,4K,300K,1025K --offset 4,12 --iterations 4 --warmup 2 -c"
 # shellcheck disable=SC2086 # lists of options
-for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D M:V W:A); do
+for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D R:D M:V W:A); do
     from=${set%:*}
     to=${set#*:}
     check "latency-$from-$to" 60 2 "$perf" latency --src $from --dst $to $some

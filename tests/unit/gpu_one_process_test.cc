@@ -5,6 +5,8 @@
 // is, real or tests/softcuda. Each test runs in a process of its own.
 #include "tests/unit/gpu_memory_support.h"
 
+#include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <random>
@@ -63,6 +65,41 @@ TEST(InspectPointer, HostMemoryIsHostMemoryPinnedOrNot)
         void *pinned = nullptr;
         EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, 4096, 0), CUDA_SUCCESS);
         expect_host(address_of(pinned));
+    });
+}
+
+TEST(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
+{
+    alone([] {
+        (void)start();
+        const auto locked = [](const void *at, std::size_t len_bytes) {
+            return gpusm::is_page_locked(driver(), address_of(at), len_bytes);
+        };
+        void *pinned = nullptr;
+        EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, mib, 0), CUDA_SUCCESS);
+        const char *first = static_cast<char *>(pinned);
+        EXPECT_TRUE(locked(first, mib));
+        EXPECT_TRUE(locked(first, 1));
+        EXPECT_TRUE(locked(first + mib - 1, 1));
+        EXPECT_FALSE(locked(first, 0));
+        EXPECT_FALSE(locked(first, SIZE_MAX)) << "its end wraps around";
+        EXPECT_EQ(CU(cuMemFreeHost)(pinned), CUDA_SUCCESS);
+        EXPECT_FALSE(locked(first, mib)) << "freed";
+        EXPECT_FALSE(locked(reinterpret_cast<void *>(allocate(mib)), mib)) << "of a device";
+
+        void *pages = std::aligned_alloc(4096, 4 * mib);
+        char *plain = static_cast<char *>(pages);
+        EXPECT_FALSE(locked(plain, 4 * mib));
+        EXPECT_EQ(CU(cuMemHostRegister)(plain + mib, mib, 0), CUDA_SUCCESS);
+        EXPECT_TRUE(locked(plain + mib, mib));
+        EXPECT_FALSE(locked(plain + mib - 1, mib)) << "begins outside";
+        EXPECT_FALSE(locked(plain + mib, mib + 1)) << "ends outside";
+        EXPECT_FALSE(locked(plain, 3 * mib)) << "both";
+        EXPECT_EQ(CU(cuMemHostRegister)(plain + 2 * mib, mib, 0), CUDA_SUCCESS);
+        EXPECT_FALSE(locked(plain + mib, 2 * mib)) << "in two pieces";
+        EXPECT_EQ(CU(cuMemHostUnregister)(plain + mib), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuMemHostUnregister)(plain + 2 * mib), CUDA_SUCCESS);
+        std::free(pages);
     });
 }
 

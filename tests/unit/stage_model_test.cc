@@ -3,8 +3,9 @@
 //
 // stage_model_test.cc: one owner and several readers, who play the whole protocol of staged gets
 // with real bytes. A seed says who moves next, when copies end, what fails, is cancelled, lost, or
-// garbage. A piece is written at any moment while it is being filled and read at the last moment
-// before it is given back, so one that two of them use shows in the bytes.
+// garbage, and what the owner writes to the reader by itself. A piece is written at any moment
+// while it is being filled and read at the last moment before it is given back, so one that two of
+// them use shows in the bytes.
 #include "opal/mca/btl/gpusm/shm/stage.h"
 
 #include "tests/unit/shm_support.h"
@@ -40,6 +41,19 @@ struct to_owner {
     std::uint32_t number = 0; // of the get or of the piece
     std::uint64_t source = 0;
     std::uint64_t len_bytes = 0;
+    bool has_target = false;
+};
+
+struct to_reader {
+    stage_word word;
+    bool written = false; // and this is no piece
+};
+
+// The owner's copy into memory of a reader.
+struct write {
+    std::uint32_t reader, get;
+    std::uint64_t source, len_bytes;
+    bool cancelled = false;
 };
 
 // A get as the program sees it.
@@ -60,7 +74,7 @@ struct reader {
     staged_gets gets;
     std::deque<std::unique_ptr<wanted>> open;
     std::deque<to_owner> sent;
-    std::deque<stage_word> arriving;
+    std::deque<to_reader> arriving;
     std::vector<copy_out> copying;
 };
 
@@ -84,6 +98,7 @@ class StageModel : public testing::Test {
         }
         readers_ = std::vector<reader>(1 + any(5));
         filling_.clear();
+        writing_.clear();
         trouble_ = !once_in(3);
     }
 
@@ -97,7 +112,9 @@ class StageModel : public testing::Test {
         made->source = any(source_.size() - len);
         made->bytes.resize(len);
         made->get = by->gets.open(owners_number, len, made.get());
-        by->sent.push_back({operation::fetch, made->get->number, made->source, len});
+        made->get->has_target = once_in(2);
+        by->sent.push_back(
+            {operation::fetch, made->get->number, made->source, len, made->get->has_target});
         by->open.push_back(std::move(made));
     }
 
@@ -112,11 +129,18 @@ class StageModel : public testing::Test {
         from.sent.pop_front();
         switch (message.what) {
         case operation::fetch:
+            if (message.has_target && !once_in(3)) {
+                writing_.push_back({number, message.number, message.source, message.len_bytes});
+                return;
+            }
             ASSERT_EQ(ring_->fetch(number, message.number, message.source, message.len_bytes, &from,
                                    number),
                       status::ok);
             return;
         case operation::cancel:
+            for (write &each : writing_) {
+                each.cancelled |= number == each.reader && message.number == each.get;
+            }
             ring_->cancel(number, message.number);
             return;
         case operation::release:
@@ -137,9 +161,11 @@ class StageModel : public testing::Test {
             is_lent_to_it =
                 std::any_of(it.copying.begin(), it.copying.end(),
                             [&](const copy_out &each) { return is_it(each.word.number); }) ||
-                std::any_of(
-                    it.arriving.begin(), it.arriving.end(),
-                    [&](const stage_word &each) { return !each.failed && is_it(each.number); }) ||
+                std::any_of(it.arriving.begin(), it.arriving.end(),
+                            [&](const to_reader &each) {
+                                return !each.word.failed && !each.written &&
+                                       is_it(each.word.number);
+                            }) ||
                 std::any_of(it.sent.begin(), it.sent.end(), [&](const to_owner &each) {
                     return operation::release == each.what && is_it(each.number);
                 });
@@ -189,12 +215,31 @@ class StageModel : public testing::Test {
         ring_->filled(piece.number, good);
     }
 
+    // The memory of the reader is written to the last moment, so the get must still be open.
+    void owner_ends_a_write()
+    {
+        if (writing_.empty()) {
+            return;
+        }
+        const std::size_t i = any(writing_.size());
+        const write one = writing_[i];
+        writing_.erase(writing_.begin() + static_cast<std::ptrdiff_t>(i));
+        staged_get *get = readers_[one.reader].gets.find(owners_number, one.get);
+        ASSERT_NE(get, nullptr) << "a get is over while its memory is being written";
+        auto *of = static_cast<wanted *>(get->user);
+        std::memcpy(of->bytes.data(), &source_[one.source], one.len_bytes);
+        const bool good = !one.cancelled && (!trouble_ || !once_in(40));
+        of->may_fail |= !good;
+        readers_[one.reader].arriving.push_back({{one.reader, one.get, !good}, good});
+        written_ += good;
+    }
+
     void owner_speaks()
     {
         stage_word word;
         while (ring_->next_word(&word)) {
             ASSERT_LT(word.peer, readers_.size());
-            readers_[word.peer].arriving.push_back(word);
+            readers_[word.peer].arriving.push_back({word});
         }
     }
 
@@ -208,7 +253,7 @@ class StageModel : public testing::Test {
         if (by->arriving.empty()) {
             return;
         }
-        const stage_word word = by->arriving.front();
+        const auto [word, written] = by->arriving.front();
         by->arriving.pop_front();
         staged_get *get = by->gets.find(owners_number, word.get);
         ASSERT_NE(get, nullptr) << "a get is not over before its owner is done with it";
@@ -220,9 +265,14 @@ class StageModel : public testing::Test {
             end_if_over(by, get);
             return;
         }
+        if (written) {
+            ASSERT_TRUE(get->accept_written());
+            return end_if_over(by, get);
+        }
         ASSERT_FALSE(get->accept(word.offset + 1, word.len_bytes));
         ASSERT_FALSE(get->accept(word.offset, get->len_bytes - word.offset + 1));
         ASSERT_TRUE(get->accept(word.offset, word.len_bytes));
+        ASSERT_FALSE(get->accept_written());
         by->copying.push_back({of, get, word});
     }
 
@@ -280,6 +330,7 @@ class StageModel : public testing::Test {
     {
         const auto number = static_cast<std::uint32_t>(any(readers_.size()));
         ring_->drop(number);
+        std::erase_if(writing_, [&](const write &each) { return number == each.reader; });
         reader &lost = readers_[number];
         lost.gets.~staged_gets();
         new (&lost.gets) staged_gets;
@@ -306,7 +357,7 @@ class StageModel : public testing::Test {
         case 3:
             return owner_cuts();
         case 4:
-            return owner_ends_a_fill();
+            return once_in(2) ? owner_ends_a_fill() : owner_ends_a_write();
         case 5:
             return owner_speaks();
         case 6:
@@ -341,9 +392,10 @@ class StageModel : public testing::Test {
     void drain()
     {
         for (int round = 0; round < 20000; ++round) {
-            bool quiet = ring_->idle() && filling_.empty();
+            bool quiet = ring_->idle() && filling_.empty() && writing_.empty();
             ASSERT_NO_FATAL_FAILURE(owner_cuts());
             ASSERT_NO_FATAL_FAILURE(owner_ends_a_fill());
+            ASSERT_NO_FATAL_FAILURE(owner_ends_a_write());
             ASSERT_NO_FATAL_FAILURE(owner_speaks());
             for (std::uint32_t number = 0; number < readers_.size(); ++number) {
                 reader &each = readers_[number];
@@ -365,8 +417,10 @@ class StageModel : public testing::Test {
     std::vector<unsigned char> source_;
     std::vector<reader> readers_;
     std::vector<stage_piece> filling_;
+    std::vector<write> writing_;
     bool trouble_ = false;
     std::uint64_t good_ = 0;
+    std::uint64_t written_ = 0; // good ones, some of which are not wanted any more
     std::uint64_t bad_ = 0;
     std::uint64_t lost_ = 0;
 };
@@ -388,6 +442,7 @@ TEST_F(StageModel, EveryGetEndsOnceWithItsBytesOrForAReason)
     }
     // That the dice did not miss what is to be tested.
     EXPECT_GT(good_, 10000U);
+    EXPECT_GT(written_, 1000U);
     EXPECT_GT(bad_, 1000U);
     EXPECT_GT(lost_, 100U);
 }

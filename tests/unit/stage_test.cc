@@ -4,8 +4,6 @@
 // stage_test.cc: who gets which part of a staging ring, and when a staged get is over.
 #include "opal/mca/btl/gpusm/shm/stage.h"
 
-#include "tests/unit/shm_support.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -365,6 +363,41 @@ TEST(StagedGets, AFailureWaitsForTheCopiesThatAreUnderWay)
     EXPECT_TRUE(get->over());
 }
 
+TEST(StagedGets, IsOverWhenTheOwnerHasWrittenAllOfIt)
+{
+    staged_gets gets;
+    staged_get *get = gets.open(4, 100, nullptr);
+    EXPECT_FALSE(get->accept_written()) << "it may not write";
+    EXPECT_FALSE(get->owner_is_done());
+    get->has_target = true;
+    EXPECT_TRUE(get->accept_written());
+    EXPECT_TRUE(get->owner_is_done());
+    EXPECT_TRUE(get->over());
+    EXPECT_FALSE(get->accept_written()) << "a second time";
+    EXPECT_FALSE(get->accept(0, 100)) << "nothing is left";
+    EXPECT_FALSE(get->accept(100, 1));
+}
+
+TEST(StagedGets, CanComeInPiecesThoughTheOwnerMayWriteAndThenIsNotWritten)
+{
+    staged_gets gets;
+    staged_get *get = gets.open(4, 100, nullptr);
+    get->has_target = true;
+    EXPECT_TRUE(get->accept(0, 60));
+    EXPECT_FALSE(get->accept_written()) << "pieces have come";
+    --get->copying;
+    EXPECT_FALSE(get->accept_written()) << "nor after they have been copied";
+    EXPECT_TRUE(get->accept(60, 40));
+    EXPECT_FALSE(get->accept_written());
+
+    get = gets.open(4, 100, nullptr);
+    EXPECT_FALSE(get->has_target) << "left over from another get";
+    get->has_target = true;
+    get->bad = get->owner_failed = true;
+    EXPECT_FALSE(get->accept_written()) << "after the failure";
+    EXPECT_TRUE(get->over());
+}
+
 TEST(StagedGets, ANumberIsNotGivenAgainSoon)
 {
     staged_gets gets;
@@ -380,30 +413,6 @@ TEST(StagedGets, ANumberIsNotGivenAgainSoon)
     }
     EXPECT_EQ(gets.places(), 1U) << "the memory is used again";
     EXPECT_EQ(gets.open_count(), 0U);
-}
-
-// What an owner says about its ring is believed as far as its segment goes.
-TEST(PeerRing, IsHeldOnlyWhereTheSegmentHasMemory)
-{
-    const gpusm_test::scratch_folder folder;
-    gpusm::segment own = gpusm_test::make_segment(folder.path(), 1);
-    std::uint32_t granule = 0;
-    ASSERT_EQ(own.carve(128 * kibi, &granule), status::ok);
-    gpusm::peer_segment theirs;
-    ASSERT_EQ(gpusm::peer_segment::attach(folder.path().c_str(), own.identity(), &theirs),
-              status::ok);
-    const std::uint64_t ring = granule * gpusm::granule_bytes;
-    EXPECT_TRUE(theirs.holds(ring, 128 * kibi));
-    EXPECT_TRUE(theirs.holds(ring, 0));
-    EXPECT_FALSE(theirs.holds(theirs.view().frag_offset - 1, 1));
-    EXPECT_FALSE(theirs.holds(0, 128 * kibi));
-    EXPECT_FALSE(theirs.holds(ring, UINT64_MAX - ring + 1)) << "its end wraps around";
-    EXPECT_FALSE(theirs.holds(UINT64_MAX, 1));
-    const std::uint64_t committed = theirs.view().header->committed_bytes.load();
-    EXPECT_TRUE(theirs.holds(ring, committed - ring));
-    EXPECT_FALSE(theirs.holds(ring, committed - ring + 1));
-    theirs.view().header->committed_bytes.store(UINT64_MAX); // a lie
-    EXPECT_FALSE(theirs.holds(ring, (std::uint64_t{1} << 20) - ring + 1));
 }
 
 } // namespace

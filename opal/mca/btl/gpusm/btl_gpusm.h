@@ -64,6 +64,8 @@ struct mca_btl_base_endpoint_t {
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool gpu_warned;            // the user has been told why not
     std::uint64_t retire_epoch; // of the peer's exports, as last seen here
+    // Copies into the peer's memory that could not be made, in a row.
+    std::atomic<std::uint32_t> failed_writes;
 };
 
 // A send descriptor and the shared fragment that belongs to it for good.
@@ -104,6 +106,8 @@ enum class counter : unsigned {
     device_ring_bytes,
     host_ring_messages,
     host_ring_bytes,
+    direct_host_messages,
+    direct_host_bytes,
     single_copy_messages,
     single_copy_bytes,
     single_submissions,
@@ -166,6 +170,8 @@ struct mca_btl_gpusm_component_t {
     size_t stage_host_piece;
     size_t stage_host_first;
     size_t stage_copy_bytes;
+    bool use_direct_host;
+    size_t direct_host_min_bytes;
     int cuda_ipc_verbose;
     bool use_single_copy;
 

@@ -128,10 +128,16 @@ bool send_out(get_request *get)
 
 bool bounce_get(get_request *get)
 {
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
-    if (0 == get->copy.len_bytes || !has_memory(desk) ||
-        inspect_pointer(desk.driver, get->copy.destination).known) {
-        return false; // the driver knows these pages
+    // What is page-locked in part only, the driver does not copy by itself.
+    const gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    return !is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes) &&
+           bounce_failed_get(get);
+}
+
+bool bounce_failed_get(get_request *get)
+{
+    if (0 == get->copy.len_bytes || !has_memory(*mca_btl_gpusm_component.gpu)) {
+        return false;
     }
     get->bouncing = {};
     get->next = nullptr;

@@ -164,6 +164,11 @@ status wait_for_descriptors(get_request *get)
     return status::busy;
 }
 
+void ask_for_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle)
+{
+    (void)wait_for(endpoint, handle);
+}
+
 bool answer_after_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle)
 {
     wait *place = wait_for(endpoint, handle);

@@ -112,9 +112,7 @@ status start_get(get_request *get)
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->copy.on_device =
             get->copy.on_device && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
-        const bool into_host = nullptr == get->local_handle ||
-                               nullptr == registration_around(get->local_handle)->device;
-        if (!into_host || !bounce_get(get)) {
+        if (!is_for_host(get) || !bounce_get(get)) {
             desk.copies.submit(*get->into, &get->copy);
         }
     }
@@ -154,12 +152,16 @@ int progress_gets(bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 get_request *get = get_around(each);
+                if (status::ok != each->outcome && is_for_host(get) && bounce_failed_get(get)) {
+                    break;
+                }
                 desk->imports.release(std::exchange(get->mapping, nullptr));
                 finish_get(get, each->outcome);
                 break;
             }
             case copy_part::stage_in:
             case copy_part::stage_out:
+            case copy_part::stage_write:
                 stage_copied(each);
                 break;
             case copy_part::bounce:
@@ -230,6 +232,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     }
     get->endpoint = endpoint;
     get->mapping = nullptr;
+    get->target = nullptr;
     get->has_waited = false;
     get->local_address = local_address;
     get->remote_address = remote_address;

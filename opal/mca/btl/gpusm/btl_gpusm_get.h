@@ -7,7 +7,7 @@
 //   btl_gpusm_get.cc          get, completion
 //   btl_gpusm_bounce.cc       gets of device memory into ordinary host memory
 //   btl_gpusm_descriptors.cc  file descriptors of memory that only those can name
-//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, through a staging ring
+//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, staged by its owner
 #ifndef BTL_GPUSM_GET_H
 #define BTL_GPUSM_GET_H
 
@@ -33,10 +33,11 @@ struct registration {
 
 // What a copy_request is part of, so that its end finds its way; copy_request::part_of.
 enum class copy_part : std::uint8_t {
-    get = 0,       // a get_request
-    stage_in = 1,  // the owner's copy into a staging ring
-    stage_out = 2, // the reader's copy out of one
-    bounce = 3,    // a piece of a get into host memory
+    get = 0,         // a get_request
+    stage_in = 1,    // the owner's copy into a staging ring
+    stage_out = 2,   // the reader's copy out of one
+    bounce = 3,      // a piece of a get into host memory
+    stage_write = 4, // the owner's copy into memory of the reader
 };
 
 // One btl_get on its way. Ends in finish_get, exactly once.
@@ -44,6 +45,7 @@ struct get_request {
     opal_free_list_item_t super;
     copy_request copy;
     struct mapping *mapping; // referenced while the copy runs; null before and for staged gets
+    struct exported *target; // referenced while the owner may write there by itself; else null
     mca_btl_base_endpoint_t *endpoint;
     void *local_address;
     std::uint64_t remote_address;
@@ -66,6 +68,14 @@ struct get_request {
 void setup_registrations();
 void release_registrations();
 registration *registration_around(mca_btl_base_registration_handle_t *handle);
+
+// The buffer of the get is host memory.
+inline bool is_for_host(const get_request *get)
+{
+    return nullptr == get->local_handle ||
+           nullptr ==
+               enclosing<registration>(get->local_handle, offsetof(registration, handle))->device;
+}
 
 // The registration that a peer's handle of kind `staged` or `host` names, if it is registered and
 // [address, address + len_bytes) lies in it; else null. The caller holds the GPU lock.
@@ -97,9 +107,16 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
 // lock. Anything but these two: the get is still the caller's.
 status start_get(get_request *get);
 
+// descriptors: asks the peer for the file descriptors of that export, unless that has been done,
+// for an import that is to come; nothing waits. Under the GPU lock.
+void ask_for_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle);
+
 // bounce: takes a get whose source is mapped and whose destination is host memory; it ends in
 // finish_get. False: it is copied as well without. All of these under the GPU lock.
 bool bounce_get(get_request *get);
+// The same for a get that the driver was to copy at once, and did not. False: there is nothing else
+// to try.
+bool bounce_failed_get(get_request *get);
 // A copy_part::bounce has ended.
 void bounced(copy_request *copy);
 void progress_bounces();
@@ -108,10 +125,14 @@ void release_bounces(); // copies have been cancelled
 // stage: reader's side. Asks the owner of the memory that get->remote names to stage
 // [remote_address, + copy.len_bytes). `ok`: it will end in finish_get. Under the GPU lock.
 status stage_fetch(get_request *get);
+// Would this process copy so many bytes of page-locked host memory into that peer's device memory
+// by itself, if the peer names some? Any thread.
+bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
 // A stage_message of a peer, either side. Takes the GPU lock itself.
 void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);
-// A copy that stage started (copy_part::stage_in or stage_out) has ended. Under the GPU lock.
+// A copy that stage started (copy_part::stage_in, stage_out, stage_write) has ended. Under the GPU
+// lock.
 void stage_copied(copy_request *copy);
 // Moves waiting fetches on as far as there is room in the rings. Under the GPU lock. Returns how
 // many pieces went.

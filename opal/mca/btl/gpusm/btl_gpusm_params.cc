@@ -165,6 +165,12 @@ void register_parameters()
     add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
         "Bytes after which a call of progress ends its copies between host memories and that ring "
         "(1 or more)");
+    add("use_direct_host", &component.use_direct_host, true, OPAL_INFO_LVL_4,
+        "Let the sender copy host memory that the program has page-locked straight into the "
+        "receiver's device memory; without it such memory goes like all host memory, in pieces by "
+        "the processor");
+    add("direct_host_min_bytes", &component.direct_host_min_bytes, 32 * kibi, OPAL_INFO_LVL_5,
+        "Shortest message of host memory that goes that way (1 or more)");
     add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
         "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
         "taken)");
@@ -228,6 +234,7 @@ bool check_parameters()
         {"stage_host_piece", component.stage_host_piece, 4 * kibi, component.stage_host_bytes / 4},
         {"stage_host_first", component.stage_host_first, 4 * kibi, component.stage_host_piece},
         {"stage_copy_bytes", component.stage_copy_bytes, 1, UINT64_MAX - 1},
+        {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
@@ -285,6 +292,11 @@ void register_counters()
         {counter::host_ring_messages, "host_ring_messages",
          "Of the messages fetched, those that came through a staging ring in host memory"},
         {counter::host_ring_bytes, "host_ring_bytes", "Bytes of those messages"},
+        {counter::direct_host_messages, "direct_host_messages",
+         "Of the messages fetched, those that the sender copied here itself, out of host memory "
+         "that "
+         "its program has page-locked"},
+        {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
         {counter::single_copy_messages, "single_copy_messages",
          "Messages that this process read from a peer's host memory in a single copy"},
         {counter::single_copy_bytes, "single_copy_bytes", "Bytes of those messages"},

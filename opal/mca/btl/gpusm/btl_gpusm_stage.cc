@@ -20,13 +20,19 @@ stage_message stage_message_of(stage_operation operation, std::uint32_t get)
     return made;
 }
 
-bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message)
+bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message,
+                        const stage_target *target)
 {
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
+    const std::size_t bytes = sizeof(message) + (nullptr == target ? 0 : sizeof(*target));
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes);
     status s = status::no_memory;
     if (frag != nullptr) {
-        std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
-        fire_and_forget(frag, sizeof(message));
+        auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
+        std::memcpy(payload, &message, sizeof(message));
+        if (target != nullptr) {
+            std::memcpy(payload + sizeof(message), target, sizeof(*target));
+        }
+        fire_and_forget(frag, bytes);
         s = post(to, frag, frag_kind::stage, 0);
     }
     if (status::ok == s || status::busy == s) {
@@ -59,8 +65,9 @@ namespace {
 
 // Made with the first message about staging; under the GPU lock.
 struct both_sides {
-    explicit both_sides(gpu_desk &desk) : rings(desk), reads(desk) {}
+    explicit both_sides(gpu_desk &desk) : rings(desk), writes(desk), reads(desk) {}
     stage_rings rings;
+    stage_writes writes;
     stage_reads reads;
     std::uint32_t calls = 0;
 };
@@ -104,10 +111,16 @@ status stage_fetch(get_request *get)
 
 void stage_copied(copy_request *copy)
 {
-    if (copy_part::stage_in == static_cast<copy_part>(copy->part_of)) {
-        sides->rings.copied(copy);
-    } else {
-        sides->reads.copied(copy);
+    switch (static_cast<copy_part>(copy->part_of)) {
+    case copy_part::stage_in:
+        return sides->rings.copied(copy);
+    case copy_part::stage_write:
+        return sides->writes.copied(copy);
+    case copy_part::stage_out:
+        return sides->reads.copied(copy);
+    case copy_part::get:
+    case copy_part::bounce:
+        break; // not ours
     }
 }
 
@@ -140,11 +153,20 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
                         std::size_t bytes)
 {
     stage_message message{};
-    if (bytes != sizeof(message)) {
+    stage_target target{};
+    const bool has_target = bytes == sizeof(message) + sizeof(target);
+    if (bytes != sizeof(message) && !has_target) {
         close_for_garbage(endpoint, message);
         return;
     }
     std::memcpy(&message, payload, sizeof(message));
+    if (has_target) {
+        std::memcpy(&target, payload + sizeof(message), sizeof(target));
+        if (stage_operation::fetch != message.operation) {
+            close_for_garbage(endpoint, message);
+            return;
+        }
+    }
     gpu_desk *desk = gpu();
     if (nullptr == desk) {
         // Without a driver nothing has been asked for. A peer that asks uses fragments instead.
@@ -158,7 +180,10 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
     both_sides &to = made_sides(*desk);
     switch (message.operation) {
     case stage_operation::fetch:
-        return to.rings.fetch(endpoint, message);
+        if (!has_target || !to.writes.fetch(endpoint, message, target)) {
+            to.rings.fetch(endpoint, message);
+        }
+        return;
     case stage_operation::piece:
         return to.reads.piece(endpoint, message);
     case stage_operation::release:
@@ -166,7 +191,10 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
     case stage_operation::failed:
         return to.reads.failed(endpoint, message);
     case stage_operation::cancel:
+        to.writes.cancel(endpoint, message.get);
         return to.rings.cancel(endpoint, message);
+    case stage_operation::written:
+        return to.reads.written(endpoint, message);
     }
     close_for_garbage(endpoint, message); // a peer's byte, not our enum
 }

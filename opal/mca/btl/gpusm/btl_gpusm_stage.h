@@ -6,6 +6,7 @@
 // whole.
 //
 //   stage_rings    owner's side: rings, and the copies into them (btl_gpusm_stage_rings.cc)
+//   stage_writes   owner's side: copies into memory of the readers (btl_gpusm_stage_writes.cc)
 //   stage_reads    reader's side: the copies out of the peers' rings (btl_gpusm_stage_reads.cc)
 //
 // Everything here is called under the GPU lock.
@@ -98,6 +99,47 @@ class stage_rings {
     bool asked_to_register_ = false;
 };
 
+// A copy into memory of a reader; recycled.
+struct stage_write {
+    copy_request copy;
+    mca_btl_base_endpoint_t *reader;
+    const registration *source;
+    std::uint64_t turn; // of the source, when the copy began
+    mapping *mapped;    // referenced; null: not under way
+    std::uint32_t get;
+    std::uint32_t failures; // of the reader's, when the copy began
+    bool cancelled;
+    stage_write *next; // of those that are free
+};
+
+class stage_writes {
+  public:
+    explicit stage_writes(gpu_desk &desk) : desk_(desk) {}
+    stage_writes(const stage_writes &) = delete;
+    stage_writes &operator=(const stage_writes &) = delete;
+
+    // A reader's fetch that names memory of its own; a garbled one closes it. False: nothing has
+    // been done, and it goes in pieces. Else one word will be said about it when the copy has
+    // ended, unless the reader is closed.
+    bool fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
+               const stage_target &target);
+    // The copy goes on, but ends in `failed`.
+    void cancel(const mca_btl_base_endpoint_t *reader, std::uint32_t get);
+
+    // A stage_write's copy has ended.
+    void copied(copy_request *copy);
+
+  private:
+    stage_write *take_write();
+    status map(mca_btl_base_endpoint_t *reader, const remote_handle &handle, std::uint64_t source,
+               device **into, mapping **out);
+
+    gpu_desk &desk_;
+    std::deque<stage_write> writes_; // all ever made: stable addresses
+    stage_write *free_writes_ = nullptr;
+    std::vector<std::uint32_t> under_way_; // by endpoint number
+};
+
 // A copy out of a peer's ring; recycled.
 struct stage_read {
     copy_request copy;
@@ -122,6 +164,7 @@ class stage_reads {
     // Messages of an owner, and a garbled one closes it.
     void piece(mca_btl_base_endpoint_t *owner, const stage_message &message);
     void failed(mca_btl_base_endpoint_t *owner, const stage_message &message);
+    void written(mca_btl_base_endpoint_t *owner, const stage_message &message);
 
     // A stage_read's copy has ended.
     void copied(copy_request *copy);
@@ -148,6 +191,8 @@ class stage_reads {
 
     peer_rings &rings_of(const mca_btl_base_endpoint_t *owner);
     status ask(get_request *get);
+    bool name_target(get_request *get, stage_target *out);
+    void release_target(get_request *get);
     void ask_waiting(mca_btl_base_endpoint_t *owner);
     stage_read *take_read();
     void copy_from_device(stage_read *read, const stage_message &message);
@@ -168,9 +213,10 @@ class stage_reads {
 
 // A message with nothing else in it.
 stage_message stage_message_of(stage_operation operation, std::uint32_t get);
-// Sends a message about staging. False: it cannot go, and the peer has been closed, as the two
-// sides have no common idea any more of what is whose.
-bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message);
+// Sends a message about staging, and `target` behind a fetch that has one. False: it cannot go, and
+// the peer has been closed, as the two sides have no common idea any more of what is whose.
+bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message,
+                        const stage_target *target = nullptr);
 // Says that the peer's message makes no sense, and closes it.
 void close_for_garbage(mca_btl_base_endpoint_t *peer, const stage_message &message);
 

@@ -2,7 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_stage_reads.cc: the reader's side of staged gets: asks the owner of memory that cannot
-// be mapped here, copies the pieces out of the owner's ring, and gives them back.
+// be mapped here, copies the pieces out of the owner's ring, and gives them back; or lets the owner
+// write where they would go.
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/host_copy.h"
@@ -20,14 +21,6 @@ constexpr std::uint64_t page_bytes = 4096;
 get_request *request_of(const staged_get *get)
 {
     return static_cast<get_request *>(get->user);
-}
-
-// The buffer of the get is host memory.
-bool is_for_host(const get_request *get)
-{
-    return nullptr == get->local_handle ||
-           nullptr ==
-               enclosing<registration>(get->local_handle, offsetof(registration, handle))->device;
 }
 
 // Does [position, position + len_bytes) of the ring exist, as far as the message says?
@@ -79,6 +72,27 @@ status stage_reads::fetch(get_request *get)
     return status::ok;
 }
 
+// Memory that the owner may write to by itself, if it has said that it would. It stays exported
+// until the get is over.
+bool stage_reads::name_target(get_request *get, stage_target *out)
+{
+    if (share_kind::host != get->remote.kind || 0 == (get->remote.flags & page_locked) ||
+        is_for_host(get) || !mca_btl_gpusm_component.use_direct_host ||
+        status::ok != desk_.export_range(get->copy.destination, get->copy.len_bytes, 0,
+                                         &get->target, &out->handle)) {
+        return false;
+    }
+    out->address = get->copy.destination;
+    return true;
+}
+
+void stage_reads::release_target(get_request *get)
+{
+    if (get->target != nullptr) {
+        desk_.exports.release(std::exchange(get->target, nullptr));
+    }
+}
+
 status stage_reads::ask(get_request *get)
 {
     peer_rings &rings = rings_of(get->endpoint);
@@ -93,7 +107,10 @@ status stage_reads::ask(get_request *get)
     if (rings.by_host || is_for_host(get) || !mca_btl_gpusm_component.use_device_staging) {
         message.flags = stage_by_host;
     }
-    if (!send_stage_message(get->endpoint, message)) {
+    stage_target target{};
+    made->has_target = name_target(get, &target);
+    if (!send_stage_message(get->endpoint, message, made->has_target ? &target : nullptr)) {
+        release_target(get);
         gets_.close(made);
         return status::peer_gone;
     }
@@ -243,6 +260,18 @@ void stage_reads::failed(mca_btl_base_endpoint_t *owner, const stage_message &me
     end_if_over(owner, get);
 }
 
+void stage_reads::written(mca_btl_base_endpoint_t *owner, const stage_message &message)
+{
+    staged_get *get = gets_.find(owner->number, message.get);
+    if (nullptr == get || !get->accept_written()) {
+        close_for_garbage(owner, message);
+        return;
+    }
+    count(counter::direct_host_messages, 1);
+    count(counter::direct_host_bytes, get->len_bytes);
+    end_if_over(owner, get);
+}
+
 // Nothing more of it is wanted.
 void stage_reads::spoil(mca_btl_base_endpoint_t *owner, staged_get *get)
 {
@@ -286,6 +315,7 @@ void stage_reads::end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get)
     const bool good = !get->bad;
     const bool again = get->again && !owner->peer->closed();
     gets_.close(get);
+    release_target(request);
     --rings_of(owner).under_way;
     if (good || !again || status::ok != ask(request)) {
         finish_get(request, good ? status::ok : status::driver_failed);

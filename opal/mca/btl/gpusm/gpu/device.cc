@@ -55,6 +55,26 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     return facts;
 }
 
+bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t len_bytes)
+{
+    const auto is_host_memory = [&](std::uint64_t at) {
+        CUmemorytype type{};
+        return CUDA_SUCCESS ==
+                   driver.pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) &&
+               CU_MEMORYTYPE_HOST == type;
+    };
+    const std::uint64_t last = address + len_bytes - 1;
+    if (0 == len_bytes || last < address || !is_host_memory(address) || !is_host_memory(last)) {
+        return false;
+    }
+    // A driver that has no number for such memory answers neither question.
+    unsigned long long of_first = 0;
+    unsigned long long of_last = 0;
+    (void)driver.pointer_get_attribute(&of_first, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+    (void)driver.pointer_get_attribute(&of_last, CU_POINTER_ATTRIBUTE_BUFFER_ID, last);
+    return of_first == of_last;
+}
+
 CUresult make_stream(const driver_api &driver, CUstream *out)
 {
     constexpr int highest_priority = -100; // the driver clamps it to what the device has

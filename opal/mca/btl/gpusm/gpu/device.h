@@ -11,6 +11,7 @@
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -55,6 +56,12 @@ struct pointer_facts {
 // Never fails: a pointer that the driver does not know, or no driver, is host memory. `managed`
 // memory counts as device memory without legacy IPC.
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
+
+// Is it host memory that the program has page-locked, from the first byte to the last, which the
+// driver copies without the processor? One question about memory that is not. Of several such
+// pieces side by side, which the driver does not copy at once, the ends tell apart what it numbers
+// apart; what lies between them is not looked at.
+bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t len_bytes);
 
 // A stream for copies, in the current context: not held up by, and not holding up, the program's
 // default stream, and before the program's own work where they compete. The caller's to destroy.

@@ -362,6 +362,16 @@ void stage_ring::end(fetch_entry *of)
     of->next = std::exchange(free_fetches_, of);
 }
 
+bool can_be_written(const stage_target &target, std::uint64_t len_bytes)
+{
+    const remote_handle &handle = target.handle;
+    const bool is_export = share_kind::legacy == handle.kind ||
+                           share_kind::descriptors == handle.kind ||
+                           share_kind::pool == handle.kind;
+    return is_export && target.address >= handle.base && len_bytes <= handle.len_bytes &&
+           target.address - handle.base <= handle.len_bytes - len_bytes;
+}
+
 bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)
 {
     if (owner_failed || offset != arrived_bytes || 0 == piece_bytes ||
@@ -370,6 +380,15 @@ bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)
     }
     arrived_bytes += piece_bytes;
     ++copying;
+    return true;
+}
+
+bool staged_get::accept_written()
+{
+    if (!has_target || owner_failed || 0 != arrived_bytes) {
+        return false;
+    }
+    arrived_bytes = len_bytes;
     return true;
 }
 

@@ -7,6 +7,7 @@
 //
 //   stage_shape    how a ring is cut
 //   stage_ring     owner's side: the fetches that go through one ring, and the pieces of it
+//   can_be_written owner's side: what a reader's fetch names as target
 //   staged_get     reader's side: one get
 //   staged_gets    reader's side: all gets, by number
 #ifndef GPUSM_SHM_STAGE_H
@@ -181,9 +182,13 @@ class stage_ring {
     std::uint32_t fetches_open_ = 0;
 };
 
+// Is it a target for a range of that length: an export of the reader's, in which the range ends, as
+// far as the message says?
+bool can_be_written(const stage_target &target, std::uint64_t len_bytes);
+
 // One get of the reader's, from its FETCH to its end. The owner's part of it is over when all bytes
-// have arrived or it has said `failed`; the get itself, when the copies that are under way have
-// ended as well.
+// have arrived, in pieces or written by the owner, or it has said `failed`; the get itself, when
+// the copies that are under way have ended as well.
 struct staged_get {
     std::uint32_t number = 0;
     std::uint32_t peer = 0;
@@ -193,11 +198,15 @@ struct staged_get {
     bool bad = false;          // will not be completed
     bool owner_failed = false; // nothing more comes
     bool again = false;        // free for the caller
+    bool has_target = false;   // the owner may write all of it
     void *user = nullptr;      // as given to open()
 
     // A piece has come. False: it cannot be one of this get. Else it counts as being copied until
     // `copying` is lowered, whatever is done with it.
     bool accept(std::uint64_t offset, std::uint64_t piece_bytes);
+
+    // The owner says that it has written all of it. False: it cannot have.
+    bool accept_written();
 
     bool owner_is_done() const { return owner_failed || arrived_bytes == len_bytes; }
     bool over() const { return owner_is_done() && 0 == copying; }

@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 3;
+inline constexpr std::uint32_t wire_version = 4;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
@@ -187,7 +187,7 @@ struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
     share_kind kind;
-    std::uint8_t flags; // of kind `host`: no_single_copy
+    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
@@ -195,6 +195,8 @@ struct remote_handle {
 static_assert(sizeof(remote_handle) == 32);
 inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
+// The program has page-locked the memory, and its owner would copy it into memory of the reader.
+inline constexpr std::uint8_t page_locked = 2;
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
@@ -210,12 +212,17 @@ static_assert(sizeof(ipc_message) == 40);
 // in its segment, and says where each piece is. The reader gives each piece back.
 // What a reader hears of a fetch is its whole range in pieces, in order, or fewer of them and then
 // `failed`. Until then the owner may be reading the source, also when the reader has cancelled.
+// A fetch may name memory of the reader as well. The owner may then copy the whole range there by
+// itself, and the reader hears `written` in place of all pieces, or `failed`, and until then that
+// memory may be written.
 enum class stage_operation : std::uint8_t {
-    fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags
+    fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags;
+                 // a stage_target may come behind it
     piece = 2,   // owner: get | offset, len_bytes: the part of the range | where it is
     release = 3, // reader: piece: has been read, or is not wanted
     failed = 4,  // owner: get: will not be completed; pieces of it that were sent remain valid
     cancel = 5,  // reader: get: send no more of it
+    written = 6, // owner: get: all of it is in the memory that the fetch has named
 };
 // Flag of a fetch: through the host ring, as the reader cannot reach one on the device, or wants
 // the bytes in host memory.
@@ -239,6 +246,14 @@ struct stage_message {
     std::uint64_t position;
 };
 static_assert(sizeof(stage_message) == 72);
+
+// Behind a fetch: where the range is to go, if the owner likes to copy it there. An export of the
+// reader, and an address of the reader in it; the range must not end outside of it.
+struct stage_target {
+    remote_handle handle;
+    std::uint64_t address;
+};
+static_assert(sizeof(stage_target) == 40);
 
 inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
 inline constexpr std::size_t device_uuid_bytes = 16;
