@@ -222,8 +222,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     }
     gpusm::gpu_desk *desk = gpusm::gpu();
     // The handle is the peer's word.
-    if (nullptr == desk || remote_address < remote.base || size > remote.len_bytes ||
-        remote_address - remote.base > remote.len_bytes - size) {
+    if (nullptr == desk || !gpusm::covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
     auto *get = reinterpret_cast<get_request *>(opal_free_list_get(&gets));

@@ -148,10 +148,7 @@ registration *registration_named(const remote_handle &handle, std::uint64_t addr
     if (!registered) {
         return nullptr;
     }
-    const remote_handle &own = named->handle.remote;
-    const bool inside = address >= own.base && len_bytes <= own.len_bytes &&
-                        address - own.base <= own.len_bytes - len_bytes;
-    return inside ? named : nullptr;
+    return covers(named->handle.remote, address, len_bytes) ? named : nullptr;
 }
 
 } // namespace gpusm

@@ -23,6 +23,7 @@
 
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -105,9 +106,7 @@ class mailbox_writer {
     {
         const std::uint32_t first = (written_ + skipped_) & (units_ - 1);
         const std::uint32_t units = mailbox_units_for(message.bytes);
-        for (std::uint32_t unit = first + 1; unit < first + units; ++unit) {
-            payload_in_[unit / 64] |= std::uint64_t{1} << unit % 64;
-        }
+        mark_payload(first + 1, first + units);
         // Release: pairs with the reader's acquire; the payload is complete.
         ring_[first].word.store(mailbox_word::pack(message), std::memory_order_release);
         if (skipped_ > 0) {
@@ -119,6 +118,16 @@ class mailbox_writer {
     }
 
   private:
+    // The units from `unit` to before `end` begin with payload.
+    void mark_payload(std::uint32_t unit, std::uint32_t end)
+    {
+        while (unit < end) {
+            const std::uint32_t here = std::min(end - unit, 64 - unit % 64);
+            payload_in_[unit / 64] |= (~std::uint64_t{0} >> (64 - here)) << unit % 64;
+            unit += here;
+        }
+    }
+
     // Makes sure that the unit begins with a word, be it an old one.
     void clear(std::uint32_t unit)
     {

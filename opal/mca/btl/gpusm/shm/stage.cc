@@ -368,8 +368,7 @@ bool can_be_written(const stage_target &target, std::uint64_t len_bytes)
     const bool is_export = share_kind::legacy == handle.kind ||
                            share_kind::descriptors == handle.kind ||
                            share_kind::pool == handle.kind;
-    return is_export && target.address >= handle.base && len_bytes <= handle.len_bytes &&
-           target.address - handle.base <= handle.len_bytes - len_bytes;
+    return is_export && covers(handle, target.address, len_bytes);
 }
 
 bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)

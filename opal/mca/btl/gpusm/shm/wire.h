@@ -193,6 +193,13 @@ struct remote_handle {
     std::uint64_t len_bytes;
 };
 static_assert(sizeof(remote_handle) == 32);
+// Does [address, address + len_bytes) lie in what the handle names? Both may be a peer's word, so
+// nothing here wraps around.
+constexpr bool covers(const remote_handle &handle, std::uint64_t address, std::uint64_t len_bytes)
+{
+    return address >= handle.base && len_bytes <= handle.len_bytes &&
+           address - handle.base <= handle.len_bytes - len_bytes;
+}
 inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 // The program has page-locked the memory, and its owner would copy it into memory of the reader.
