@@ -214,8 +214,9 @@ TEST_F(NodeMailbox, GarbageInAMailboxClosesItsSenderAndNobodyElse)
     gpusm::mailbox_unit *ring = two_.mailbox_of(0);
     ASSERT_NE(ring, nullptr);
     for (std::uint32_t i = 0; i < 32; ++i) { // a reference to a place that is none
-        ring[i].word.store(gpusm::mailbox_word::pack({due, 4, gpusm::mailbox_word::reference, 0}));
-        std::memset(ring[i].payload, 0xff, 4);
+        ring[i].word.store(gpusm::mailbox_word::pack(
+            {due, sizeof(gpusm::mailbox_reference), gpusm::mailbox_word::reference, 0}));
+        std::memset(ring[i].payload, 0xff, sizeof(gpusm::mailbox_reference));
     }
     const log_capture log;
     EXPECT_EQ(two_.poll(), "");

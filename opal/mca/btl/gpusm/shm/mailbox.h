@@ -37,10 +37,17 @@ struct mailbox_message {
     std::uint8_t tag;
 };
 
+// A fragment in the sender's segment, for a message that is too long to lie in the ring.
+struct mailbox_reference {
+    std::uint32_t granule;
+    std::uint32_t payload_bytes; // only a hint, the fragment itself says it again
+};
+static_assert(sizeof(mailbox_reference) == 8);
+
 namespace mailbox_word {
 
 inline constexpr std::uint8_t nothing = 0;
-// Payload is the granule (4 bytes) of a fragment in the sender's segment.
+// Payload is a mailbox_reference.
 inline constexpr std::uint8_t reference = 0xfe;
 // The next message is at the start of the ring.
 inline constexpr std::uint8_t skip = 0xff;

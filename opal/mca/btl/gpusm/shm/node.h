@@ -97,6 +97,7 @@ class node {
     };
     static constexpr std::uint32_t no_mailbox = UINT32_MAX;
     static constexpr int most_of_one_mailbox = 32;
+    static constexpr std::uint32_t payload_fetched_ahead = 2048;
     // Who has sent so many messages gets a mailbox.
     static constexpr std::uint64_t messages_before_mailbox = 16;
 
@@ -177,12 +178,15 @@ class node {
             ++from.next_sequence;
             return true;
         }
-        std::uint32_t granule = 0;
-        if (sizeof(granule) != message.bytes) {
+        mailbox_reference where;
+        if (sizeof(where) != message.bytes) {
             return false;
         }
-        std::memcpy(&granule, payload, sizeof(granule));
-        if (!from.shared().read_fragment(granule, &header, &payload) ||
+        std::memcpy(&where, payload, sizeof(where));
+        // The payload comes from the other processor's cache while the message is being matched.
+        from.shared().fetch_ahead(where.granule,
+                                  std::min(where.payload_bytes, payload_fetched_ahead));
+        if (!from.shared().read_fragment(where.granule, &header, &payload) ||
             header.sequence != from.next_sequence) {
             return false;
         }

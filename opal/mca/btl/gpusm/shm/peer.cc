@@ -72,10 +72,11 @@ status peer::connect()
 status peer::post_now(const outgoing &fragment)
 {
     if (outbox_.open()) {
-        if (unsigned char *place = outbox_.place(sizeof(fragment.granule)); place != nullptr) {
-            std::memcpy(place, &fragment.granule, sizeof(fragment.granule));
-            outbox_.publish({static_cast<std::uint32_t>(fragment.sequence),
-                             sizeof(fragment.granule), mailbox_word::reference, 0});
+        const mailbox_reference where{fragment.granule, fragment.header->payload_bytes};
+        if (unsigned char *place = outbox_.place(sizeof(where)); place != nullptr) {
+            std::memcpy(place, &where, sizeof(where));
+            outbox_.publish({static_cast<std::uint32_t>(fragment.sequence), sizeof(where),
+                             mailbox_word::reference, 0});
             return status::ok;
         }
     }

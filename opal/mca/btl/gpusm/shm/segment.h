@@ -165,12 +165,13 @@ class peer_segment {
     // The mailbox that the owner has given to the peer behind that slot; null: none, or nonsense.
     mailbox_unit *mailbox_at(std::uint32_t slot) const;
 
-    // Starts loading what fragment(granule) will give, as far as ob1's headers reach.
-    void fetch_ahead(std::uint32_t granule) const
+    // Starts loading what fragment(granule) will give, as far as ob1's headers reach, or so many
+    // bytes.
+    void fetch_ahead(std::uint32_t granule, std::size_t bytes = fetched_ahead_bytes) const
     {
         const unsigned char *at =
             mapping_.base() + static_cast<std::size_t>(granule) * granule_bytes;
-        for (std::size_t line = 0; line < fetched_ahead_bytes; line += cache_line_bytes) {
+        for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
             __builtin_prefetch(at + line);
         }
     }
