@@ -40,6 +40,33 @@ if need_gpusm page-locked-memory-directly && need_gpu page-locked-memory-directl
     check memory-page-locked-in-part 60 2 "$exchange" locked-in-part --kinds D
 fi
 
+# staged_only NAME [OPTIONS OF MPIRUN]: device memory that the receiver cannot map is fetched all the
+# same, and the user is told why it is slow
+staged_only() {
+    name=$1
+    shift
+    launch 60 2 "$@" "$perf" bw --src D --dst D \
+        --sizes 16K,1M --iterations 5 --no-limit --check
+    status=$?
+    by_get=$(sed -n 's/^path: get \([0-9]*\),.*/\1/p' "$work/output")
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif [ "$(count_in_output 'cannot read the device memory of this process')" -eq 0 ]; then
+        fail "$name" "nothing says that it is slow"
+    elif [ "${by_get:-0}" -lt 1280 ]; then # two sizes, five times two windows of 64
+        fail "$name" "$by_get messages came by get"
+    else
+        pass "$name"
+    fi
+}
+name=devices-without-peer-access
+if need_gpusm $name && need_softcuda $name; then
+    staged_only $name -x GPUSM_SOFTCUDA_PEERS=0
+    staged_only opening-fails-for-good -x GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
+    staged_only one-device-not-by-cuda-ipc -x CUDA_VISIBLE_DEVICES=0 \
+        --mca btl_gpusm_use_cuda_ipc_same_gpu 0
+fi
+
 # calls_by_gpusm DIR: lines in the call logs that name gpusm as the caller
 calls_by_gpusm() {
     cat "$1"/*.log 2>/dev/null | grep -c ' mca_btl_gpusm\.so' || true

@@ -62,6 +62,7 @@ struct mca_btl_base_endpoint_t {
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
     bool get_enabled;           // ob1 knows that the peer can read our device memory
+    bool staged_only;           // it cannot map that memory, and fetches it through host memory
     bool gpu_warned;            // the user has been told why not
     std::uint64_t retire_epoch; // of the peer's exports, as last seen here
     // Copies into the peer's memory that could not be made, in a row.

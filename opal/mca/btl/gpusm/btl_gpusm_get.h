@@ -128,6 +128,8 @@ status stage_fetch(get_request *get);
 // Would this process copy so many bytes of page-locked host memory into that peer's device memory
 // by itself, if the peer names some? Any thread.
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
+// From now on what that owner stages is asked for through host memory. Under the GPU lock.
+void stage_by_host_memory(const mca_btl_base_endpoint_t *owner);
 // A stage_message of a peer, either side. Takes the GPU lock itself.
 void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);

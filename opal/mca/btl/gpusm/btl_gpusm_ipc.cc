@@ -62,14 +62,22 @@ void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
 
 void open_gate(mca_btl_base_endpoint_t *endpoint)
 {
-    log_line(log_level::info, "process %u reads device memory of this process directly",
-             static_cast<unsigned>(endpoint->peer->identity().vpid));
+    log_line(log_level::info, "process %u reads device memory of this process %s",
+             static_cast<unsigned>(endpoint->peer->identity().vpid),
+             endpoint->staged_only ? "through host memory" : "directly");
     // Only ob1 takes this flag as good news, and only it registers the callback.
     if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
         mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
                                endpoint->proc, nullptr);
         endpoint->get_enabled = true;
     }
+}
+
+// The memory cannot be mapped here. Its owner is to stage it, which needs no mapping.
+ipc_message staged_because(mca_btl_base_endpoint_t *owner, refuse_reason reason)
+{
+    stage_by_host_memory(owner);
+    return {ipc_operation::ack, reason, {}, {}};
 }
 
 // Tries the handle that a REQ carries, and says how that went. `none` as operation: the answer has
@@ -97,8 +105,7 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
     }
     if (!mca_btl_gpusm_component.use_cuda_ipc_same_gpu &&
         0 == std::memcmp(into->uuid.data(), offered.device_uuid, into->uuid.size())) {
-        reply.reason = refuse_reason::same_device;
-        return reply;
+        return staged_because(from, refuse_reason::same_device);
     }
     mapping *mapped = nullptr;
     status s = desk->import(*from, handle, *into, &mapped);
@@ -116,18 +123,18 @@ ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle
         reply.operation = ipc_operation::ack;
         break;
     case status::unsupported:
-        reply.reason = refuse_reason::no_peer_access;
-        break;
+        return staged_because(from, refuse_reason::no_peer_access);
     case status::not_found:
     case status::no_memory:
     case status::busy:
     case status::not_ready:
         reply.operation = ipc_operation::not_ready;
         break;
+    case status::driver_failed:
+        return staged_because(from, refuse_reason::open_failed);
     case status::bad_argument:
     case status::bad_peer:
     case status::peer_gone:
-    case status::driver_failed:
     case status::system_failed:
         reply.reason = refuse_reason::open_failed;
         break;
@@ -151,6 +158,10 @@ void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_mes
     case ipc_action::send_req: // gpu_message_to does that itself
         break;
     case ipc_action::open_gate:
+        if (refuse_reason::none != cause.reason) {
+            endpoint->staged_only = true;
+            tell_user(endpoint, cause.reason);
+        }
         open_gate(endpoint);
         break;
     case ipc_action::tell_user:

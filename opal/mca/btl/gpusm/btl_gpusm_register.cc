@@ -71,11 +71,14 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
 }
 
 // Sender's side, device memory: makes it known to the peer.
-status offer(gpusm::gpu_desk &desk, registration *made, std::uint64_t address, std::size_t size)
+status offer(gpusm::gpu_desk &desk, const mca_btl_base_endpoint_t *endpoint, registration *made,
+             std::uint64_t address, std::size_t size)
 {
     const unsigned long long buffer_id = gpusm::take_buffer_id(address);
     const status s =
-        desk.export_range(address, size, buffer_id, &made->exported, &made->handle.remote);
+        endpoint->staged_only
+            ? status::unsupported
+            : desk.export_range(address, size, buffer_id, &made->exported, &made->handle.remote);
     if (status::unsupported != s || size < mca_btl_gpusm_component.stage_min_bytes) {
         return s;
     }
@@ -184,7 +187,8 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     if (desk != nullptr) {
         const auto address = reinterpret_cast<std::uint64_t>(base);
         const std::lock_guard guard(desk->lock);
-        s = for_peers ? offer(*desk, made, address, size) : prepare_local(*desk, made, address);
+        s = for_peers ? offer(*desk, endpoint, made, address, size)
+                      : prepare_local(*desk, made, address);
     } else if (for_peers) {
         s = offer_host(endpoint, made, base, size);
     }

@@ -109,6 +109,11 @@ status stage_fetch(get_request *get)
     return made_sides(*mca_btl_gpusm_component.gpu).reads.fetch(get);
 }
 
+void stage_by_host_memory(const mca_btl_base_endpoint_t *owner)
+{
+    made_sides(*mca_btl_gpusm_component.gpu).reads.ask_by_host(owner);
+}
+
 void stage_copied(copy_request *copy)
 {
     switch (static_cast<copy_part>(copy->part_of)) {

@@ -160,6 +160,8 @@ class stage_reads {
 
     // As stage_fetch.
     status fetch(get_request *get);
+    // As stage_by_host_memory.
+    void ask_by_host(const mca_btl_base_endpoint_t *owner) { rings_of(owner).by_host = true; }
 
     // Messages of an owner, and a garbled one closes it.
     void piece(mca_btl_base_endpoint_t *owner, const stage_message &message);

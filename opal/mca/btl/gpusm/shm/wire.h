@@ -147,6 +147,7 @@ static_assert(sizeof(bundle_entry) == 8);
 enum class ipc_operation : std::uint8_t {
     none = 0, // never sent
     req = 1,
+    // With a reason: it cannot map that memory, and fetches what its owner stages in host memory.
     ack = 2,
     not_ready = 3,
     refuse = 4,
@@ -158,7 +159,7 @@ enum class ipc_operation : std::uint8_t {
     descriptors_not_sent = 7,
 };
 
-// Why a peer refused; a help text says it in words.
+// Why a peer refused, or wants all of it staged; a help text says it in words.
 enum class refuse_reason : std::uint8_t {
     none = 0,
     switched_off = 1,   // its parameter use_cuda_ipc says no
