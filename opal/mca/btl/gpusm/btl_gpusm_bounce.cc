@@ -64,8 +64,7 @@ bool has_memory(gpu_desk &desk)
     if (std::exchange(asked_for_memory, true)) {
         return nullptr != pieces[0].at;
     }
-    const std::size_t bytes =
-        small_pieces * small_pool.piece_bytes + long_pieces * long_pool.piece_bytes + page_bytes;
+    const std::size_t bytes = bounce_bytes();
     segment &own = mca_btl_gpusm_component.node->own();
     std::uint32_t granule = 0;
     status s = status::ok;
@@ -125,6 +124,11 @@ bool send_out(get_request *get)
 }
 
 } // namespace
+
+std::size_t bounce_bytes()
+{
+    return small_pieces * small_pool.piece_bytes + long_pieces * long_pool.piece_bytes + page_bytes;
+}
 
 bool bounce_get(get_request *get)
 {

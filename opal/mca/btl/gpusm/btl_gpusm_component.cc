@@ -43,15 +43,15 @@ int frags_to_add(unsigned size)
     return std::max(mca_btl_gpusm_component.free_list_inc / parts[size], 1);
 }
 
-// Fixes the payload of each size of fragments. Returns the bytes that all of them together can
-// come to need.
+// Fixes the payload of each size of fragments. Returns the bytes that all of them together, and
+// what GPU messages need besides, can come to take of the segment.
 std::size_t plan_frags()
 {
     mca_btl_base_module_t &module = mca_btl_gpusm.super;
     const std::size_t payloads[frag_sizes] = {small_payload_bytes, module.btl_eager_limit,
                                               module.btl_max_send_size,
                                               module.btl_accelerator_max_send_size};
-    std::size_t bytes = 0;
+    std::size_t bytes = gpusm::host_ring_bytes() + gpusm::bounce_bytes();
     for (unsigned size = 0; size < frag_sizes; ++size) {
         mca_btl_gpusm_component.frag_capacity[size] = payloads[size];
         bytes += frag_bytes(payloads[size]) * static_cast<std::size_t>(frags_at_most(size));

@@ -14,6 +14,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gpusm {
@@ -120,7 +121,8 @@ bool bounce_failed_get(get_request *get);
 // A copy_part::bounce has ended.
 void bounced(copy_request *copy);
 void progress_bounces();
-void release_bounces(); // copies have been cancelled
+std::size_t bounce_bytes(); // what it may take of our segment, once
+void release_bounces();     // copies have been cancelled
 
 // stage: reader's side. Asks the owner of the memory that get->remote names to stage
 // [remote_address, + copy.len_bytes). `ok`: it will end in finish_get. Under the GPU lock.
@@ -142,7 +144,8 @@ int progress_stage();
 // Can memory of this process's device be staged: is there, or can there be made, a ring on `of`?
 // Then the ring's export in *ring, referenced by nobody. Under the GPU lock.
 status stage_ring_on(device &of, remote_handle *ring);
-void release_stage(); // everything; copies have been cancelled
+void release_stage();          // everything; copies have been cancelled
+std::size_t host_ring_bytes(); // what the host ring may take of our segment, once
 
 } // namespace gpusm
 

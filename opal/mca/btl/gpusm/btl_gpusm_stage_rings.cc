@@ -38,6 +38,11 @@ std::size_t block_bytes_for(std::size_t ring_bytes)
 
 } // namespace
 
+std::size_t host_ring_bytes()
+{
+    return block_bytes_for(mca_btl_gpusm_component.stage_host_bytes) * stage_ring_blocks;
+}
+
 owned_ring::owned_ring(const stage_shape &shape, std::uint32_t first)
     : pieces(shape), first_piece(first)
 {
@@ -133,8 +138,7 @@ owned_ring *stage_rings::host_ring()
     if (host_ != nullptr || host_failed_) {
         return host_;
     }
-    const std::size_t block = block_bytes_for(mca_btl_gpusm_component.stage_host_bytes);
-    const std::size_t bytes = block * stage_ring_blocks;
+    const std::size_t bytes = host_ring_bytes();
     segment &own = mca_btl_gpusm_component.node->own();
     std::uint32_t granule = 0;
     status s = status::ok;
@@ -151,7 +155,7 @@ owned_ring *stage_rings::host_ring()
                  bytes / 1024);
         return nullptr;
     }
-    host_ = add_ring(block, mca_btl_gpusm_component.stage_host_first,
+    host_ = add_ring(bytes / stage_ring_blocks, mca_btl_gpusm_component.stage_host_first,
                      mca_btl_gpusm_component.stage_host_piece);
     host_->base = reinterpret_cast<std::uint64_t>(own.at(granule));
     host_->handle = {no_export_slot,          no_event_slot, share_kind::host, 0, 0,
