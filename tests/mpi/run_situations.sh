@@ -41,6 +41,8 @@ esac
 for set in D V C DVACWPM; do
     check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
 done
+check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
+    "$exchange" capture --kinds DW
 for entries in 1 1024; do
     check "handles-that-the-program-opens-itself-cache-of-$entries" 60 2 \
         --mca btl_gpusm_cache_max_entries $entries "$exchange" foreign

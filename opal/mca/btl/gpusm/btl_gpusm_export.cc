@@ -325,12 +325,8 @@ std::uint16_t gpu_desk::record_event(device &of)
         return no_event_slot;
     }
     const driver_scope scope(driver, of.context);
-    const CUresult result = driver.event_record(event, CU_STREAM_LEGACY);
-    if (CUDA_SUCCESS != result) {
-        (void)driver.report("cuEventRecord", result);
-        return no_event_slot;
-    }
-    return static_cast<std::uint16_t>(of.index);
+    return status::ok == driver.record_legacy_stream(event) ? static_cast<std::uint16_t>(of.index)
+                                                            : no_event_slot;
 }
 
 } // namespace gpusm

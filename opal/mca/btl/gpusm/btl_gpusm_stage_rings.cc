@@ -207,10 +207,7 @@ void stage_rings::record_legacy(device &of)
         return;
     }
     const driver_scope scope(desk_.driver, of.context);
-    if (const CUresult result = desk_.driver.event_record(event, CU_STREAM_LEGACY);
-        CUDA_SUCCESS != result) {
-        (void)desk_.driver.report("cuEventRecord", result);
-    }
+    (void)desk_.driver.record_legacy_stream(event);
 }
 
 void stage_rings::refuse(mca_btl_base_endpoint_t *reader, std::uint32_t get)

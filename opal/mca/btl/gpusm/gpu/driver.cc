@@ -28,6 +28,15 @@ const driver_api *load_once()
     return &api;
 }
 
+// To use the legacy stream would end the capture; to ask whether there is one does not.
+bool legacy_stream_is_barred(const driver_api &driver)
+{
+    CUstreamCaptureStatus capturing{};
+    return driver.stream_is_capturing != nullptr &&
+           CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ==
+               driver.stream_is_capturing(CU_STREAM_LEGACY, &capturing);
+}
+
 } // namespace
 
 // Two steps, so that cuda.h's macro turns the function into its versioned name first.
@@ -99,12 +108,18 @@ CUresult driver_api::copy_batch(CUdeviceptr *destinations, CUdeviceptr *sources,
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+status driver_api::record_legacy_stream(CUevent event) const
+{
+    if (legacy_stream_is_barred(*this)) {
+        return status::ok;
+    }
+    const CUresult result = event_record(event, CU_STREAM_LEGACY);
+    return CUDA_SUCCESS == result ? status::ok : report("cuEventRecord", result);
+}
+
 status driver_api::wait_for_legacy_stream() const
 {
-    // To wait would end the capture; to ask whether there is one does not.
-    CUstreamCaptureStatus capturing{};
-    if (stream_is_capturing != nullptr &&
-        CUDA_ERROR_STREAM_CAPTURE_IMPLICIT == stream_is_capturing(CU_STREAM_LEGACY, &capturing)) {
+    if (legacy_stream_is_barred(*this)) {
         return status::ok;
     }
     const CUresult result = stream_synchronize(CU_STREAM_LEGACY);

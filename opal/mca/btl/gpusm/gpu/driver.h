@@ -123,6 +123,8 @@ struct driver_api {
     // Waits until the current context's legacy stream has done what was submitted to it, unless a
     // stream that it would have to wait for is being captured, where nothing can be waited for.
     status wait_for_legacy_stream() const;
+    // Records `event` behind what that stream has got to do; in the same case it stays what it was.
+    status record_legacy_stream(CUevent event) const;
 
     // Logs "<what> failed: <error>" at warn, unless the driver is being shut down, which is a
     // normal state at the end of a program. Returns driver_failed.
