@@ -97,9 +97,12 @@ status prepare_local(gpusm::gpu_desk &desk, registration *made, std::uint64_t ad
 {
     if (gpusm::known_memory *known = gpusm::known_allocation(address); known != nullptr) {
         made->plain_until = known->plain ? known->end : 0;
-        const status s = nullptr == known->on || nullptr == known->context
-                             ? desk.devices.for_memory(known->context, known->ordinal, &known->on)
-                             : status::ok;
+        // Memory without a context of its own outlives the one in which it was used before.
+        const bool is_known = known->on != nullptr &&
+                              (known->context != nullptr || desk.devices.is_alive(*known->on));
+        const status s = is_known
+                             ? status::ok
+                             : desk.devices.for_memory(known->context, known->ordinal, &known->on);
         made->device = known->on;
         return s;
     }
