@@ -31,7 +31,8 @@ const char *const help_text =
                  received, in the limit too (default 0,0). allreduce: multiples of 4
   --window N     messages under way at once in bw, bibw, mbw_mr (default 64)
   --iterations N ping-pongs, windows or calls per size (default: by size)
-  --warmup N     the same, before the clock starts (default: by size)
+  --warmup N     the same, before the clock starts (default: by size; ten times as many for the
+                 first size, if it is small)
   --repeat N     measure every row N times, limit and messages in turn; print medians
   -c, --check    check every byte, of the warm-up too. Before each iteration the sender's buffer
                  gets content that is used for nothing else, and the ranks meet in a barrier. What

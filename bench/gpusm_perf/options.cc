@@ -264,7 +264,10 @@ int options::warmup_for(std::size_t len_bytes) const
         return warmup;
     }
     if (len_bytes <= small_bytes) {
-        return is_bandwidth() && check ? 10 : 100;
+        // At the start of a run processors, device and link have been idle for long.
+        constexpr int at_first = 10;
+        const bool first = !sizes.empty() && sizes.front() == len_bytes;
+        return (is_bandwidth() && check ? 10 : 100) * (first ? at_first : 1);
     }
     if (len_bytes < huge_bytes) {
         return is_bandwidth() && check ? 3 : 20;
