@@ -320,15 +320,19 @@ SOFTCUDA_API(init, cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *out
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-SOFTCUDA_API(init, cuGraphDestroy, (CUgraph handle), (handle))
+static CUresult destroy(std::unordered_set<graph *> *from, graph *what)
 {
     hold held(drv().lock);
-    auto *of = reinterpret_cast<graph *>(handle);
-    if (graphs.erase(of) == 0) {
+    if (from->erase(what) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    delete of;
+    delete what;
     return CUDA_SUCCESS;
+}
+
+SOFTCUDA_API(init, cuGraphDestroy, (CUgraph handle), (handle))
+{
+    return destroy(&graphs, reinterpret_cast<graph *>(handle));
 }
 
 SOFTCUDA_API(context, cuGraphInstantiateWithFlags,
@@ -348,13 +352,7 @@ SOFTCUDA_API(context, cuGraphInstantiateWithFlags,
 
 SOFTCUDA_API(init, cuGraphExecDestroy, (CUgraphExec handle), (handle))
 {
-    hold held(drv().lock);
-    auto *made = reinterpret_cast<graph *>(handle);
-    if (executables.erase(made) == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    delete made;
-    return CUDA_SUCCESS;
+    return destroy(&executables, reinterpret_cast<graph *>(handle));
 }
 
 static CUresult launch_graph(CUgraphExec handle, CUstream where)

@@ -285,6 +285,9 @@ void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint);
 
 // module: an endpoint for that peer, made if there is none. One per peer.
 mca_btl_base_endpoint_t *endpoint_of(peer &of);
+// The endpoints of this process, by their number, counted from 0; null past the last one. They stay
+// until the component goes. Any thread that does not hold the component's lock.
+mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
 // Takes back what the peer is done with, when it is likely that there is something: a fragment that
 // has been used a moment ago is in the cache.
 inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)

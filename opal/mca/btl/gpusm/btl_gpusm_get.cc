@@ -64,14 +64,8 @@ namespace gpusm {
 
 void setup_gets()
 {
-    constexpr int first_items = 64;
-    constexpr int more_items = 64;
-    constexpr int no_limit = -1;
-    OBJ_CONSTRUCT(&gets, opal_free_list_t);
     setup_registrations();
-    (void)opal_free_list_init(&gets, sizeof(get_request), opal_cache_line_size,
-                              OBJ_CLASS(get_request), 0, 0, first_items, no_limit, more_items,
-                              nullptr, 0, nullptr, nullptr, nullptr);
+    setup_free_list(&gets, sizeof(get_request), OBJ_CLASS(get_request), nullptr);
 }
 
 void release_gets()

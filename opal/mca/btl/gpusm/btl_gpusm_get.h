@@ -66,6 +66,10 @@ struct get_request {
     get_request *next;   // in the list that it waits in
 };
 
+// A list without a bound, of objects of that class; `number` may be null.
+void setup_free_list(opal_free_list_t *list, std::size_t item_bytes, opal_class_t *of,
+                     opal_free_list_item_init_fn_t number);
+
 void setup_registrations();
 void release_registrations();
 registration *registration_around(mca_btl_base_registration_handle_t *handle);
@@ -74,8 +78,7 @@ registration *registration_around(mca_btl_base_registration_handle_t *handle);
 inline bool is_for_host(const get_request *get)
 {
     return nullptr == get->local_handle ||
-           nullptr ==
-               enclosing<registration>(get->local_handle, offsetof(registration, handle))->device;
+           nullptr == registration_around(get->local_handle)->device;
 }
 
 // The registration that a peer's handle of kind `staged` or `host` names, if it is registered and

@@ -349,15 +349,7 @@ void gpu_desk::close_stale_mappings_of(mca_btl_base_endpoint_t &peer)
 
 void gpu_desk::close_stale_mappings()
 {
-    for (std::size_t i = 0;; ++i) {
-        mca_btl_base_endpoint_t *each = nullptr;
-        {
-            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-            if (i >= mca_btl_gpusm_component.endpoints->size()) {
-                return;
-            }
-            each = (*mca_btl_gpusm_component.endpoints)[i];
-        }
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
         close_stale_mappings_of(*each);
     }
 }

@@ -293,9 +293,8 @@ void register_counters()
          "Of the messages fetched, those that came through a staging ring in host memory"},
         {counter::host_ring_bytes, "host_ring_bytes", "Bytes of those messages"},
         {counter::direct_host_messages, "direct_host_messages",
-         "Of the messages fetched, those that the sender copied here itself, out of host memory "
-         "that "
-         "its program has page-locked"},
+         "Of the messages fetched, those that the sender copied here itself, out of host "
+         "memory that its program has page-locked"},
         {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
         {counter::single_copy_messages, "single_copy_messages",
          "Messages that this process read from a peer's host memory in a single copy"},

@@ -116,15 +116,21 @@ status prepare_local(gpusm::gpu_desk &desk, registration *made, std::uint64_t ad
 
 namespace gpusm {
 
-void setup_registrations()
+void setup_free_list(opal_free_list_t *list, std::size_t item_bytes, opal_class_t *of,
+                     opal_free_list_item_init_fn_t number)
 {
     constexpr int first_items = 64;
     constexpr int more_items = 64;
     constexpr int no_limit = -1;
-    OBJ_CONSTRUCT(&registrations, opal_free_list_t);
-    (void)opal_free_list_init(&registrations, sizeof(registration), opal_cache_line_size,
-                              OBJ_CLASS(registration), 0, 0, first_items, no_limit, more_items,
-                              nullptr, 0, nullptr, number_registration, nullptr);
+    OBJ_CONSTRUCT(list, opal_free_list_t);
+    (void)opal_free_list_init(list, item_bytes, opal_cache_line_size, of, 0, 0, first_items,
+                              no_limit, more_items, nullptr, 0, nullptr, number, nullptr);
+}
+
+void setup_registrations()
+{
+    setup_free_list(&registrations, sizeof(registration), OBJ_CLASS(registration),
+                    number_registration);
 }
 
 void release_registrations()

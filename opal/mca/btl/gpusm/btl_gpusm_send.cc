@@ -114,6 +114,11 @@ outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
 
 } // namespace
 
+mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
+{
+    return at(*mca_btl_gpusm_component.endpoints, number);
+}
+
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag)
 {
@@ -215,8 +220,7 @@ void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
 
 void reclaim_frags()
 {
-    std::size_t i = 0;
-    while (mca_btl_base_endpoint_t *endpoint = at(*mca_btl_gpusm_component.endpoints, i++)) {
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = endpoint_at(i); ++i) {
         reclaim_frags_of(endpoint);
     }
 }

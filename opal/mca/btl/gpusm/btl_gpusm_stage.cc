@@ -86,15 +86,7 @@ constexpr std::uint32_t calls_between_closed = 256;
 
 void drop_closed(both_sides &of)
 {
-    for (std::size_t i = 0;; ++i) {
-        mca_btl_base_endpoint_t *each = nullptr;
-        {
-            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-            if (i >= mca_btl_gpusm_component.endpoints->size()) {
-                break;
-            }
-            each = (*mca_btl_gpusm_component.endpoints)[i];
-        }
+    for (std::size_t i = 0; const mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
         if (each->peer->closed()) {
             of.rings.drop(each);
         }

@@ -24,12 +24,6 @@ constexpr std::uint32_t failures_in_a_row = 4;
 // A ring on a device begins a message with that part of the longest piece.
 constexpr std::size_t first_is_part = 8;
 
-mca_btl_base_endpoint_t *endpoint_at(std::uint32_t number)
-{
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    return (*mca_btl_gpusm_component.endpoints)[number];
-}
-
 std::size_t block_bytes_for(std::size_t ring_bytes)
 {
     const std::size_t block = ring_bytes / stage_ring_blocks;

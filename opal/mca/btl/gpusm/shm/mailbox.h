@@ -8,12 +8,11 @@
 //   mailbox_reader   the owner of the segment, one thread at a time
 //
 // A message takes as many units (half cache lines) as it needs, one after the other: a word and its
-// payload. The word
-// is written last, so a sender that is killed leaves a complete message or none. It holds the
-// message's sequence number, and the reader knows which one is due: a word of the lap before is
-// nothing to it. Payload of the lap before must not be where a word is looked for, so the writer,
-// which knows where it put payload, puts a 0 there first. Where a message would lie across the end
-// of the ring, a word says to go on at the start.
+// payload. The word is written last, so a sender that is killed leaves a complete message or none.
+// It holds the message's sequence number, and the reader knows which one is due: a word of the lap
+// before is nothing to it. Payload of the lap before must not be where a word is looked for, so the
+// writer, which knows where it put payload, puts a 0 there first. Where a message would lie across
+// the end of the ring, a word says to go on at the start.
 //
 // The reader tells now and then how many units it is done with (peer_slot::mailbox_taken); the
 // writer looks there only when what it knows leaves no room. So a small message costs one
