@@ -177,6 +177,9 @@ std::string set_value(const std::string &option, const std::string &value, optio
     if ("--window" == option) {
         return set_count(option, value, 1, 65536, &result->window);
     }
+    if ("--places" == option) {
+        return set_count(option, value, 1, 65536, &result->places);
+    }
     if ("--iterations" == option) {
         return set_count(option, value, 1, 100000000, &result->iterations);
     }
@@ -195,8 +198,8 @@ std::string set_value(const std::string &option, const std::string &value, optio
 
 bool takes_value(const std::string &option)
 {
-    for (const char *name : {"--src", "--dst", "--sizes", "--window", "--iterations", "--warmup",
-                             "--repeat", "--json", "--offset", "--link-scale"}) {
+    for (const char *name : {"--src", "--dst", "--sizes", "--window", "--places", "--iterations",
+                             "--warmup", "--repeat", "--json", "--offset", "--link-scale"}) {
         if (option == name) {
             return true;
         }

@@ -25,6 +25,7 @@ struct options {
     std::size_t destination_offset = 0;          // likewise, of what is received
     std::vector<std::size_t> sizes;              // bytes, in the order to be measured
     int window = 64;                             // messages under way at once (is_bandwidth)
+    int places = 0;                              // of a window's messages; 0: one for each
     int iterations = 0;                          // 0: chosen by message size
     int warmup = -1;                             // -1: chosen by message size
     int repeat = 1;                              // every row is the median of so many

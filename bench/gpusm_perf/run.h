@@ -96,7 +96,10 @@ struct run {
         if (perf_mode::alltoall == opt.mode) {
             return placement::packed(len_bytes, static_cast<std::size_t>(ranks));
         }
-        const int wanted = opt.is_bandwidth() ? opt.window : 1;
+        int wanted = opt.is_bandwidth() ? opt.window : 1;
+        if (opt.places > 0) {
+            wanted = std::min(wanted, opt.places);
+        }
         return placement::spaced(len_bytes, static_cast<std::size_t>(wanted), window_bytes);
     }
     // Where the messages of its lead-in lie, behind the others. Each ping-pong has its own place.

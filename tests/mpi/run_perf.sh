@@ -40,6 +40,10 @@ for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
 done
 # More in one window than there are places for.
 check shared-places 60 2 "$perf" bw --sizes 96M --window 3 --iterations 1 --warmup 0 --no-limit -c
+# shellcheck disable=SC2086
+for places in 1 3; do
+    check "places-$places" 60 2 "$perf" bw --places $places --window 8 $some
+done
 
 # spoilt NAME RANK CALL:OFFSET WHERE MODE OPTIONS...: that rank gets one wrong byte, which ends the
 # run with status 1 and a line that says where it was.
@@ -201,6 +205,7 @@ bad bad-size 2 bw --sizes 4Q
 bad empty-size 2 bw --sizes 1,,2
 bad size-too-large 2 bw --sizes 2G
 bad range-backwards 2 bw --sizes 8:4
+bad places-none 2 bw --places 0
 bad offset-of-one-number 2 bw --offset 3
 bad offset-of-three-numbers 2 bw --offset 1,2,3
 bad offset-not-a-number 2 bw --offset 1,x
