@@ -30,8 +30,8 @@ const char *const help_text =
   --offset S,D   add S bytes to the address of all that is sent and D to that of all that is
                  received, in the limit too (default 0,0). allreduce: multiples of 4
   --window N     messages under way at once in bw, bibw, mbw_mr (default 64)
-  --places N     give a window's messages so many places in each buffer, not one each; 1 is what osu_bw
-                 has, where all of them are sent from one buffer that stays in the caches
+  --places N     give a window's messages so many places in each buffer, not one each; 1 is what
+                 osu_bw has, where all are sent from one buffer that stays in the caches
   --iterations N ping-pongs, windows or calls per size (default: by size)
   --warmup N     the same, before the clock starts (default: by size; ten times as many for the
                  first size, if it is small)
@@ -59,11 +59,11 @@ osu_mbw_mr do, but for one thing: they use one buffer for all messages of a wind
 message has a place of its own in both buffers, whether content is checked or not, since receives
 that overlap are an error in MPI and cannot be checked. (Messages of a window that hold more than
 256 MiB share places, and with --places they may. Then those that share one have the same content,
-and a checked size ends with one more window in parts in which none do.) latency: each round trip by itself; the median, which
-osu_latency has not, and the mean, which it has. alltoall and allreduce: every call after a barrier;
-of each call the time of the slowest rank, of these the median and the mean. What allreduce adds are
-integers whose sum a float holds, so that it is exact in any order, and -c can compare every byte of
-every rank's result. Open MPI 5.0 adds device memory on the host.
+and a checked size ends with one more window in parts in which none do.) latency: each round trip by
+itself; the median, which osu_latency has not, and the mean, which it has. alltoall and allreduce:
+every call after a barrier; of each call the time of the slowest rank, of these the median and the
+mean. What allreduce adds are integers whose sum a float holds, so that it is exact in any order,
+and -c can compare every byte of every rank's result. Open MPI 5.0 adds device memory on the host.
 
 The limit is the bare copy, measured in the same run just before each row, with the same places and
 offsets. Between two GPU buffers it is cuMemcpyAsync out of the peer's memory, opened by CUDA IPC,
