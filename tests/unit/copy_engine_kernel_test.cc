@@ -29,7 +29,7 @@ using gpusm_test::log_capture;
 // Looks at a flag after which the driver is asked.
 constexpr int patience = 1024;
 
-constexpr std::size_t streams = 3; // of a device, for the kernel
+constexpr std::size_t kernel_streams = 3; // of a device
 
 class CopyEngineKernel : public copy_engine_fixture {
   protected:
@@ -66,7 +66,7 @@ TEST_F(CopyEngineKernel, IsLoadedByPrepareInTheDevicesContextAndOnceForEach)
     engine().prepare(device(1));
     EXPECT_EQ(fake().modules.size(), 1U);
     EXPECT_EQ(fake().modules.begin()->second, device(1).context);
-    EXPECT_EQ(fake().streams.size(), streams);
+    EXPECT_EQ(fake().streams.size(), kernel_streams);
     for (const auto &[stream, context] : fake().streams) {
         EXPECT_EQ(context, device(1).context);
     }
@@ -77,7 +77,7 @@ TEST_F(CopyEngineKernel, IsLoadedByPrepareInTheDevicesContextAndOnceForEach)
     EXPECT_EQ(fake().calls["module_load_data"], 1);
     (void)submit(0, 1);
     EXPECT_EQ(fake().calls["module_load_data"], 2) << "submit prepares what nobody prepared";
-    EXPECT_EQ(fake().streams.size(), 2 * streams);
+    EXPECT_EQ(fake().streams.size(), 2 * kernel_streams);
     fake().stack.clear();
 }
 
@@ -421,7 +421,7 @@ TEST_F(CopyEngineKernel, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreI
         return usual.module_unload(module);
     };
     engine_.reset();
-    EXPECT_EQ(unloaded_after, 2 * streams) << "all streams of both devices";
+    EXPECT_EQ(unloaded_after, 2 * kernel_streams) << "all streams of both devices";
     EXPECT_TRUE(fake().streams.empty());
     EXPECT_TRUE(fake().modules.empty());
     EXPECT_TRUE(fake().no_host_memory());
