@@ -35,9 +35,29 @@ window_plan plan_for(const run &r, std::size_t len_bytes)
     return plan;
 }
 
+void exchange_by_nccl(run &r, const placement &places, int messages)
+{
+    r.nccl->begin();
+    for (int i = 0; i < messages; ++i) {
+        const std::size_t at = places.at(static_cast<std::size_t>(i));
+        if (r.receives()) {
+            r.nccl->receive(r.incoming->at(at), places.len_bytes, r.peer);
+        }
+        if (r.sends()) {
+            r.nccl->send(r.outgoing->at(at), places.len_bytes, r.peer);
+        }
+    }
+    r.nccl->end();
+    r.nccl->finish();
+}
+
 // So many messages, all completed. When there are more than places, some share one.
 void exchange(run &r, const placement &places, int messages, std::vector<MPI_Request> *requests)
 {
+    if (nullptr != r.nccl) {
+        exchange_by_nccl(r, places, messages);
+        return;
+    }
     requests->clear();
     const int len = static_cast<int>(places.len_bytes);
     for (int i = 0; i < messages && r.receives(); ++i) {
@@ -61,7 +81,14 @@ void answer(run &r, const window &w)
         return;
     }
     void *reply = r.reply->at(w.reply_at);
-    if (r.first) {
+    if (nullptr != r.nccl) {
+        if (r.first) {
+            r.nccl->receive(reply, reply_bytes, r.peer);
+        } else {
+            r.nccl->send(reply, reply_bytes, r.peer);
+        }
+        r.nccl->finish();
+    } else if (r.first) {
         (void)MPI_Recv(reply, reply_bytes, MPI_BYTE, r.peer, reply_tag, MPI_COMM_WORLD,
                        MPI_STATUS_IGNORE);
     } else {

@@ -72,12 +72,31 @@ void renew(run &r, message_set *set)
     }
 }
 
+void call_by_nccl(const run &r, const placement &places)
+{
+    if (perf_mode::alltoall == r.opt.mode) {
+        r.nccl->begin();
+        for (int other = 0; other < r.ranks; ++other) {
+            const std::size_t at = places.at(static_cast<std::size_t>(other));
+            r.nccl->send(r.outgoing->at(at), places.len_bytes, other);
+            r.nccl->receive(r.incoming->at(at), places.len_bytes, other);
+        }
+        r.nccl->end();
+    } else {
+        r.nccl->sum(r.outgoing->at(places.at(0)), r.incoming->at(places.at(0)),
+                    places.len_bytes / sizeof(float));
+    }
+    r.nccl->finish();
+}
+
 void call(const run &r, const placement &places)
 {
     const void *out = r.outgoing->at(places.at(0));
     void *in = r.incoming->at(places.at(0));
     const int len = static_cast<int>(places.len_bytes);
-    if (perf_mode::alltoall == r.opt.mode) {
+    if (nullptr != r.nccl) {
+        call_by_nccl(r, places);
+    } else if (perf_mode::alltoall == r.opt.mode) {
         (void)MPI_Alltoall(out, len, MPI_BYTE, in, len, MPI_BYTE, MPI_COMM_WORLD);
     } else {
         const int count = len / static_cast<int>(sizeof(float));

@@ -48,6 +48,9 @@ const char *const help_text =
   --no-limit     measure neither the limit nor the link
   --late-cuda    make the CUDA context after MPI_Init (default: before it, because btl/smcuda of
                  Open MPI 5.0 needs it; btl/gpusm does not)
+  --nccl LIBRARY send by NCCL, to compare with: ncclSend and ncclRecv of that library, mostly
+                 libnccl.so.2; a window, or all blocks of an alltoall, as one group; ncclAllReduce.
+                 Device memory only
   --json FILE    also write the rows, and what the header says, to FILE
   --link-scale F take the link for F times as fast as it is, and hold every row against it: for
                  tests of the check

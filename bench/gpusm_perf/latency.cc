@@ -13,7 +13,18 @@ void ping_pong(run &r, int len, std::size_t place)
 {
     void *out = r.outgoing->at(place);
     void *in = r.incoming->at(place);
-    if (r.first) {
+    if (nullptr != r.nccl) {
+        // The second rank's answer follows on the stream, without a word to its host.
+        const auto bytes = static_cast<std::size_t>(len);
+        if (r.first) {
+            r.nccl->send(out, bytes, r.peer);
+            r.nccl->receive(in, bytes, r.peer);
+        } else {
+            r.nccl->receive(in, bytes, r.peer);
+            r.nccl->send(out, bytes, r.peer);
+        }
+        r.nccl->finish();
+    } else if (r.first) {
         (void)MPI_Send(out, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD);
         (void)MPI_Recv(in, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {

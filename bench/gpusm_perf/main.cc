@@ -176,7 +176,7 @@ int finish(run &r, const run_facts &facts, const outcome &result)
     const path_counts measured = sum_over_ranks(end - r.after_warmup, MPI_COMM_WORLD);
     const path_counts warmup = sum_over_ranks(r.after_warmup - r.before_warmup, MPI_COMM_WORLD);
     const int mine = r.counters->available() ? 1 : 0;
-    int available = 0;
+    int available = 0; // on all ranks
     (void)MPI_Allreduce(&mine, &available, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     int status = 0;
     if (0 == r.rank) {
@@ -232,6 +232,9 @@ int run_all(const options &opt, std::unique_ptr<device> &gpu, std::string error)
         r.peer = r.first ? r.rank + half : r.rank - half; // has no meaning in collectives
         r.gpu = gpu.get();
         error = agree_on_error(make_buffers(r), MPI_COMM_WORLD);
+    }
+    if (error.empty() && !opt.nccl.empty()) {
+        r.nccl = nccl_peer::open(opt.nccl, *r.gpu, &error);
     }
     if (!error.empty()) {
         if (0 == r.rank) {

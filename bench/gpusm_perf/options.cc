@@ -189,6 +189,10 @@ std::string set_value(const std::string &option, const std::string &value, optio
     if ("--repeat" == option) {
         return set_count(option, value, 1, 1000, &result->repeat);
     }
+    if ("--nccl" == option) {
+        result->nccl = value;
+        return value.empty() ? "--nccl needs a library, such as libnccl.so.2" : std::string();
+    }
     if ("--json" == option) {
         result->json_path = value;
         return value.empty() ? "--json needs a file name" : std::string();
@@ -198,8 +202,9 @@ std::string set_value(const std::string &option, const std::string &value, optio
 
 bool takes_value(const std::string &option)
 {
-    for (const char *name : {"--src", "--dst", "--sizes", "--window", "--places", "--iterations",
-                             "--warmup", "--repeat", "--json", "--offset", "--link-scale"}) {
+    for (const char *name :
+         {"--src", "--dst", "--sizes", "--window", "--places", "--iterations", "--warmup",
+          "--repeat", "--json", "--nccl", "--offset", "--link-scale"}) {
         if (option == name) {
             return true;
         }
@@ -314,6 +319,9 @@ std::string parse_options(int argc, char *const *argv, options *result)
     }
     if (!have_mode) {
         return "no mode given (expected " + mode_list + ")";
+    }
+    if (!result->nccl.empty() && !(is_gpu(result->source) && is_gpu(result->destination))) {
+        return "--nccl sends device memory only: choose --src and --dst so";
     }
     const bool adds = perf_mode::allreduce == result->mode;
     if (result->sizes.empty()) {

@@ -34,6 +34,7 @@ struct options {
     bool late_cuda = false;
     bool help = false;
     std::string json_path;
+    std::string nccl;      // its library, when messages are to go by NCCL and not by MPI
     double link_scale = 1; // not 1 in tests: the link is taken to be so much as fast as measured
 
     bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }

@@ -65,6 +65,9 @@ run_facts gather_facts(const run &r)
     facts.mpi_version = first_part(version);
     const char *btl = std::getenv("OMPI_MCA_btl");
     facts.transports = nullptr == btl ? "default" : btl;
+    if (nullptr != r.nccl) {
+        facts.transports += "; messages by " + r.nccl->version();
+    }
     facts.driver = nullptr == r.gpu ? std::string() : driver_text(*r.gpu);
     facts.limit = describe_limit(r.opt);
     facts.link.text = r.opt.limit ? "none" : "not measured";

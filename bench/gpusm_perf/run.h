@@ -8,6 +8,7 @@
 #include "bench/common/buffer.h"
 #include "bench/common/path_counters.h"
 #include "bench/common/placed.h"
+#include "bench/gpusm_perf/nccl_peer.h"
 #include "bench/gpusm_perf/options.h"
 
 #include <mpi.h>
@@ -67,6 +68,7 @@ struct run {
     std::unique_ptr<buffer> incoming; // nullptr where this rank does not receive data
     std::unique_ptr<buffer> reply;    // in one-way modes: what is sent, or received, after a window
     std::unique_ptr<path_counters> counters;
+    std::unique_ptr<nccl_peer> nccl; // moves the messages, unless null: then MPI does
     bool warmed_up = false;
     path_counts before_warmup;
     path_counts after_warmup;

@@ -45,6 +45,26 @@ for places in 1 3; do
     check "places-$places" 60 2 "$perf" bw --places $places --window 8 $some
 done
 
+# By NCCL: here a library that has its names.
+nccl=$GPUSM_BUILDDIR/tests/mpi/nccl_by_mpi.so
+if need_gpu nccl; then
+    # shellcheck disable=SC2086
+    for mode in latency bw bibw; do
+        check "nccl-$mode" 60 2 "$perf" $mode --src D --dst D --nccl "$nccl" $some
+    done
+    # shellcheck disable=SC2086
+    check nccl-mbw_mr 60 4 "$perf" mbw_mr --src D --dst D --nccl "$nccl" $some
+    # shellcheck disable=SC2086
+    check nccl-alltoall 60 3 "$perf" alltoall --src D --dst D --nccl "$nccl" $some
+    # shellcheck disable=SC2086
+    check nccl-allreduce 60 3 "$perf" allreduce --src D --dst D --nccl "$nccl" $floats
+    if [ "$(count_in_output 'btl: .*; messages by NCCL 2\.99\.1,')" -eq 1 ]; then
+        pass nccl-is-in-the-header
+    else
+        fail nccl-is-in-the-header "no line that says NCCL and its version"
+    fi
+fi
+
 # spoilt NAME RANK CALL:OFFSET WHERE MODE OPTIONS...: that rank gets one wrong byte, which ends the
 # run with status 1 and a line that says where it was.
 spoilt() {
@@ -206,6 +226,21 @@ bad empty-size 2 bw --sizes 1,,2
 bad size-too-large 2 bw --sizes 2G
 bad range-backwards 2 bw --sizes 8:4
 bad places-none 2 bw --places 0
+bad nccl-with-host-memory 2 bw --src D --nccl "$nccl"
+if need_gpu nccl-not-there; then
+    bad nccl-not-there 2 bw --src D --dst D --nccl /nonexistent/libnccl.so.2
+    bad nccl-that-is-none 2 bw --src D --dst D --nccl libdl.so.2
+    GPUSM_TEST_MPIRUN_ARGS="${GPUSM_TEST_MPIRUN_ARGS-} -x NCCL_BY_MPI_FAIL=ncclCommInitRank" \
+        bad nccl-without-communicator 2 bw --src D --dst D --nccl "$nccl"
+    launch 60 2 -x NCCL_BY_MPI_FAIL=ncclSend "$perf" bw --src D --dst D --sizes 8 --nccl "$nccl"
+    status=$?
+    if [ $status -ne 0 ] && [ $status -ne 124 ] &&
+        [ "$(count_in_output '^gpusm_perf: ncclSend: not by MPI')" -gt 0 ]; then
+        pass nccl-failing
+    else
+        fail nccl-failing "$(explain $status), or no line that says which call failed"
+    fi
+fi
 bad offset-of-one-number 2 bw --offset 3
 bad offset-of-three-numbers 2 bw --offset 1,2,3
 bad offset-not-a-number 2 bw --offset 1,x
