@@ -63,9 +63,6 @@ gathers one-block "$by_kernel" --mca btl_gpusm_kernel_blocks 1
 gathers most-blocks "$by_kernel" --mca btl_gpusm_kernel_blocks 1024
 gathers kernel-for-short-copies-only "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1000
 gathers kernel-for-long-copies-too "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1073741824
-gathers kernel-for-shares-only "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1 \
-    --mca btl_gpusm_kernel_share_bytes 1073741824
-gathers no-shares "$by_kernel" --mca btl_gpusm_kernel_share_bytes 0
 gathers early-bytes-of-one "$by_kernel" --mca btl_gpusm_copy_early_bytes 1
 gathers open-mpis-own-pointer-check "$by_kernel" --mca btl_gpusm_quick_pointer_check 0
 # What may go inline by that limit must go another way where device memory is not to.
@@ -113,8 +110,7 @@ fi
 gathers_btl=$btl
 btl=
 for bad in copy_depth=0 copy_depth=65 copy_batch=0 copy_batch=129 copy_batch_bytes=0 \
-    copy_early_bytes=0 kernel_blocks=1025 kernel_max_bytes=0 kernel_max_bytes=1073741825 \
-    kernel_share_bytes=1073741825; do
+    copy_early_bytes=0 kernel_blocks=1025 kernel_max_bytes=0 kernel_max_bytes=1073741825; do
     parameter=${bad%=*}
     name=refused-$parameter-of-${bad#*=}
     launch 60 2 --mca "btl_gpusm_$parameter" "${bad#*=}" "$exchange" pairs --kinds H --max-size 256

@@ -65,34 +65,6 @@ TEST(CopyChoice, TheWayDependsOnNumberLengthAndWhatTheDeviceHas)
     }
 }
 
-TEST(CopyChoice, TheKernelHasAShareWhereItHasNoMoreInFlightThanTheDriver)
-{
-    const copy_limits limits{.kernel_bytes = 512 * kib, .shared_bytes = 2 * mib};
-    struct {
-        std::uint32_t copies;
-        std::size_t longest;
-        copy_load by_kernel;
-        std::uint32_t launches;
-        copy_load by_driver;
-        bool share;
-    } const table[] = {
-        {2, mib, {0, 0}, 0, {0, 0}, true},
-        {1, mib, {0, 0}, 0, {0, 0}, false},
-        {1, mib, {0, 0}, 0, {8, 8 * mib}, false},
-        {2, 2 * mib, {0, 0}, 0, {0, 0}, true},
-        {2, 2 * mib + 1, {0, 0}, 0, {0, 0}, false},
-        {8, mib, {8, 8 * mib}, 1, {8, 8 * mib - 1}, false},
-        {8, mib, {8, 8 * mib}, 1, {8, 8 * mib}, true},
-        {8, mib, {16, 16 * mib}, 2, {32, 32 * mib}, false},
-    };
-    for (const auto &row : table) {
-        EXPECT_EQ(gpusm::is_kernels_share(row.copies, row.longest, row.by_kernel, row.launches,
-                                          row.by_driver, limits),
-                  row.share)
-            << "row " << &row - table;
-    }
-}
-
 TEST(CopyChoice, CopiesGoOutWhenTheyAreDue)
 {
     const copy_limits limits{

@@ -55,26 +55,17 @@ class CopyEngineModel : public copy_engine_fixture {
         limits_.batch_copies = static_cast<std::uint32_t>(1 + any(12));
         limits_.batch_bytes = 1 + any(8000);
         limits_.kernel_bytes = 1 + any(3000);
-        limits_.shared_bytes = any(5000);
         limits_.early_bytes = 1 + any(4000);
         limits_.kernel_blocks = once_in(5) ? 0 : 4;
         limits_.batches = !once_in(4);
         make_engine(limits_);
     }
 
-    static bool may_be_by_kernel(const copy_request &request)
-    {
-        return request.on_device && nullptr == request.wait_for && request.len_bytes > 0;
-    }
-    // What gathers apart from the rest.
+    // What gathers apart from the rest, and may go by the kernel.
     bool is_small(const copy_request &request) const
     {
-        return may_be_by_kernel(request) && request.len_bytes <= limits_.kernel_bytes;
-    }
-    // What the driver and the kernel share.
-    bool may_be_shared(const copy_request &request) const
-    {
-        return may_be_by_kernel(request) && request.len_bytes <= limits_.shared_bytes;
+        return request.on_device && nullptr == request.wait_for && request.len_bytes > 0 &&
+               request.len_bytes <= limits_.kernel_bytes;
     }
     // The number of the request that has that destination, see the fixture.
     static std::size_t number_of(std::uint64_t destination)
@@ -117,7 +108,7 @@ class CopyEngineModel : public copy_engine_fixture {
             ASSERT_FALSE(unit.copies.empty());
             ASSERT_LE(unit.copies.size(), limits_.batch_copies);
             const bool small = is_small(request(number_of(unit.copies[0].destination)));
-            ASSERT_TRUE(small || !unit.by_kernel || unit.copies.size() > 1);
+            ASSERT_TRUE(small || !unit.by_kernel) << "none for the kernel";
             auto &next = next_number_[{unit.context, small}];
             for (const auto &copy : unit.copies) {
                 const std::size_t number = number_of(copy.destination);
@@ -126,9 +117,6 @@ class CopyEngineModel : public copy_engine_fixture {
                 ASSERT_EQ(copy.len_bytes, request(number).len_bytes);
                 ASSERT_EQ(copy.context, unit.context);
                 ASSERT_EQ(is_small(request(number)), small) << "these do not gather together";
-                ASSERT_TRUE(small || !unit.by_kernel || may_be_shared(request(number)))
-                    << "none for the kernel";
-                shared_ += !small && unit.by_kernel ? 1 : 0;
                 ASSERT_GE(number, next) << "not in the order of submission, or twice";
                 next = number + 1;
             }
@@ -227,7 +215,6 @@ class CopyEngineModel : public copy_engine_fixture {
             break;
         case 6:
             engine().hold(once_in(2));
-            engine().share(!once_in(4));
             break;
         default:
             // Now and then long enough for the driver to be asked about a kernel.
@@ -268,7 +255,6 @@ class CopyEngineModel : public copy_engine_fixture {
     std::set<std::size_t> back_;                                    // numbers
     std::map<std::pair<CUcontext, bool>, std::size_t> next_number_; // least, by context and kind
     std::size_t checked_units_ = 0;
-    std::uint64_t shared_ = 0; // large copies by the kernel
 };
 
 TEST_F(CopyEngineModel, EveryCopyComesBackOnceAndOnlyWhatWasCopiedComesBackWell)
@@ -307,7 +293,6 @@ TEST_F(CopyEngineModel, EveryCopyComesBackOnceAndOnlyWhatWasCopiedComesBackWell)
     EXPECT_GT(good, 10000U);
     EXPECT_GT(ways[static_cast<std::size_t>(copy_way::single)], 500U);
     EXPECT_GT(ways[static_cast<std::size_t>(copy_way::kernel)], 500U);
-    EXPECT_GT(shared_, 500U);
 #if GPUSM_HAVE_BATCH_COPY
     EXPECT_GT(ways[static_cast<std::size_t>(copy_way::batch)], 500U);
 #endif

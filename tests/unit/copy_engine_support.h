@@ -44,7 +44,6 @@ struct test_limits {
     std::uint32_t batch_copies = 64;
     std::size_t batch_bytes = 16U << 20;
     std::size_t kernel_bytes = 2U << 20;
-    std::size_t shared_bytes = 0;
     std::size_t early_bytes = 1U << 20;
     std::uint32_t kernel_blocks = 32;
     std::uint32_t streams = 1;
@@ -74,7 +73,6 @@ class copy_engine_fixture : public testing::Test {
         limits.batch_copies = with.batch_copies;
         limits.batch_bytes = with.batch_bytes;
         limits.kernel_bytes = with.kernel_bytes;
-        limits.shared_bytes = with.shared_bytes;
         limits.early_bytes = with.early_bytes;
         limits.kernel_blocks = with.kernel_blocks;
         limits.streams = with.streams;

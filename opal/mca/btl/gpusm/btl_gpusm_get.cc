@@ -107,7 +107,6 @@ status start_get(get_request *get)
         get->copy.on_device =
             get->copy.on_device && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
         if (!is_for_host(get) || !bounce_get(get)) {
-            desk.copies.share(0 == desk.offered);
             desk.copies.submit(*get->into, &get->copy);
         }
     }

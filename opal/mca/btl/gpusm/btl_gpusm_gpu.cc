@@ -23,7 +23,6 @@ copy_limits limits_from_parameters()
     limits.early_bytes = mca_btl_gpusm_component.copy_early_bytes;
     limits.streams = mca_btl_gpusm_component.copy_streams;
     limits.kernel_bytes = mca_btl_gpusm_component.kernel_max_bytes;
-    limits.shared_bytes = mca_btl_gpusm_component.kernel_share_bytes;
     limits.kernel_blocks = mca_btl_gpusm_component.kernel_blocks;
     limits.batches = mca_btl_gpusm_component.use_batch_copies;
     return limits;

@@ -45,8 +45,6 @@ class gpu_desk {
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
                         exported **out, remote_handle *handle);
     export_table exports;
-    // Messages in device memory that peers are being offered.
-    std::uint32_t offered = 0;
     // The file descriptors that an importer needs to map the export that `handle` names, and which
     // the caller closes; *lengths has the bytes behind each. `not_found`: that export is over.
     status export_descriptors(const remote_handle &handle, std::vector<int> *descriptors,

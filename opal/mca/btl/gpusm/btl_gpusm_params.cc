@@ -132,10 +132,7 @@ void register_parameters()
         "Thread blocks of the kernel that gathers small and middle-sized copies (1 .. 1024); 0 "
         "switches the kernel off");
     add("kernel_max_bytes", &component.kernel_max_bytes, limits.kernel_bytes, OPAL_INFO_LVL_9,
-        "Longest copy that is the kernel's where several have gathered (1 .. 1 GiB)");
-    add("kernel_share_bytes", &component.kernel_share_bytes, limits.shared_bytes, OPAL_INFO_LVL_9,
-        "Longest copy of which the kernel does some while the driver does others (up to 1 GiB); 0: "
-        "none");
+        "Longest copy that the kernel may do (1 .. 1 GiB)");
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
@@ -229,7 +226,6 @@ bool check_parameters()
         {"copy_streams", component.copy_streams, 1, 8},
         {"kernel_blocks", component.kernel_blocks, 0, 1024},
         {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
-        {"kernel_share_bytes", component.kernel_share_bytes, 0, gather_most_len},
         {"stage_min_bytes", component.stage_min_bytes, 1, UINT64_MAX - 1},
         {"stage_device_bytes", component.stage_device_bytes, 4 * mebi, 4 * gibi},
         {"stage_device_piece", component.stage_device_piece, 64 * kibi,

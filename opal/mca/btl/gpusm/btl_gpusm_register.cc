@@ -92,13 +92,6 @@ status offer(gpusm::gpu_desk &desk, const mca_btl_base_endpoint_t *endpoint, reg
     return status::ok;
 }
 
-// Whether the peer has been offered device memory.
-bool offers_device(const registration &made)
-{
-    return gpusm::share_kind::none != made.handle.remote.kind &&
-           gpusm::share_kind::host != made.handle.remote.kind;
-}
-
 // Receiver's side: in which context the buffer of a get is written.
 status prepare_local(gpusm::gpu_desk &desk, registration *made, std::uint64_t address)
 {
@@ -205,7 +198,6 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
         const std::lock_guard guard(desk->lock);
         s = for_peers ? offer(*desk, endpoint, made, address, size)
                       : prepare_local(*desk, made, address);
-        desk->offered += status::ok == s && offers_device(*made) ? 1 : 0;
     } else if (for_peers) {
         s = offer_host(endpoint, made, base, size);
     }
@@ -226,7 +218,6 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
     if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
         const std::lock_guard guard(desk->lock);
         ++given->turn;
-        desk->offered -= offers_device(*given) ? 1 : 0;
         if (given->exported != nullptr) {
             desk->exports.release(given->exported);
         }

@@ -24,7 +24,6 @@ struct copy_limits {
     std::uint32_t batch_copies = 32;       // copies in one submission
     std::size_t batch_bytes = 32U << 20;   // a submission stops gathering beyond this
     std::size_t kernel_bytes = 512U << 10; // a longer copy is never one for the kernel
-    std::size_t shared_bytes = 2U << 20;   // of a longer copy the kernel has no share
     std::size_t early_bytes = 2U << 20;    // see is_due
     std::uint32_t kernel_blocks = 32;      // the kernel's grid; 0: no kernel
     std::uint32_t streams = 2;             // that the driver's copies take turns on, at most 8
@@ -35,20 +34,6 @@ struct copy_limits {
 struct copy_load {
     std::uint32_t copies = 0;
     std::size_t bytes = 0;
-
-    copy_load &operator+=(const copy_load &other)
-    {
-        copies += other.copies;
-        bytes += other.bytes;
-        return *this;
-    }
-    copy_load &operator-=(const copy_load &other)
-    {
-        copies -= other.copies;
-        bytes -= other.bytes;
-        return *this;
-    }
-    friend copy_load operator-(copy_load left, const copy_load &right) { return left -= right; }
 };
 
 // The way for `copies` copies none of which is longer than `longest`, where the device has these.
@@ -63,24 +48,6 @@ inline copy_way choose_way(std::uint32_t copies, std::size_t longest, const copy
         return copy_way::kernel;
     }
     return has_batch ? copy_way::batch : copy_way::single;
-}
-
-// Copies above kernel_bytes are the driver's: its engines are as fast as the link and take nothing
-// from the program's kernels. But a batch call takes longer than a launch before the first byte
-// moves, and behind each copy and batch the link is idle for a moment, which shows where copies are
-// short. So up to shared_bytes the kernel takes turns with the driver: whichever has less in flight
-// gets what has gathered. Where the program's kernels keep ours waiting, ours has more in flight,
-// and the driver goes on alone.
-constexpr std::uint32_t shared_launches = 2;
-
-// Is a submission of that many copies, none longer than `longest`, the kernel's share? `by_kernel`,
-// in that many launches, and `by_driver` are the large copies in flight.
-inline bool is_kernels_share(std::uint32_t copies, std::size_t longest, const copy_load &by_kernel,
-                             std::uint32_t launches, const copy_load &by_driver,
-                             const copy_limits &limits)
-{
-    return copies >= 2 && longest <= limits.shared_bytes && launches < shared_launches &&
-           by_kernel.bytes <= by_driver.bytes;
 }
 
 // While the caller still hands in copies, that many times early_bytes go out before it has ended.

@@ -21,12 +21,6 @@ constexpr std::uint32_t rounds_before_asking = 8;
 // When a kernel that has not finished is worth a line in the log.
 constexpr std::chrono::seconds late{5};
 
-// Whatever its length.
-bool may_be_by_kernel(const copy_request &request)
-{
-    return request.on_device && nullptr == request.wait_for && request.len_bytes > 0;
-}
-
 } // namespace
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
@@ -130,10 +124,12 @@ void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
-    const bool small = request->len_bytes <= limits_.kernel_bytes && may_be_by_kernel(*request);
+    const bool small = request->len_bytes <= limits_.kernel_bytes && request->on_device &&
+                       nullptr == request->wait_for && request->len_bytes > 0;
     gathering &with = small ? to.small : to.large;
     with.waiting.append(request);
-    with.load += {1, request->len_bytes};
+    with.load.copies += 1;
+    with.load.bytes += request->len_bytes;
     ++pending_;
     launch(to, held_.load(std::memory_order_relaxed));
 }
@@ -144,7 +140,7 @@ void copy_engine::launch(lane &of, bool held)
         // Large ones may take long, so they leave a place to the small ones.
         const bool has_place =
             &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
-        return has_place && is_due(each.load, each.in_flight - each.late,
+        return has_place && is_due(each.load, each.in_flight,
                                    static_cast<std::uint32_t>(of.in_order.size()), limits_, held);
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
@@ -160,24 +156,6 @@ void copy_engine::launch(lane &of, bool held)
     }
 }
 
-// `longest` is the submission's longest copy; `kernel_may` do all of them, whatever their length.
-copy_way copy_engine::way_for(const lane &of, const submission &in, std::size_t longest,
-                              bool kernel_may) const
-{
-    const gathering &large = of.large;
-    const copy_load by_driver = large.in_flight - large.by_kernel;
-    const bool has_kernel = kernel_may && of.kernel.loaded() && !of.gives_up_kernel;
-    if (!in.is_large) {
-        return choose_way(in.load.copies, longest, limits_, has_kernel, batches_,
-                          by_driver.copies > 0);
-    }
-    return shares_ && has_kernel &&
-                   is_kernels_share(in.load.copies, longest, large.by_kernel, large.launches,
-                                    by_driver, limits_)
-               ? copy_way::kernel
-               : choose_way(in.load.copies, longest, limits_, false, batches_);
-}
-
 // Takes a submission's worth of what waits, and starts it.
 void copy_engine::start(lane &of, gathering &from)
 {
@@ -189,18 +167,20 @@ void copy_engine::start(lane &of, gathering &from)
     in.is_large = &from == &of.large;
     in.load = {};
     std::size_t longest = 0;
-    bool kernel_may = true;
     do {
         copy_request *request = std::exchange(from.waiting.first, from.waiting.first->next);
         longest = std::max(longest, request->len_bytes);
-        kernel_may = kernel_may && may_be_by_kernel(*request);
-        in.load += {1, request->len_bytes};
+        in.load.copies += 1;
+        in.load.bytes += request->len_bytes;
         in.requests.append(request);
     } while (in.load.copies < limits_.batch_copies && in.load.bytes < limits_.batch_bytes &&
              from.waiting.first != nullptr);
-    from.load -= in.load;
+    from.load.copies -= in.load.copies;
+    from.load.bytes -= in.load.bytes;
 
-    in.way = way_for(of, in, longest, kernel_may);
+    const bool has_kernel = of.kernel.loaded() && !of.gives_up_kernel && !in.is_large;
+    in.way = choose_way(in.load.copies, longest, limits_, has_kernel, batches_,
+                        of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
     bool started = false;
     if (!scope.entered()) {
@@ -214,13 +194,9 @@ void copy_engine::start(lane &of, gathering &from)
         in.in_use = true;
         in.polls = 0;
         in.asked_first = {};
-        in.is_late = false;
         from.submissions += 1;
-        from.in_flight += in.load;
-        if (copy_way::kernel == in.way) {
-            from.launches += 1;
-            from.by_kernel += in.load;
-        }
+        from.in_flight.copies += in.load.copies;
+        from.in_flight.bytes += in.load.bytes;
         of.in_order.push_back(slot);
         ++submissions_[static_cast<std::size_t>(in.way)];
     }
@@ -247,10 +223,6 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
             return answer::not_ready;
         }
         in.polls = 0;
-        // What the driver could copy meanwhile is not to wait for it.
-        if (in.is_large && !std::exchange(in.is_late, true)) {
-            of.large.late += in.load;
-        }
     } else if (!ask_driver) {
         return answer::not_ready;
     }
@@ -297,14 +269,8 @@ void copy_engine::retire(lane &of, submission &in, bool good)
 {
     gathering &from = in.is_large ? of.large : of.small;
     from.submissions -= 1;
-    from.in_flight -= in.load;
-    if (copy_way::kernel == in.way) {
-        from.launches -= 1;
-        from.by_kernel -= in.load;
-    }
-    if (in.is_late) {
-        from.late -= in.load;
-    }
+    from.in_flight.copies -= in.load.copies;
+    from.in_flight.bytes -= in.load.bytes;
     in.in_use = false;
     if (good) {
         pending_ -= in.load.copies;

@@ -62,11 +62,6 @@ class copy_engine {
     // case. May be called without the lock.
     void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
 
-    // Whether the kernel may have a share of copies that are not small (gpu/copy_choice.h). Not
-    // while peers copy out of this process's memory: with data going both ways the driver alone
-    // moves more.
-    void share(bool on) { shares_ = on; }
-
     // Looks at each submission in flight at most once. Asks the driver about at most one of its own
     // copies per device, and not for a few rounds when the caller is `busy` with other work; about
     // a kernel only after many looks at its flag. Submits what has become due. Returns the finished
@@ -102,7 +97,6 @@ class copy_engine {
         std::chrono::steady_clock::time_point asked_first{}; // about this kernel, if it was
         bool in_use = false;
         bool is_large = false;
-        bool is_late = false;
     };
     // What gathers together.
     struct gathering {
@@ -110,9 +104,6 @@ class copy_engine {
         copy_load load;
         copy_load in_flight;
         std::uint32_t submissions = 0; // in flight
-        copy_load by_kernel;           // of what is in flight
-        copy_load late;                // likewise, by launches that may not have begun
-        std::uint32_t launches = 0;    // in flight
     };
     struct lane { // one per device
         explicit lane(const driver_api &driver, unsigned blocks) : kernel(driver, blocks) {}
@@ -127,10 +118,9 @@ class copy_engine {
         std::vector<CUstream> streams;
         std::uint32_t next_stream = 0;
         bool large_is_next = false; // where both kinds are due
-        // Launches of small copies take turns on the first two, so that the next one starts while
-        // the last warps of the one before still wait for their loads; those of large ones have the
-        // third, so that small ones do not wait for them. Null: no kernel on this device.
-        std::array<CUstream, 3> kernel_streams{};
+        // Launches take turns, so that the next one starts while the last warps of the one before
+        // still wait for their loads. Null: no kernel on this device.
+        std::array<CUstream, 2> kernel_streams{};
         std::uint32_t turn = 0;
         gather_kernel kernel;
         std::uint32_t refused_launches = 0; // in a row
@@ -145,8 +135,6 @@ class copy_engine {
     void unload_kernel(lane &of);
     void launch(lane &of, bool held);
     void start(lane &of, gathering &from);
-    copy_way way_for(const lane &of, const submission &in, std::size_t longest,
-                     bool kernel_may) const;
     bool start_by_driver(lane &of, submission &in);
     bool start_by_kernel(lane &of, std::uint32_t slot);
     bool start_as_batch(CUstream stream, const chain &requests, bool *in_doubt);
@@ -168,7 +156,6 @@ class copy_engine {
     std::vector<std::size_t> sizes_;
     std::vector<gather_copy> copies_;
     std::atomic<bool> held_{false};
-    bool shares_ = false;
     bool batches_; // until the driver says that it has no such call
 };
 

@@ -42,7 +42,7 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
         copies_.push_back(
             {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
     }
-    in.stream = of.kernel_streams[in.is_large ? 2 : ++of.turn % 2];
+    in.stream = of.kernel_streams[++of.turn % of.kernel_streams.size()];
     const CUresult result = of.kernel.launch(in.stream, slot, copies_.data(),
                                              static_cast<std::uint32_t>(copies_.size()));
     if (CUDA_SUCCESS == result) {
@@ -84,7 +84,8 @@ bool copy_engine::start_by_driver(lane &of, submission &in)
         for (copy_request *each = std::exchange(started, {}).first; each != nullptr;) {
             copy_request *request = std::exchange(each, each->next);
             if (start_alone(stream, *request)) {
-                in.load += {1, request->len_bytes};
+                in.load.copies += 1;
+                in.load.bytes += request->len_bytes;
                 started.append(request);
             } else {
                 refused.append(request);
