@@ -4,6 +4,8 @@
 // path_counters.cc: the MPI_T calls behind path_counters.h.
 #include "bench/common/path_counters.h"
 
+#include <iterator>
+
 namespace gpusm::bench {
 
 namespace {
@@ -13,13 +15,14 @@ constexpr const char *variable_names[] = {
     "btl_gpusm_host_messages",        "btl_gpusm_get_bytes",
     "btl_gpusm_staged_bytes",         "btl_gpusm_host_bytes",
     "btl_gpusm_single_copy_messages", "btl_gpusm_direct_host_messages",
+    "btl_gpusm_pulled_host_bytes",
 };
 
-using raw_counts = std::array<unsigned long long, 8>;
+using raw_counts = std::array<unsigned long long, std::size(variable_names)>;
 
 path_counts from_raw(const raw_counts &raw)
 {
-    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7]};
+    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7], raw[8]};
 }
 
 raw_counts to_raw(const path_counts &counts)
@@ -27,7 +30,8 @@ raw_counts to_raw(const path_counts &counts)
     return {counts.get_messages,         counts.staged_messages,
             counts.host_messages,        counts.get_bytes,
             counts.staged_bytes,         counts.host_bytes,
-            counts.single_copy_messages, counts.direct_host_messages};
+            counts.single_copy_messages, counts.direct_host_messages,
+            counts.pulled_host_bytes};
 }
 
 } // namespace

@@ -23,6 +23,7 @@ struct path_counts {
     unsigned long long single_copy_messages = 0; // read from a peer's host memory
     // Of get_messages, those that the sender wrote here, out of host memory.
     unsigned long long direct_host_messages = 0;
+    unsigned long long pulled_host_bytes = 0; // read for a device out of a peer's host memory
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -40,7 +41,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 8;
+    static constexpr std::size_t count = 9;
 
     bool initialized_ = false;
     bool available_ = false;

@@ -47,7 +47,9 @@ bool find(void *library, const char *name, Function *out, std::string *why)
 
 } // namespace
 
-nccl_peer::nccl_peer(const device &gpu) : gpu_(gpu) {}
+nccl_peer::nccl_peer(const device &gpu) : gpu_(gpu)
+{
+}
 
 // Not collective: what one rank can find out alone.
 std::string nccl_peer::start(const std::string &library)

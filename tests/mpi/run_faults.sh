@@ -58,6 +58,21 @@ if need_gpusm failed-copies; then
     fi
 fi
 
+# Host memory for a device, of which a part is pulled: the copies of either part.
+if need_gpusm pulled-host-memory; then
+    hits=0
+    failing_test="pairs --kinds HD --max-size 2M --allow-errors"
+    failing_may=4
+    for n in 2 6 9 14 23 31; do
+        failing_call "copy-$n-of-host-memory-fails" cuMemcpyAsync $n
+        failing_call "event-query-$n-of-host-memory-fails" cuEventQuery $n
+    done
+    rm -f "$work/output"
+    if [ $hits -eq 0 ]; then
+        fail pulled-host-memory "no injected fault hit a call by gpusm"
+    fi
+fi
+
 # Page-locked host memory is copied by its owner into memory of the reader. Whatever fails there, the
 # messages go another way.
 #

@@ -41,6 +41,44 @@ perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
+# Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
+# rest.
+#
+# pull_case NAME WANTED OPTIONS...: WANTED says whether anything is pulled
+pull_case() {
+    pull_name=$1
+    pull_wanted=$2
+    shift 2
+    launch 60 2 "$@" "$perf" bw --src "${pull_from:-H}" --dst D --sizes 60K,128K,1M,3000001 \
+        --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+    pull_status=$?
+    pulled=no
+    if grep -q '^path: .* MB pulled' "$work/output"; then
+        pulled=yes
+    fi
+    if [ $pull_status -ne 0 ]; then
+        fail "$pull_name" "$(explain $pull_status)"
+    elif [ $pulled != "$pull_wanted" ]; then
+        fail "$pull_name" "pulled: $pulled, expected $pull_wanted"
+    else
+        pass "$pull_name"
+    fi
+}
+if need_gpu pulled-host-memory; then
+    pull_case pulled-host-memory $can
+    pull_case pulled-host-memory-most $can --mca btl_gpusm_stage_pull_percent 90
+    pull_case pulled-host-memory-none no --mca btl_gpusm_stage_pull_percent 0
+    pull_case pulled-host-memory-of-any-length $can --mca btl_gpusm_stage_pull_min_bytes 8K
+    pull_case pulled-host-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
+    pull_case pulled-host-memory-without-smsc no --mca smsc ^cma,xpmem,knem
+    pull_case pulled-host-memory-switched-off no --mca btl_gpusm_use_single_copy 0
+    pull_case pulled-host-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
+    pull_from=R
+    pull_case page-locked-memory-is-not-pulled no
+    pull_case page-locked-memory-in-pieces-is $can --mca btl_gpusm_use_direct_host 0
+    pull_from=
+fi
+
 if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
     skip refused "needs single copies, and a program without sanitizers"
     finish
@@ -52,6 +90,14 @@ check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_E
     "$exchange" pairs --kinds H --max-size 2M
 per_rank 0 LD_PRELOAD="$refuse"
 check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
+
+if need_gpu refused-pulls; then
+    check refused-pulls 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds HD --max-size 2M
+    check every-third-pull-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \
+        "$exchange" pairs --kinds HD --max-size 2M
+    pull_case some-pulls-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+    pull_case all-pulls-are-refused no -x LD_PRELOAD="$refuse"
+fi
 
 # Nobody tries for ever: four attempts each, and one that was under way.
 name=refused-copies-are-given-up

@@ -109,6 +109,7 @@ enum class counter : unsigned {
     host_ring_bytes,
     direct_host_messages,
     direct_host_bytes,
+    pulled_host_bytes,
     single_copy_messages,
     single_copy_bytes,
     single_submissions,
@@ -173,6 +174,8 @@ struct mca_btl_gpusm_component_t {
     size_t stage_copy_bytes;
     bool use_direct_host;
     size_t direct_host_min_bytes;
+    unsigned stage_pull_percent;
+    size_t stage_pull_min_bytes;
     int cuda_ipc_verbose;
     bool use_single_copy;
 
@@ -343,9 +346,14 @@ std::size_t smsc_handle_bytes();
 bool smsc_describe(mca_btl_base_endpoint_t *endpoint, void *base, std::size_t size,
                    mca_btl_base_registration_handle_t *handle, void **region);
 void smsc_forget(void *region);
-// Reads host memory of the peer into host memory, and returns when that is done. The handle is the
-// peer's; `remote_address` need not have been checked. Anything but `ok`: nothing, or a part, has
-// been read.
+// Reads host memory of the peer into host memory, and returns when that is done. `described` is
+// what smsc_describe has added to the peer's handle; `remote_address` need not have been checked.
+// Anything but `ok`: nothing, or a part, has been read.
+status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
+                 std::uint64_t remote_address, std::size_t bytes);
+// Does that need nothing described?
+bool smsc_reads_plainly();
+// The same for a whole message, which is counted.
 status smsc_copy(mca_btl_base_endpoint_t *endpoint,
                  const mca_btl_base_registration_handle_t &remote, void *local,
                  std::uint64_t remote_address, std::size_t bytes);

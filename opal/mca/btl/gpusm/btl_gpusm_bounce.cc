@@ -4,7 +4,10 @@
 // btl_gpusm_bounce.cc: gets of device memory into ordinary host memory. The driver copies into
 // pages that it does not know by halting the caller and at a fraction of the bus's speed. So such a
 // get goes in pieces into registered memory of ours, and from there on by the processor, while the
-// next pieces are on the bus. Everything runs under the GPU lock.
+// next pieces are on the bus. The other way round, host memory of a peer is the owner's to stage;
+// but reading memory is what takes a processor's time, and two of them read more: so of a long one
+// this process pulls a part in a single copy, into the same registered memory. Everything runs
+// under the GPU lock.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/host_copy.h"
@@ -46,9 +49,13 @@ constexpr std::size_t first_bytes = 32 * 1024;
 std::array<bounce_piece, small_pieces + long_pieces> pieces;
 bool asked_for_memory = false;
 
-// Gets of which pieces wait for a place, and pieces that wait for the processor; oldest first.
+// Gets of which pieces wait for a place, gets that pull, and pieces that have been copied; oldest
+// first.
 get_request *waiting = nullptr;
 get_request **end_of_waiting = &waiting;
+get_request *pulling = nullptr;
+get_request **end_of_pulling = &pulling;
+bool pulls_are_next = false;
 bounce_piece *arrived = nullptr;
 bounce_piece **end_of_arrived = &arrived;
 
@@ -91,6 +98,10 @@ bool has_memory(gpu_desk &desk)
 // The get's copies have ended, well or not.
 void end(get_request *get)
 {
+    if (get->bouncing.pulls) {
+        stage_pulled(get);
+        return;
+    }
     mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
     finish_get(get, get->bouncing.failed ? status::driver_failed : status::ok);
 }
@@ -123,7 +134,86 @@ bool send_out(get_request *get)
     return true;
 }
 
+void send_waiting()
+{
+    while (waiting != nullptr && send_out(waiting)) {
+        get_request *sent = std::exchange(waiting, waiting->next);
+        end_of_waiting = nullptr == waiting ? &waiting : end_of_waiting;
+        sent->bouncing.waits = false;
+        if (0 == sent->bouncing.under_way) {
+            end(sent);
+        }
+    }
+}
+
+// The next piece of a get that pulls. False: there is no place for it.
+bool pull_piece(get_request *get)
+{
+    bounce_piece *piece = long_pool.free;
+    if (nullptr == piece) {
+        return false;
+    }
+    const std::uint64_t place = get->bouncing.sent_bytes;
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>(get->copy.len_bytes - place, long_pool.piece_bytes);
+    if (status::ok !=
+        smsc_read(get->endpoint, nullptr, piece->at, get->remote_address + place, bytes)) {
+        get->bouncing.failed = true;
+        return true;
+    }
+    long_pool.free = piece->next;
+    piece->get = get;
+    piece->place = place;
+    piece->copy.destination = get->copy.destination + place;
+    piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
+    piece->copy.len_bytes = bytes;
+    piece->copy.wait_for = nullptr;
+    piece->copy.on_device = false;
+    get->bouncing.sent_bytes += bytes;
+    ++get->bouncing.under_way;
+    count(counter::pulled_host_bytes, bytes);
+    mca_btl_gpusm_component.gpu.load()->copies.submit(*get->into, &piece->copy);
+    return true;
+}
+
+// About so many bytes, and at least one piece.
+void progress_pulls(std::size_t bytes)
+{
+    for (std::size_t pulled = 0; pulling != nullptr && pulled < bytes;) {
+        get_request *get = pulling;
+        if (!get->bouncing.failed && !pull_piece(get)) {
+            return;
+        }
+        pulled += long_pool.piece_bytes;
+        if (get->bouncing.failed || get->bouncing.sent_bytes == get->copy.len_bytes) {
+            pulling = get->next;
+            end_of_pulling = nullptr == pulling ? &pulling : end_of_pulling;
+            get->bouncing.waits = false;
+            if (0 == get->bouncing.under_way) {
+                end(get);
+            }
+        }
+    }
+}
+
 } // namespace
+
+bool can_pull(const get_request *get)
+{
+    return share_kind::host == get->remote.kind && !is_for_host(get) &&
+           0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() &&
+           has_memory(*mca_btl_gpusm_component.gpu);
+}
+
+void pull_rest(get_request *get, std::uint64_t from)
+{
+    get->bouncing = {};
+    get->bouncing.sent_bytes = from;
+    get->bouncing.pulls = get->bouncing.waits = true;
+    get->next = nullptr;
+    *end_of_pulling = get;
+    end_of_pulling = &get->next;
+}
 
 std::size_t bounce_bytes()
 {
@@ -170,7 +260,7 @@ void progress_bounces()
         get_request *get = piece->get;
         if (status::ok != piece->copy.outcome) {
             get->bouncing.failed = true;
-        } else {
+        } else if (!get->bouncing.pulls) {
             auto *to = reinterpret_cast<void *>(get->copy.destination + piece->place);
             copy_out_of_ring(to, piece->at, piece->copy.len_bytes, get->copy.len_bytes);
             copied += piece->copy.len_bytes;
@@ -179,15 +269,14 @@ void progress_bounces()
         if (0 == --get->bouncing.under_way && !get->bouncing.waits) {
             end(get);
         }
-        while (waiting != nullptr && send_out(waiting)) {
-            get_request *sent = std::exchange(waiting, waiting->next);
-            end_of_waiting = nullptr == waiting ? &waiting : end_of_waiting;
-            sent->bouncing.waits = false;
-            if (0 == sent->bouncing.under_way) {
-                end(sent);
-            }
+        // Either direction gets every second of the places that become free.
+        pulls_are_next = !pulls_are_next;
+        if (pulls_are_next) {
+            progress_pulls(1);
         }
+        send_waiting();
     }
+    progress_pulls(mca_btl_gpusm_component.stage_copy_bytes);
 }
 
 void release_bounces()
@@ -197,6 +286,8 @@ void release_bounces()
     asked_for_memory = false;
     waiting = nullptr;
     end_of_waiting = &waiting;
+    pulling = nullptr;
+    end_of_pulling = &pulling;
     arrived = nullptr;
     end_of_arrived = &arrived;
 }

@@ -226,6 +226,8 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->endpoint = endpoint;
     get->mapping = nullptr;
     get->target = nullptr;
+    get->bouncing = {};
+    get->rest_is_done = false;
     get->has_waited = false;
     get->local_address = local_address;
     get->remote_address = remote_address;

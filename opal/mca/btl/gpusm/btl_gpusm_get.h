@@ -60,7 +60,9 @@ struct get_request {
         std::uint32_t under_way;  // pieces
         bool failed;
         bool waits;      // for places of further pieces
+        bool pulls;      // out of the owner's memory, what the owner has not been asked for
     } bouncing;          // bounce's
+    bool rest_is_done;   // of a get that is done in two parts: one of them is over
     bool has_waited;     // for descriptors, once
     struct device *into; // in whose context it is copied
     get_request *next;   // in the list that it waits in
@@ -124,6 +126,10 @@ bool bounce_failed_get(get_request *get);
 // A copy_part::bounce has ended.
 void bounced(copy_request *copy);
 void progress_bounces();
+// Of a get that the owner stages for this device: may this process read a part of it by itself?
+bool can_pull(const get_request *get);
+// Does so with what lies behind the first `from` bytes; ends in stage_pulled. The same otherwise.
+void pull_rest(get_request *get, std::uint64_t from);
 std::size_t bounce_bytes(); // what it may take of our segment, once
 void release_bounces();     // copies have been cancelled
 
@@ -141,6 +147,8 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
 // A copy that stage started (copy_part::stage_in, stage_out, stage_write) has ended. Under the GPU
 // lock.
 void stage_copied(copy_request *copy);
+// What pull_rest() was to do is over, well or not. Under the GPU lock.
+void stage_pulled(get_request *get);
 // Moves waiting fetches on as far as there is room in the rings. Under the GPU lock. Returns how
 // many pieces went.
 int progress_stage();

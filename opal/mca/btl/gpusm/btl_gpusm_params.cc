@@ -165,6 +165,11 @@ void register_parameters()
     add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
         "Bytes after which a call of progress ends its copies between host memories and that ring "
         "(1 or more)");
+    add("stage_pull_percent", &component.stage_pull_percent, 30U, OPAL_INFO_LVL_5,
+        "Part of a message from the sender's host memory to device memory that the receiver reads "
+        "by itself, where it can, while the sender copies the rest (0 .. 90)");
+    add("stage_pull_min_bytes", &component.stage_pull_min_bytes, 128 * kibi, OPAL_INFO_LVL_9,
+        "Shortest message of which it does so (8 KiB or more)");
     add("use_direct_host", &component.use_direct_host, true, OPAL_INFO_LVL_4,
         "Let the sender copy host memory that the program has page-locked straight into the "
         "receiver's device memory; without it such memory goes like all host memory, in pieces by "
@@ -234,6 +239,8 @@ bool check_parameters()
         {"stage_host_piece", component.stage_host_piece, 4 * kibi, component.stage_host_bytes / 4},
         {"stage_host_first", component.stage_host_first, 4 * kibi, component.stage_host_piece},
         {"stage_copy_bytes", component.stage_copy_bytes, 1, UINT64_MAX - 1},
+        {"stage_pull_percent", component.stage_pull_percent, 0, 90},
+        {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
@@ -296,6 +303,8 @@ void register_counters()
          "Of the messages fetched, those that the sender copied here itself, out of host "
          "memory that its program has page-locked"},
         {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
+        {counter::pulled_host_bytes, "pulled_host_bytes",
+         "Bytes that this process has read from a peer's host memory for its device by itself"},
         {counter::single_copy_messages, "single_copy_messages",
          "Messages that this process read from a peer's host memory in a single copy"},
         {counter::single_copy_bytes, "single_copy_bytes", "Bytes of those messages"},

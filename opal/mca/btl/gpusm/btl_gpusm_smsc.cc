@@ -96,8 +96,12 @@ void smsc_forget(void *region)
     }
 }
 
-status smsc_copy(mca_btl_base_endpoint_t *endpoint,
-                 const mca_btl_base_registration_handle_t &remote, void *local,
+bool smsc_reads_plainly()
+{
+    return mca_smsc != nullptr && 0 == registration_bytes();
+}
+
+status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
                  std::uint64_t remote_address, std::size_t bytes)
 {
     const std::size_t more = registration_bytes();
@@ -106,7 +110,9 @@ status smsc_copy(mca_btl_base_endpoint_t *endpoint,
     single_copy &with = endpoint->single;
     if (from != nullptr) {
         unsigned char registration[most_registration_bytes];
-        std::memcpy(registration, remote.single_copy, more);
+        if (more > 0) {
+            std::memcpy(registration, described, more);
+        }
         // The address is the peer's word, but one in the peer's own memory, and the system checks
         // it.
         const int rc =
@@ -114,8 +120,6 @@ status smsc_copy(mca_btl_base_endpoint_t *endpoint,
                           more > 0 ? registration : nullptr);
         if (OPAL_SUCCESS == rc) {
             with.failures.store(0, std::memory_order_relaxed);
-            count(counter::single_copy_messages, 1);
-            count(counter::single_copy_bytes, bytes);
             return status::ok;
         }
     }
@@ -123,6 +127,18 @@ status smsc_copy(mca_btl_base_endpoint_t *endpoint,
         mca_btl_gpusm_component.node->refuse_single_copies(*endpoint->peer);
     }
     return status::unsupported;
+}
+
+status smsc_copy(mca_btl_base_endpoint_t *endpoint,
+                 const mca_btl_base_registration_handle_t &remote, void *local,
+                 std::uint64_t remote_address, std::size_t bytes)
+{
+    const status s = smsc_read(endpoint, remote.single_copy, local, remote_address, bytes);
+    if (status::ok == s) {
+        count(counter::single_copy_messages, 1);
+        count(counter::single_copy_bytes, bytes);
+    }
+    return s;
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

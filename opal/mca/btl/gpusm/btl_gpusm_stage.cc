@@ -106,6 +106,11 @@ void stage_by_host_memory(const mca_btl_base_endpoint_t *owner)
     made_sides(*mca_btl_gpusm_component.gpu).reads.ask_by_host(owner);
 }
 
+void stage_pulled(get_request *get)
+{
+    sides->reads.end_part(get);
+}
+
 void stage_copied(copy_request *copy)
 {
     switch (static_cast<copy_part>(copy->part_of)) {

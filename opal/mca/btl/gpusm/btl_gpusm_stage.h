@@ -162,6 +162,8 @@ class stage_reads {
     status fetch(get_request *get);
     // As stage_by_host_memory.
     void ask_by_host(const mca_btl_base_endpoint_t *owner) { rings_of(owner).by_host = true; }
+    // As stage_pulled.
+    void end_part(get_request *get);
 
     // Messages of an owner, and a garbled one closes it.
     void piece(mca_btl_base_endpoint_t *owner, const stage_message &message);
@@ -195,6 +197,7 @@ class stage_reads {
     status ask(get_request *get);
     bool name_target(get_request *get, stage_target *out);
     void release_target(get_request *get);
+    static std::uint64_t owners_part(const get_request *get);
     void ask_waiting(mca_btl_base_endpoint_t *owner);
     stage_read *take_read();
     void copy_from_device(stage_read *read, const stage_message &message);

@@ -96,26 +96,43 @@ void stage_reads::release_target(get_request *get)
 status stage_reads::ask(get_request *get)
 {
     peer_rings &rings = rings_of(get->endpoint);
-    staged_get *made = gets_.open(get->endpoint->number, get->copy.len_bytes, get);
+    const std::uint64_t by_owner = owners_part(get);
+    staged_get *made = gets_.open(get->endpoint->number, by_owner, get);
     if (nullptr == made) {
         return status::no_memory;
     }
     stage_message message = stage_message_of(stage_operation::fetch, made->number);
     message.handle = get->remote;
     message.offset = get->remote_address - get->remote.base;
-    message.len_bytes = get->copy.len_bytes;
+    message.len_bytes = by_owner;
     if (rings.by_host || is_for_host(get) || !mca_btl_gpusm_component.use_device_staging) {
         message.flags = stage_by_host;
     }
     stage_target target{};
-    made->has_target = name_target(get, &target);
+    made->has_target = by_owner == get->copy.len_bytes && name_target(get, &target);
     if (!send_stage_message(get->endpoint, message, made->has_target ? &target : nullptr)) {
         release_target(get);
         gets_.close(made);
         return status::peer_gone;
     }
     ++rings.under_way;
+    if (by_owner < get->copy.len_bytes) {
+        pull_rest(get, by_owner);
+    }
     return status::ok;
+}
+
+// How many bytes the owner is asked for; the rest this process pulls by itself.
+std::uint64_t stage_reads::owners_part(const get_request *get)
+{
+    const std::uint64_t bytes = get->copy.len_bytes;
+    const std::uint64_t share = mca_btl_gpusm_component.stage_pull_percent;
+    if (0 == share || bytes < mca_btl_gpusm_component.stage_pull_min_bytes ||
+        (0 != (get->remote.flags & page_locked) && mca_btl_gpusm_component.use_direct_host) ||
+        !can_pull(get)) {
+        return bytes;
+    }
+    return bytes - bytes / 100 * share / page_bytes * page_bytes;
 }
 
 void stage_reads::ask_waiting(mca_btl_base_endpoint_t *owner)
@@ -317,10 +334,21 @@ void stage_reads::end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get)
     gets_.close(get);
     release_target(request);
     --rings_of(owner).under_way;
-    if (good || !again || status::ok != ask(request)) {
+    if (request->bouncing.pulls) {
+        request->bouncing.failed = request->bouncing.failed || !good;
+        end_part(request);
+    } else if (good || !again || status::ok != ask(request)) {
         finish_get(request, good ? status::ok : status::driver_failed);
     }
     ask_waiting(owner);
+}
+
+// The owner's part of a get is over, or what was pulled.
+void stage_reads::end_part(get_request *get)
+{
+    if (std::exchange(get->rest_is_done, true)) {
+        finish_get(get, get->bouncing.failed ? status::driver_failed : status::ok);
+    }
 }
 
 int stage_reads::progress()
