@@ -59,7 +59,7 @@ struct get_request {
         std::uint64_t sent_bytes; // of which pieces have been sent out
         std::uint32_t under_way;  // pieces
         bool failed;
-        bool waits;      // for places of further pieces
+        bool waits;      // in a list, for places of further pieces
         bool pulls;      // out of the owner's memory, what the owner has not been asked for
     } bouncing;          // bounce's
     bool rest_is_done;   // of a get that is done in two parts: one of them is over
