@@ -49,8 +49,8 @@ constexpr std::size_t first_bytes = 32 * 1024;
 std::array<bounce_piece, small_pieces + long_pieces> pieces;
 bool asked_for_memory = false;
 
-// Gets of which pieces wait for a place, gets that pull, and pieces that have been copied; oldest
-// first.
+// Gets of which pieces wait for a place, gets that pull, and pieces whose copy by the engine is
+// over; oldest first.
 get_request *waiting = nullptr;
 get_request **end_of_waiting = &waiting;
 get_request *pulling = nullptr;
