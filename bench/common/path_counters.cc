@@ -36,6 +36,20 @@ raw_counts to_raw(const path_counts &counts)
 
 } // namespace
 
+bool init_tools()
+{
+    int begun = 0;
+    int ended = 0;
+    int level = MPI_THREAD_SINGLE;
+    int provided = MPI_THREAD_SINGLE;
+    (void)MPI_Initialized(&begun);
+    (void)MPI_Finalized(&ended);
+    if (0 != begun && 0 == ended) {
+        (void)MPI_Query_thread(&level);
+    }
+    return MPI_SUCCESS == MPI_T_init_thread(level, &provided);
+}
+
 path_counts operator-(const path_counts &later, const path_counts &earlier)
 {
     raw_counts difference = to_raw(later);
@@ -49,11 +63,10 @@ path_counts operator-(const path_counts &later, const path_counts &earlier)
 path_counters::path_counters()
 {
     handles_.fill(MPI_T_PVAR_HANDLE_NULL);
-    int provided = 0;
-    if (MPI_SUCCESS != MPI_T_init_thread(MPI_THREAD_SINGLE, &provided)) {
+    initialized_ = init_tools();
+    if (!initialized_) {
         return;
     }
-    initialized_ = true;
     if (MPI_SUCCESS != MPI_T_pvar_session_create(&session_)) {
         session_ = MPI_T_PVAR_SESSION_NULL;
         return;

@@ -13,6 +13,14 @@
 
 namespace gpusm::bench {
 
+// MPI_T_init_thread for a program that may call MPI from several threads. Every true needs an
+// MPI_T_finalize.
+//
+// Open MPI (5.0.7 for one) takes the level of threads that the first such call names for that of
+// MPI itself, also when MPI_Init_thread has been called with a higher one; ob1 then lets threads
+// share a request, and messages are lost. So this one names the level that MPI has.
+bool init_tools();
+
 struct path_counts {
     unsigned long long get_messages = 0;    // fetched from a peer's device memory
     unsigned long long staged_messages = 0; // device memory sent through host fragments

@@ -54,9 +54,7 @@ std::string mpi_without_cuda(const options &opt)
 // to bring device memory there. Without it they would run into the device's addresses.
 std::string mpi_without_reductions(const options &opt)
 {
-    int provided = 0;
-    if (perf_mode::allreduce != opt.mode || !opt.uses_gpu() ||
-        MPI_SUCCESS != MPI_T_init_thread(MPI_THREAD_SINGLE, &provided)) {
+    if (perf_mode::allreduce != opt.mode || !opt.uses_gpu() || !init_tools()) {
         return {};
     }
     bool found = false;

@@ -314,6 +314,9 @@ int run(int argc, char **argv)
         status = exit_skip;
     } else {
         chosen->function(c);
+        (void)MPI_Query_thread(&provided);
+        (void)c.expect_true(chosen->threads <= provided,
+                            "reading the counters leaves MPI its level of threads");
         status = report(c, chosen->name);
     }
     if (!chosen->finalize_at_exit) {

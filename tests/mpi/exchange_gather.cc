@@ -26,9 +26,7 @@ class counters {
   public:
     counters()
     {
-        int provided = 0;
-        available_ = MPI_SUCCESS == MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) &&
-                     MPI_SUCCESS == MPI_T_pvar_session_create(&session_);
+        available_ = bench::init_tools() && MPI_SUCCESS == MPI_T_pvar_session_create(&session_);
         for (std::size_t i = 0; i < std::size(names) && available_; ++i) {
             int index = -1;
             int values = 0;

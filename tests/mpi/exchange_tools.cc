@@ -143,10 +143,9 @@ way expected_way(memory_kind source, std::size_t len_bytes)
 
 variable::variable(const char *name, int variable_class)
 {
-    int provided = 0;
     int index = -1;
     int values = 0;
-    initialized_ = MPI_SUCCESS == MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    initialized_ = bench::init_tools();
     if (!initialized_ || MPI_SUCCESS != MPI_T_pvar_get_index(name, variable_class, &index) ||
         MPI_SUCCESS != MPI_T_pvar_session_create(&session_)) {
         return;

@@ -374,7 +374,7 @@ int main(int argc, char **argv)
     int ranks = 0;
     int provided = 0;
     (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-    (void)MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    (void)gpusm::bench::init_tools();
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     std::string why;
