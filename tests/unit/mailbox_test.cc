@@ -31,13 +31,20 @@ class Mailbox : public testing::Test {
 
     bool send(const std::string &payload)
     {
-        unsigned char *place = writer_.place(payload.size());
-        if (nullptr == place) {
+        gpusm::mailbox_place place{};
+        if (0 == sent_ % 2) { // the two can be mixed
+            place = writer_.place_at_hand(payload.size());
+        }
+        if (nullptr == place.payload) {
+            ++searched_;
+            place = writer_.place(payload.size());
+        }
+        if (nullptr == place.payload) {
             return false;
         }
-        std::memcpy(place, payload.data(), payload.size());
-        writer_.publish({static_cast<std::uint32_t>(sent_++),
-                         static_cast<std::uint16_t>(payload.size()), some_kind, 7});
+        std::memcpy(place.payload, payload.data(), payload.size());
+        writer_.publish(place, {static_cast<std::uint32_t>(sent_++),
+                                static_cast<std::uint16_t>(payload.size()), some_kind, 7});
         return true;
     }
     // "-": nothing; "!": garbage.
@@ -67,6 +74,7 @@ class Mailbox : public testing::Test {
     mailbox_reader reader_{ring_.data(), units, &taken_};
     std::uint64_t sent_ = 0;
     std::uint64_t received_ = 0;
+    std::uint64_t searched_ = 0; // how often there was no place at hand, or it was not asked for
 };
 
 TEST_F(Mailbox, WordsArePackedWithoutLoss)
@@ -103,10 +111,37 @@ TEST_F(Mailbox, MessagesArriveInOrderAndOnlyOnce)
 
 TEST_F(Mailbox, NothingIsSeenOfAMessageThatIsNotComplete)
 {
-    unsigned char *place = writer_.place(100);
+    unsigned char *place = writer_.place(100).payload;
     ASSERT_NE(place, nullptr);
     std::memset(place, 0xff, 100); // and there the sender is killed
     EXPECT_EQ(receive(), "-");
+}
+
+TEST_F(Mailbox, APlaceIsAtHandButForAFewTimesInEachLap)
+{
+    constexpr std::uint64_t laps = 100;
+    for (std::uint64_t i = 0; i < laps * units; ++i) {
+        ASSERT_TRUE(send("a"));
+        ASSERT_EQ(receive(), "a");
+        reader_.give_back();
+    }
+    EXPECT_LE(searched_, laps * units / 2 + 2 * laps) << "every second one is not asked for";
+    EXPECT_GE(searched_, laps * units / 2);
+}
+
+// Such as the last one before the end of the ring, from which a long message has to move away.
+TEST_F(Mailbox, APlaceThatIsNotUsedDoesNoHarm)
+{
+    for (std::uint32_t i = 0; i < 500; ++i) {
+        for (const std::size_t bytes : {300, 0, 300, 60}) {
+            ASSERT_NE(writer_.place(bytes).payload, nullptr) << i;
+        }
+        const std::string payload(i % 50, 'x');
+        ASSERT_TRUE(send(payload)) << i;
+        ASSERT_EQ(receive(), payload) << i;
+        ASSERT_EQ(receive(), "-") << i;
+        reader_.give_back();
+    }
 }
 
 TEST_F(Mailbox, WhenItIsFullThereIsNoPlaceUntilLinesAreGivenBack)

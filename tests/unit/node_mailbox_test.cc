@@ -43,9 +43,13 @@ class process {
     }
     bool send_inline(process &to, const std::string &payload)
     {
-        return towards(to).send_inline(
-            frag_kind::active_message, 3, payload.size(),
-            [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
+        const auto fill = [&](unsigned char *at) {
+            std::memcpy(at, payload.data(), payload.size());
+        };
+        peer &target = towards(to);
+        constexpr frag_kind kind = frag_kind::active_message;
+        return target.send_inline_at_hand(kind, 3, payload.size(), fill) ||
+               target.send_inline(kind, 3, payload.size(), fill);
     }
     std::string poll(int limit = 1000)
     {

@@ -77,6 +77,16 @@ constexpr std::size_t mailbox_most_bytes(std::uint32_t units)
     return std::size_t{units} * 3 / 8 * sizeof(mailbox_unit) - sizeof(mailbox_unit::word);
 }
 
+// Where the next message is to be put, as mailbox_writer::place() has found it.
+struct mailbox_place {
+    unsigned char *payload; // to be written by the sender; null: there is no room
+    mailbox_unit *unit;     // the first one
+    std::uint32_t index;    // of that unit
+    std::uint32_t units;
+};
+
+// What is done for every message is short and without a loop: the rest is in make_room(), which is
+// called a few times in each lap.
 class mailbox_writer {
   public:
     mailbox_writer() = default;
@@ -89,77 +99,118 @@ class mailbox_writer {
     bool open() const { return ring_ != nullptr; }
     std::size_t most_bytes() const { return mailbox_most_bytes(units_); }
 
-    // Where the payload of the next message may be written; null when there is no room. Nothing can
-    // be seen by the reader until publish().
-    unsigned char *place(std::size_t bytes)
+    // Where the payload of the next message may be written, which has so many bytes. Nothing can be
+    // seen by the reader until publish(). Only when open, and for most_bytes() at most.
+    mailbox_place place(std::size_t bytes)
     {
-        const std::uint32_t wanted = mailbox_units_for(bytes);
-        const std::uint32_t index = written_ & (units_ - 1);
-        skipped_ = index + wanted > units_ ? units_ - index : 0;
-        // One more, for the word behind the message.
-        if (skipped_ + wanted + 1 > units_ - (written_ - taken_seen_) && !look(wanted)) {
-            return nullptr;
+        const std::uint32_t units = mailbox_units_for(bytes);
+        if (units > at_hand_until_ - written_ && !make_room(units)) [[unlikely]] {
+            return {};
         }
-        const std::uint32_t first = (written_ + skipped_) & (units_ - 1);
-        // Before the payload: stores leave in order, and would wait for these units half-way.
-        clear(first);
-        clear((first + wanted) & (units_ - 1));
-        return ring_[first].payload;
+        return next_place(units);
+    }
+    // The same, but now and then there is no room though place() would find some: it makes no call.
+    mailbox_place place_at_hand(std::size_t bytes)
+    {
+        const std::uint32_t units = mailbox_units_for(bytes);
+        if (units > at_hand_until_ - written_) [[unlikely]] {
+            return {};
+        }
+        return next_place(units);
     }
 
-    // Sends what was written to the last place().
-    void publish(mailbox_message message)
+    // Sends what was written to `place`, which is of the last place(), for message.bytes.
+    void publish(const mailbox_place &place, mailbox_message message)
     {
-        const std::uint32_t first = (written_ + skipped_) & (units_ - 1);
-        const std::uint32_t units = mailbox_units_for(message.bytes);
-        mark_payload(first + 1, first + units);
+        if (place.units > 1) {
+            mark_payload(place.index, place.units);
+        }
         // Release: pairs with the reader's acquire; the payload is complete.
-        ring_[first].word.store(mailbox_word::pack(message), std::memory_order_release);
-        if (skipped_ > 0) {
-            ring_[written_ & (units_ - 1)].word.store(
+        place.unit->word.store(mailbox_word::pack(message), std::memory_order_release);
+        if (skip_at_ != 0) [[unlikely]] {
+            ring_[skip_at_].word.store(
                 mailbox_word::pack({message.sequence, 0, mailbox_word::skip, 0}),
                 std::memory_order_release);
+            skip_at_ = 0;
         }
-        written_ += skipped_ + units;
+        written_ += place.units;
     }
 
   private:
-    // The units from `unit` to before `end` begin with payload.
-    void mark_payload(std::uint32_t unit, std::uint32_t end)
+    mailbox_place next_place(std::uint32_t units)
     {
-        while (unit < end) {
-            const std::uint32_t here = std::min(end - unit, 64 - unit % 64);
-            payload_in_[unit / 64] |= (~std::uint64_t{0} >> (64 - here)) << unit % 64;
-            unit += here;
+        const std::uint32_t index = written_ & (units_ - 1);
+        // Before the payload: stores leave in order, and would wait for this unit half-way. The
+        // message's own first unit was cleared as the one behind the message before it.
+        clear((index + units) & (units_ - 1));
+        mailbox_unit *first = ring_ + index;
+        // Not first->payload, as payload does not end where the unit does.
+        return {reinterpret_cast<unsigned char *>(first) + offsetof(mailbox_unit, payload), first,
+                index, units};
+    }
+
+    // Of so many units, all but the first begin with payload.
+    void mark_payload(std::uint32_t first, std::uint32_t units)
+    {
+        if (first % 64 + units < 64) {
+            payload_in_[first / 64] |= ((std::uint64_t{1} << units) - 2) << first % 64;
+        } else {
+            mark_payload_across(first + 1, first + units);
+        }
+    }
+    [[gnu::noinline]] void mark_payload_across(std::uint32_t unit, std::uint32_t end)
+    {
+        for (; unit < end; ++unit) {
+            payload_in_[unit / 64] |= std::uint64_t{1} << unit % 64;
         }
     }
 
     // Makes sure that the unit begins with a word, be it an old one.
     void clear(std::uint32_t unit)
     {
-        const std::uint64_t bit = std::uint64_t{1} << unit % 64;
-        if (0 != (payload_in_[unit / 64] & bit)) {
-            payload_in_[unit / 64] &= ~bit;
+        if (0 != (payload_in_[unit / 64] >> unit % 64 & 1)) {
+            payload_in_[unit / 64] &= ~(std::uint64_t{1} << unit % 64);
             ring_[unit].word.store(0, std::memory_order_relaxed);
         }
     }
 
-    bool look(std::uint32_t wanted)
+    // Finds out how far the writer can go on now; to the start of the ring, if a message of so many
+    // units would lie across its end. False: there is no room for it.
+    [[gnu::noinline]] bool make_room(std::uint32_t units)
     {
-        // Acquire pairs with mailbox_reader::give_back: the units have been read. The value is the
-        // peer's word: one that cannot be is ignored.
-        const std::uint32_t taken = taken_->load(std::memory_order_acquire);
-        if (taken - taken_seen_ <= written_ - taken_seen_) {
-            taken_seen_ = taken;
+        const std::uint32_t index = written_ & (units_ - 1);
+        const std::uint32_t skipped = index + units > units_ ? units_ - index : 0;
+        // One more, for the word behind the message.
+        const std::uint32_t wanted = skipped + units + 1;
+        if (wanted > room()) {
+            // Acquire pairs with mailbox_reader::give_back: the units have been read. The value is
+            // the peer's word: one that cannot be is ignored.
+            const std::uint32_t taken = taken_->load(std::memory_order_acquire);
+            if (taken - taken_seen_ <= written_ - taken_seen_) {
+                taken_seen_ = taken;
+            }
+            if (wanted > room()) {
+                return false;
+            }
         }
-        return skipped_ + wanted + 1 <= units_ - (written_ - taken_seen_);
+        if (skipped > 0) {
+            skip_at_ = index; // its word follows the message, which must not be missing then
+            written_ += skipped;
+            clear(0);
+        }
+        at_hand_until_ = written_ + std::min(room() - 1, units_ - (written_ & (units_ - 1)));
+        return true;
     }
+
+    std::uint32_t room() const { return units_ - (written_ - taken_seen_); }
 
     mailbox_unit *ring_ = nullptr;
     std::uint32_t units_ = 0;
-    std::uint32_t written_ = 0;    // units, from the start of all; wraps
-    std::uint32_t taken_seen_ = 0; // never ahead of the truth
-    std::uint32_t skipped_ = 0;    // units to leave out before the place that place() found
+    // Units, from the start of all; these wrap.
+    std::uint32_t written_ = 0;       // with those that were skipped
+    std::uint32_t at_hand_until_ = 0; // messages that end before or here need no make_room()
+    std::uint32_t taken_seen_ = 0;    // never ahead of the truth
+    std::uint32_t skip_at_ = 0; // the unit where a word will say to go on at the start; 0: none
     const std::atomic<std::uint32_t> *taken_ = nullptr;
     std::uint64_t payload_in_[max_mailbox_units / 64] = {}; // units that begin with payload
 };

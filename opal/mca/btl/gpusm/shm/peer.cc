@@ -73,10 +73,10 @@ status peer::post_now(const outgoing &fragment)
 {
     if (outbox_.open()) {
         const mailbox_reference where{fragment.granule, fragment.header->payload_bytes};
-        if (unsigned char *place = outbox_.place(sizeof(where)); place != nullptr) {
-            std::memcpy(place, &where, sizeof(where));
-            outbox_.publish({static_cast<std::uint32_t>(fragment.sequence), sizeof(where),
-                             mailbox_word::reference, 0});
+        if (const mailbox_place place = outbox_.place(sizeof(where)); place.payload != nullptr) {
+            std::memcpy(place.payload, &where, sizeof(where));
+            outbox_.publish(place, {static_cast<std::uint32_t>(fragment.sequence), sizeof(where),
+                                    mailbox_word::reference, 0});
             return status::ok;
         }
     }
@@ -88,22 +88,34 @@ status peer::post_now(const outgoing &fragment)
 void peer::look_for_mailbox()
 {
     constexpr std::uint64_t posts_between_looks = 16;
-    if (!outbox_.open() && 0 == next_to_post_ % posts_between_looks) {
+    if (0 == next_to_post_ % posts_between_looks) {
         if (mailbox_unit *ring = segment_.mailbox_at(slot_); ring != nullptr) {
             outbox_ = mailbox_writer(ring, segment_.view().mailbox_units,
                                      &segment_.view().peers[slot_].mailbox_taken);
             has_outbox_.store(true, std::memory_order_relaxed);
+            decide_on_inline();
         }
     }
+}
+
+// To be called whenever one of these has changed.
+void peer::decide_on_inline()
+{
+    const bool may = outbox_.open() && nullptr == unposted_ && !closed_;
+    too_long_inline_ = may ? outbox_.most_bytes() + 1 : 0;
 }
 
 status peer::post(outgoing *fragment)
 {
     const std::lock_guard guard(mutex_);
-    if (const status s = connect(); status::ok != s) {
-        return s;
+    if (!connected_.load(std::memory_order_relaxed) || closed()) [[unlikely]] {
+        if (const status s = connect(); status::ok != s) {
+            return s;
+        }
     }
-    look_for_mailbox();
+    if (!outbox_.open()) {
+        look_for_mailbox();
+    }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;
     fragment->next = nullptr;
@@ -113,6 +125,7 @@ status peer::post(outgoing *fragment)
     last_ = fragment;
     if (status::busy == s && nullptr == unposted_) {
         unposted_ = fragment;
+        decide_on_inline();
     }
     return s;
 }
@@ -135,6 +148,7 @@ bool peer::flush()
                  identity_.vpid, identity_.jobid);
         closed_ = true;
     }
+    decide_on_inline();
     return posted;
 }
 
@@ -161,7 +175,7 @@ outgoing *peer::reap()
             return nullptr;
         }
     } else if (oldest == unposted_) {
-        unposted_ = oldest->next;
+        unposted_ = oldest->next; // inline sends stay off, as it is closed
     }
     in_flight_ = oldest->next;
     oldest->next = nullptr;
@@ -184,6 +198,7 @@ void peer::close()
 {
     const std::lock_guard guard(mutex_);
     closed_ = true;
+    decide_on_inline();
 }
 
 } // namespace gpusm

@@ -50,18 +50,15 @@ class peer {
     bool send_inline(frag_kind kind, std::uint8_t tag, std::size_t bytes, Fill &&fill)
     {
         const std::lock_guard guard(mutex_);
-        if (!outbox_.open() || bytes > outbox_.most_bytes() || unposted_ != nullptr || closed()) {
-            return false;
-        }
-        unsigned char *place = outbox_.place(bytes);
-        if (nullptr == place) {
-            return false;
-        }
-        fill(place);
-        outbox_.publish({static_cast<std::uint32_t>(next_to_post_),
-                         static_cast<std::uint16_t>(bytes), static_cast<std::uint8_t>(kind), tag});
-        ++next_to_post_;
-        return true;
+        return bytes < too_long_inline_ && publish(kind, tag, bytes, outbox_.place(bytes), fill);
+    }
+    // The same in a program without threads, and without a call: so it may be false though
+    // send_inline() would succeed.
+    template <typename Fill>
+    bool send_inline_at_hand(frag_kind kind, std::uint8_t tag, std::size_t bytes, Fill &&fill)
+    {
+        return bytes < too_long_inline_ &&
+               publish(kind, tag, bytes, outbox_.place_at_hand(bytes), fill);
     }
 
     // A post will follow soon. Does nothing that can be seen; needs no lock.
@@ -119,10 +116,25 @@ class peer {
     static constexpr std::uint32_t no_slot = UINT32_MAX;
 
   private:
+    template <typename Fill>
+    bool publish(frag_kind kind, std::uint8_t tag, std::size_t bytes, const mailbox_place &place,
+                 Fill &fill)
+    {
+        if (nullptr == place.payload) {
+            return false;
+        }
+        fill(place.payload);
+        outbox_.publish(place,
+                        {static_cast<std::uint32_t>(next_to_post_),
+                         static_cast<std::uint16_t>(bytes), static_cast<std::uint8_t>(kind), tag});
+        ++next_to_post_;
+        return true;
+    }
     status attach_locked();
     status connect();
     status post_now(const outgoing &fragment);
     void look_for_mailbox();
+    void decide_on_inline();
 
     optional_mutex mutex_;
     const segment_identity self_;
@@ -135,14 +147,17 @@ class peer {
     std::atomic<bool> closed_{false};
     status refused_ = status::ok; // an answer of attach() that will not change
     std::uint32_t slot_ = 0;      // ours, in the peer's segment
-    mailbox_writer outbox_;       // in the peer's segment, once it has made one for us
     std::atomic<bool> has_outbox_{false};
     outgoing *in_flight_ = nullptr;       // oldest first; posted ones before unposted ones
     outgoing *last_ = nullptr;            // the newest of them
     outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
-    std::uint64_t next_to_post_ = 0;      // sequence number of the next message
     std::uint64_t heard_when_reaped_ = 0; // next_sequence then
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
+    // What an inline send needs lies together. Messages that are shorter than this may go so:
+    // 0 while there is no mailbox, while others have to go before, and once closed.
+    std::size_t too_long_inline_ = 0;
+    std::uint64_t next_to_post_ = 0; // sequence number of the next message
+    mailbox_writer outbox_;          // in the peer's segment, once it has made one for us
 };
 
 } // namespace gpusm
