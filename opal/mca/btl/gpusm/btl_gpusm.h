@@ -255,13 +255,20 @@ inline void fire_and_forget(mca_btl_gpusm_frag_t *frag, std::size_t bytes)
     frag->base.des_cbfunc = nullptr;
 }
 
-inline void count(counter which, unsigned long long amount)
+// In a program without threads only.
+inline void count_alone(counter which, unsigned long long amount)
 {
     auto &value = mca_btl_gpusm_component.counters[static_cast<unsigned>(which)];
+    value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
+inline void count(counter which, unsigned long long amount)
+{
     if (mca_btl_gpusm_component.threads) {
-        value.fetch_add(amount, std::memory_order_relaxed);
+        mca_btl_gpusm_component.counters[static_cast<unsigned>(which)].fetch_add(
+            amount, std::memory_order_relaxed);
     } else {
-        value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+        count_alone(which, amount);
     }
 }
 

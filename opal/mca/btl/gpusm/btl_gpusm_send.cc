@@ -7,6 +7,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
+#include "opal/mca/btl/gpusm/base/short_copy.h"
+
 #include <cstring>
 #include <mutex>
 
@@ -110,6 +112,43 @@ outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
         endpoint->called_back_late = out->next;
     }
     return out;
+}
+
+// A message of the user's of short_copy_most bytes at most, as most of those are: its bytes lie
+// together in host memory, the header is the one that ob1 gives such messages, there is a mailbox,
+// and no other thread. False: nothing has happened. Makes no call, so that its caller has nothing
+// to put away.
+[[gnu::always_inline]] inline bool send_short(mca_btl_base_endpoint_t *endpoint,
+                                              const opal_convertor_t *convertor, const void *header,
+                                              std::size_t header_size, std::size_t payload_size,
+                                              mca_btl_base_tag_t tag)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    if (!suits_header_copy(header_size) || nullptr == convertor || endpoint->bundle != nullptr ||
+        component.threads) {
+        return false;
+    }
+    const unsigned char *user = nullptr;
+    // An empty message may come with a convertor that nobody has set up: do not look at it.
+    if (payload_size > 0) {
+        constexpr std::uint32_t plain = CONVERTOR_HOMOGENEOUS | OPAL_DATATYPE_FLAG_NO_GAPS;
+        if (plain != (convertor->flags & (plain | CONVERTOR_ACCELERATOR))) {
+            return false;
+        }
+        void *current = nullptr;
+        opal_convertor_get_current_pointer(convertor, &current);
+        user = static_cast<const unsigned char *>(current);
+    }
+    if (!endpoint->peer->send_inline_at_hand(frag_kind::active_message, tag,
+                                             header_size + payload_size, [=](unsigned char *to) {
+                                                 header_copy(to, header, header_size);
+                                                 short_copy(to + header_size, user, payload_size);
+                                             })) {
+        return false;
+    }
+    count_alone(counter::host_messages, 1);
+    count_alone(counter::host_bytes, payload_size);
+    return true;
 }
 
 } // namespace
@@ -244,10 +283,13 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     return ours == (flags & (ours | MCA_BTL_DES_SEND_ALWAYS_CALLBACK)) ? 1 : OPAL_SUCCESS;
 }
 
-extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                                   opal_convertor_t *convertor, void *header, size_t header_size,
-                                   size_t payload_size, uint8_t order, uint32_t flags,
-                                   mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+// All messages that send_short has left.
+[[gnu::noinline]] static int sendi_other(mca_btl_base_module_t *btl,
+                                         mca_btl_base_endpoint_t *endpoint,
+                                         opal_convertor_t *convertor, void *header,
+                                         size_t header_size, size_t payload_size, uint8_t order,
+                                         uint32_t flags, mca_btl_base_tag_t tag,
+                                         mca_btl_base_descriptor_t **descriptor)
 {
     using gpusm::counter;
     using gpusm::status;
@@ -270,18 +312,18 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
         gpusm::add_to_bundle(endpoint, header, header_size, tag)) {
         return OPAL_SUCCESS;
     }
-    if (!gpu && (!has_payload || !opal_convertor_need_buffers(convertor))) {
-        void *user = nullptr;
-        if (has_payload) {
-            opal_convertor_get_current_pointer(convertor, &user);
-        }
+    void *user = nullptr; // where the payload is, if it lies together in host memory
+    if (has_payload && !gpu && !opal_convertor_need_buffers(convertor)) {
+        opal_convertor_get_current_pointer(convertor, &user);
+    }
+    if (!has_payload || user != nullptr) {
         if (endpoint->bundle != nullptr) {
             gpusm::post_bundle(endpoint); // what came first goes first
         }
         if (endpoint->peer->send_inline(gpusm::frag_kind::active_message, tag, size,
                                         [&](unsigned char *to) {
                                             std::memcpy(to, header, header_size);
-                                            if (has_payload) {
+                                            if (user != nullptr) {
                                                 std::memcpy(to + header_size, user, payload_size);
                                             }
                                         })) {
@@ -305,7 +347,9 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
     }
     auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
     std::memcpy(payload, header, header_size);
-    if (has_payload) {
+    if (user != nullptr) {
+        std::memcpy(payload + header_size, user, payload_size);
+    } else if (has_payload) {
         struct iovec iov = {payload + header_size, payload_size};
         uint32_t iov_count = 1;
         size_t packed = payload_size;
@@ -330,4 +374,33 @@ extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endp
     gpusm::count(gpu ? counter::staged_messages : counter::host_messages, 1);
     gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
     return OPAL_SUCCESS;
+}
+
+[[gnu::noinline]] static int sendi_short(mca_btl_base_module_t *btl,
+                                         mca_btl_base_endpoint_t *endpoint,
+                                         opal_convertor_t *convertor, void *header,
+                                         size_t header_size, size_t payload_size, uint8_t order,
+                                         uint32_t flags, mca_btl_base_tag_t tag,
+                                         mca_btl_base_descriptor_t **descriptor)
+{
+    if (nullptr == descriptor &&
+        gpusm::send_short(endpoint, convertor, header, header_size, payload_size, tag)) [[likely]] {
+        return OPAL_SUCCESS;
+    }
+    return sendi_other(btl, endpoint, convertor, header, header_size, payload_size, order, flags,
+                       tag, descriptor);
+}
+
+// This and the two before have the same parameters, so that one ends with a jump to the other.
+extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                   opal_convertor_t *convertor, void *header, size_t header_size,
+                                   size_t payload_size, uint8_t order, uint32_t flags,
+                                   mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+{
+    if (payload_size <= gpusm::short_copy_most) {
+        return sendi_short(btl, endpoint, convertor, header, header_size, payload_size, order,
+                           flags, tag, descriptor);
+    }
+    return sendi_other(btl, endpoint, convertor, header, header_size, payload_size, order, flags,
+                       tag, descriptor);
 }
