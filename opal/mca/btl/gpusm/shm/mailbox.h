@@ -194,9 +194,8 @@ class mailbox_writer {
             }
         }
         if (skipped > 0) {
-            skip_at_ = index; // its word follows the message, which must not be missing then
-            written_ += skipped;
-            clear(0);
+            skip_at_ = index;    // its word follows the message, which must not be missing then
+            written_ += skipped; // the first unit of the ring never begins with payload
         }
         at_hand_until_ = written_ + std::min(room() - 1, units_ - (written_ & (units_ - 1)));
         return true;
