@@ -32,6 +32,7 @@ struct path_counts {
     // Of get_messages, those that the sender wrote here, out of host memory.
     unsigned long long direct_host_messages = 0;
     unsigned long long pulled_host_bytes = 0; // read for a device out of a peer's host memory
+    unsigned long long pushed_host_bytes = 0; // of a peer's device memory, written by that peer
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -49,7 +50,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 9;
+    static constexpr std::size_t count = 10;
 
     bool initialized_ = false;
     bool available_ = false;

@@ -96,9 +96,10 @@ given.
 The last line says which way messages went: get (fetched from the peer's device memory), staged
 (device memory through host fragments), host path (host memory sent; barriers are counted too),
 single copy (host memory that the receiver read by itself), direct (of those by get, page-locked
-host memory that the sender copied to the receiver's device by itself), and, of pageable host memory
-for a device, how much the receivers pulled themselves while the senders copied. It counts from the
-end of the first size's warm-up to the end, summed over ranks.
+host memory that the sender copied to the receiver's device by itself). Of pageable host memory for
+a device it adds how much the receivers pulled themselves while the senders copied, and the other
+way round how much the senders pushed while the receivers copied. It counts from the end of the
+first size's warm-up to the end, summed over ranks.
 
 status: 0 fine; 1 corrupt data, or a row above the link; 2 bad usage or missing requirement
 )";

@@ -171,10 +171,13 @@ std::string path_line(bool available, const path_counts &warmup, const path_coun
                  warmup.single_copy_messages) {
         line += " (warm-up: " + counts_text(warmup) + ")";
     }
-    if (measured.pulled_host_bytes > 0) {
-        line +=
-            format("; %.1f MB pulled", static_cast<double>(measured.pulled_host_bytes) / megabyte);
-    }
+    const auto add_bytes = [&](unsigned long long bytes, const char *what) {
+        if (bytes > 0) {
+            line += format("; %.1f MB %s", static_cast<double>(bytes) / megabyte, what);
+        }
+    };
+    add_bytes(measured.pulled_host_bytes, "pulled");
+    add_bytes(measured.pushed_host_bytes, "pushed");
     return line;
 }
 
@@ -199,10 +202,11 @@ std::string write_json(const options &opt, const run_facts &facts, const std::ve
     if (have_paths) {
         std::fprintf(file,
                      "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu, "
-                     "\"single_copy\": %llu, \"direct\": %llu, \"pulled_bytes\": %llu},\n",
+                     "\"single_copy\": %llu, \"direct\": %llu, \"pulled_bytes\": %llu, "
+                     "\"pushed_bytes\": %llu},\n",
                      paths.get_messages, paths.staged_messages, paths.host_messages,
                      paths.single_copy_messages, paths.direct_host_messages,
-                     paths.pulled_host_bytes);
+                     paths.pulled_host_bytes, paths.pushed_host_bytes);
     }
     std::fprintf(file, "  \"ranks\": [");
     for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {

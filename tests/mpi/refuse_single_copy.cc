@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// refuse_single_copy.cc: a library for LD_PRELOAD in whose presence reading another process's
-// memory fails, as it does where ptrace is restricted.
+// refuse_single_copy.cc: a library for LD_PRELOAD in whose presence reading and writing another
+// process's memory fail, as they do where ptrace is restricted.
 //
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
 //
-// A call that fails has read the first half.
+// A call that fails has copied the first half.
 #include <cerrno>
 #include <cstdlib>
 
@@ -16,15 +16,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-extern "C" ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
-                                    const struct iovec *remote, unsigned long remote_count,
-                                    unsigned long flags)
+#include <atomic>
+#include <type_traits>
+
+using function = decltype(&process_vm_readv);
+static_assert(std::is_same_v<function, decltype(&process_vm_writev)>);
+
+static ssize_t now_and_then(function real, pid_t pid, const struct iovec *local,
+                            unsigned long local_count, const struct iovec *remote,
+                            unsigned long remote_count, unsigned long flags)
 {
-    using function = decltype(&process_vm_readv);
-    static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "process_vm_readv"));
     static const char *every = std::getenv("GPUSM_TEST_REFUSE_EVERY");
     static const char *log = std::getenv("GPUSM_TEST_REFUSE_LOG");
-    static int calls = 0;
+    static std::atomic<int> calls{0};
     if (++calls % (nullptr == every ? 1 : std::atoi(every)) != 0) {
         return real(pid, local, local_count, remote, remote_count, flags);
     }
@@ -38,4 +42,20 @@ extern "C" ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsign
     }
     errno = EPERM;
     return -1;
+}
+
+extern "C" ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long local_count,
+                                    const struct iovec *remote, unsigned long remote_count,
+                                    unsigned long flags)
+{
+    static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "process_vm_readv"));
+    return now_and_then(real, pid, local, local_count, remote, remote_count, flags);
+}
+
+extern "C" ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
+                                     unsigned long local_count, const struct iovec *remote,
+                                     unsigned long remote_count, unsigned long flags)
+{
+    static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "process_vm_writev"));
+    return now_and_then(real, pid, local, local_count, remote, remote_count, flags);
 }

@@ -42,27 +42,41 @@ per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
-# rest.
+# rest. Of device memory for host memory the sender pushes a part.
 #
-# pull_case NAME WANTED OPTIONS...: WANTED says whether anything is pulled
+# shared_case NAME FROM TO WANTED OPTIONS...: WANTED says whether anything is pulled, or pushed
+shared_case() {
+    shared_name=$1
+    shared_from=$2
+    shared_to=$3
+    shared_wanted=$4
+    shift 4
+    launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
+        --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+    shared_status=$?
+    shared=no
+    if grep -q '^path: .* MB pu[ls][lh]ed' "$work/output"; then
+        shared=yes
+    fi
+    if [ $shared_status -ne 0 ]; then
+        fail "$shared_name" "$(explain $shared_status)"
+    elif [ $shared != "$shared_wanted" ]; then
+        fail "$shared_name" "pulled or pushed: $shared, expected $shared_wanted"
+    else
+        pass "$shared_name"
+    fi
+}
 pull_case() {
     pull_name=$1
     pull_wanted=$2
     shift 2
-    launch 60 2 "$@" "$perf" bw --src "${pull_from:-H}" --dst D --sizes 60K,128K,1M,3000001 \
-        --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
-    pull_status=$?
-    pulled=no
-    if grep -q '^path: .* MB pulled' "$work/output"; then
-        pulled=yes
-    fi
-    if [ $pull_status -ne 0 ]; then
-        fail "$pull_name" "$(explain $pull_status)"
-    elif [ $pulled != "$pull_wanted" ]; then
-        fail "$pull_name" "pulled: $pulled, expected $pull_wanted"
-    else
-        pass "$pull_name"
-    fi
+    shared_case "$pull_name" "${pull_from:-H}" D "$pull_wanted" "$@"
+}
+push_case() {
+    push_name=$1
+    push_wanted=$2
+    shift 2
+    shared_case "$push_name" D "${push_to:-H}" "$push_wanted" "$@"
 }
 if need_gpu pulled-host-memory; then
     pull_case pulled-host-memory $can
@@ -77,6 +91,17 @@ if need_gpu pulled-host-memory; then
     pull_case page-locked-memory-is-not-pulled no
     pull_case page-locked-memory-in-pieces-is $can --mca btl_gpusm_use_direct_host 0
     pull_from=
+fi
+if need_gpu pushed-device-memory; then
+    push_case pushed-device-memory $can
+    push_case pushed-device-memory-none no --mca btl_gpusm_stage_push 0
+    push_case pushed-device-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
+    push_case pushed-device-memory-without-smsc no --mca smsc ^cma,xpmem,knem
+    push_case pushed-device-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
+    push_case pushed-device-memory-with-events no --mca btl_gpusm_use_cuda_events 1
+    push_to=R
+    push_case nothing-is-pushed-into-page-locked-memory no
+    push_to=
 fi
 
 if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
@@ -97,6 +122,8 @@ if need_gpu refused-pulls; then
         "$exchange" pairs --kinds HD --max-size 2M
     pull_case some-pulls-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
     pull_case all-pulls-are-refused no -x LD_PRELOAD="$refuse"
+    push_case some-pushes-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+    push_case all-pushes-are-refused no -x LD_PRELOAD="$refuse"
 fi
 
 # Nobody tries for ever: four attempts each, and one that was under way.

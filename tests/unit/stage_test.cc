@@ -378,6 +378,19 @@ TEST(StagedGets, IsOverWhenTheOwnerHasWrittenAllOfIt)
     EXPECT_FALSE(get->accept(100, 1));
 }
 
+TEST(StagedGets, OfWhichTheOwnerWritesAPartDoNotComeInPieces)
+{
+    staged_gets gets;
+    staged_get *get = gets.open(4, 100, nullptr);
+    get->has_target = get->is_shared = true;
+    EXPECT_FALSE(get->accept(0, 60));
+    EXPECT_FALSE(get->owner_is_done());
+    EXPECT_TRUE(get->accept_written());
+    EXPECT_TRUE(get->over());
+    gets.close(get);
+    EXPECT_FALSE(gets.open(4, 100, nullptr)->is_shared) << "left over from another get";
+}
+
 TEST(StagedGets, CanComeInPiecesThoughTheOwnerMayWriteAndThenIsNotWritten)
 {
     staged_gets gets;

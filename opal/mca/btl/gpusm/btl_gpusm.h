@@ -10,7 +10,7 @@
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, sendi, and fragments coming back
 //   btl_gpusm_bundle.cc     control messages that go together
-//   btl_gpusm_bounce.cc     gets of device memory into host memory
+//   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get
 //   btl_gpusm_smsc.cc       long messages between host memories in one copy
@@ -67,6 +67,7 @@ struct mca_btl_base_endpoint_t {
     std::uint64_t retire_epoch; // of the peer's exports, as last seen here
     // Copies into the peer's memory that could not be made, in a row.
     std::atomic<std::uint32_t> failed_writes;
+    std::uint32_t failed_pushes; // by the peer, into our memory, in a row; under the GPU lock
 };
 
 // A send descriptor and the shared fragment that belongs to it for good.
@@ -110,6 +111,7 @@ enum class counter : unsigned {
     direct_host_messages,
     direct_host_bytes,
     pulled_host_bytes,
+    pushed_host_bytes,
     single_copy_messages,
     single_copy_bytes,
     single_submissions,
@@ -176,6 +178,7 @@ struct mca_btl_gpusm_component_t {
     size_t direct_host_min_bytes;
     unsigned stage_pull_percent;
     size_t stage_pull_min_bytes;
+    bool stage_push;
     int cuda_ipc_verbose;
     bool use_single_copy;
 
@@ -364,6 +367,10 @@ bool smsc_reads_plainly();
 status smsc_copy(mca_btl_base_endpoint_t *endpoint,
                  const mca_btl_base_registration_handle_t &remote, void *local,
                  std::uint64_t remote_address, std::size_t bytes);
+// The other way round, of a peer that has no regions to describe (smsc_reads_plainly); counted
+// nowhere.
+status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
+                  std::uint64_t remote_address, std::size_t bytes);
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_bounce.cc: gets of device memory into ordinary host memory. The driver copies into
-// pages that it does not know by halting the caller and at a fraction of the bus's speed. So such a
-// get goes in pieces into registered memory of ours, and from there on by the processor, while the
-// next pieces are on the bus. The other way round, host memory of a peer is the owner's to stage;
-// but reading memory is what takes a processor's time, and two of them read more: so of a long one
-// this process pulls a part in a single copy, into the same registered memory. Everything runs
-// under the GPU lock.
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+// btl_gpusm_bounce.cc: copies between device memory and ordinary host memory. The driver copies
+// into pages that it does not know by halting the caller and at a fraction of the bus's speed. So
+// such a copy goes in pieces through registered memory of ours, the processor's part of one piece
+// while others are on the bus. The host memory may be a peer's, to which the processor has access
+// by the single copies of Open MPI's framework smsc: one processor does not keep up with the bus,
+// so both sides of a message copy a part of it (docs/staging.md).
+#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 
 #include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include <algorithm>
 #include <array>
@@ -25,9 +25,9 @@ namespace {
 
 struct bounce_piece {
     copy_request copy;
-    get_request *get;
+    bounce *job;
     unsigned char *at;   // registered, of the length of its kind
-    std::uint64_t place; // in the get
+    std::uint64_t place; // in the job
     bounce_piece *next;  // free, or arrived
 };
 
@@ -41,22 +41,42 @@ constexpr std::size_t small_pieces = 64;
 constexpr std::size_t long_pieces = 16;
 piece_pool small_pool{4096, nullptr};
 piece_pool long_pool{128 * 1024, nullptr};
+static_assert(split_chunk_bytes <= 128 * 1024);
 constexpr std::size_t page_bytes = 4096;
-// The first of the long pieces of a get, so that the processor's part begins early; then they
+// The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
+// Of a job that is shared, no more than keep the bus busy: what is sent out early cannot be the
+// other process's.
+constexpr std::uint32_t split_pieces = 4;
 
 std::array<bounce_piece, small_pieces + long_pieces> pieces;
 bool asked_for_memory = false;
 
-// Gets of which pieces wait for a place, gets that pull, and pieces whose copy by the engine is
-// over; oldest first.
-get_request *waiting = nullptr;
-get_request **end_of_waiting = &waiting;
-get_request *pulling = nullptr;
-get_request **end_of_pulling = &pulling;
+// Jobs in order.
+struct job_list {
+    bounce *first = nullptr;
+    bounce *last = nullptr;
+
+    void append(bounce *job)
+    {
+        job->waits = true;
+        job->next = nullptr;
+        (nullptr == first ? first : last->next) = job;
+        last = job;
+    }
+    bounce *take()
+    {
+        bounce *job = std::exchange(first, first->next);
+        job->waits = false;
+        return job;
+    }
+};
+
+job_list waiting; // for places of pieces that the device fills
+job_list pulling; // for places of pieces that are pulled
 bool pulls_are_next = false;
-bounce_piece *arrived = nullptr;
+bounce_piece *arrived = nullptr; // pieces whose copy by the engine is over; oldest first
 bounce_piece **end_of_arrived = &arrived;
 
 void give_piece(bounce_piece *piece)
@@ -65,8 +85,143 @@ void give_piece(bounce_piece *piece)
     piece->next = std::exchange(to.free, piece);
 }
 
-// Takes memory out of our segment, once, and has it registered. False: it is not to be had.
-bool has_memory(gpu_desk &desk)
+// What the next piece of the job is to be. False: there is none, or none yet.
+bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
+{
+    if (nullptr == job->split) {
+        const std::uint64_t left = job->len_bytes - job->sent_bytes;
+        *place = job->sent_bytes;
+        *bytes =
+            std::min({left, most_bytes, std::max<std::uint64_t>(first_bytes, job->sent_bytes)});
+        job->sent_bytes += *bytes;
+        job->all_sent = left == *bytes;
+        return true;
+    }
+    std::uint32_t chunk = 0;
+    const bool front = bounce_way::out == job->way;
+    if (!(front ? split_take_front(job->split, &chunk) : split_take_back(job->split, &chunk))) {
+        // The word may be changed by a peer: it must say that the two have met.
+        const split_state end = split_look(*job->split);
+        job->failed = job->failed || (front && (end.front != job->chunks || end.back != end.front));
+        job->all_sent = true;
+        return false;
+    }
+    // And that what comes next is what was taken.
+    const std::uint64_t all = split_chunks(job->len_bytes);
+    if (chunk != (front ? job->chunks : all - 1 - job->chunks) || chunk >= all) {
+        job->failed = true;
+        return false;
+    }
+    ++job->chunks;
+    *place = chunk * split_chunk_bytes;
+    *bytes = split_bytes(chunk, job->len_bytes);
+    return true;
+}
+
+// Sends out what has places. False: some of the job has to wait for one.
+bool send_out(bounce *job)
+{
+    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    while (!job->failed && !job->all_sent &&
+           (nullptr == job->split || job->under_way < split_pieces)) {
+        const std::uint64_t left = job->len_bytes - job->sent_bytes;
+        piece_pool &from = left <= small_pool.piece_bytes ? small_pool : long_pool;
+        bounce_piece *piece = from.free;
+        if (nullptr == piece) {
+            return false;
+        }
+        std::uint64_t bytes = 0;
+        if (!cut(job, from.piece_bytes, &piece->place, &bytes)) {
+            break;
+        }
+        from.free = piece->next;
+        piece->job = job;
+        piece->copy.destination = reinterpret_cast<std::uint64_t>(piece->at);
+        piece->copy.source = job->source + piece->place;
+        piece->copy.len_bytes = bytes;
+        piece->copy.wait_for = job->wait_for;
+        piece->copy.on_device = false;
+        ++job->under_way;
+        desk.copies.submit(*job->on, &piece->copy);
+    }
+    return true;
+}
+
+void end_if_over(bounce *job)
+{
+    if (0 == job->under_way && !job->waits && (job->all_sent || job->failed)) {
+        bounce_over(job);
+    }
+}
+
+void send_waiting()
+{
+    while (waiting.first != nullptr && send_out(waiting.first)) {
+        end_if_over(waiting.take());
+    }
+}
+
+// The next piece of a job that pulls. False: there is no place for it.
+bool pull_piece(bounce *job)
+{
+    bounce_piece *piece = long_pool.free;
+    if (nullptr == piece) {
+        return false;
+    }
+    const std::uint64_t place = job->sent_bytes;
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>(job->len_bytes - place, long_pool.piece_bytes);
+    if (status::ok != smsc_read(job->peer, nullptr, piece->at, job->source + place, bytes)) {
+        job->failed = true;
+        return true;
+    }
+    long_pool.free = piece->next;
+    piece->job = job;
+    piece->place = place;
+    piece->copy.destination = job->destination + place;
+    piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
+    piece->copy.len_bytes = bytes;
+    piece->copy.wait_for = nullptr;
+    piece->copy.on_device = false;
+    job->sent_bytes += bytes;
+    job->all_sent = job->len_bytes == job->sent_bytes;
+    ++job->under_way;
+    count(counter::pulled_host_bytes, bytes);
+    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
+    return true;
+}
+
+// About so many bytes, and at least one piece.
+void progress_pulls(std::size_t bytes)
+{
+    for (std::size_t pulled = 0; pulling.first != nullptr && pulled < bytes;) {
+        bounce *job = pulling.first;
+        if (!job->failed && !pull_piece(job)) {
+            return;
+        }
+        pulled += long_pool.piece_bytes;
+        if (job->failed || job->all_sent) {
+            end_if_over(pulling.take());
+        }
+    }
+}
+
+// The processor's part of a piece that the device has filled.
+status deliver_piece(const bounce_piece &piece)
+{
+    const bounce &job = *piece.job;
+    const std::uint64_t to = job.destination + piece.place;
+    if (bounce_way::push == job.way) {
+        return smsc_write(job.peer, piece.at, to, piece.copy.len_bytes);
+    }
+    copy_out_of_ring(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes, job.len_bytes);
+    return status::ok;
+}
+
+} // namespace
+
+// Takes memory out of our segment, once, and has it registered.
+bool can_bounce()
 {
     if (std::exchange(asked_for_memory, true)) {
         return nullptr != pieces[0].at;
@@ -79,7 +234,8 @@ bool has_memory(gpu_desk &desk)
         const std::lock_guard guard(*mca_btl_gpusm_component.lock);
         s = own.carve(bytes, &granule);
     }
-    if (status::ok != s || !desk.is_registered(own.at(granule), bytes)) {
+    if (status::ok != s ||
+        !mca_btl_gpusm_component.gpu.load()->is_registered(own.at(granule), bytes)) {
         log_line(log_level::info,
                  "device memory goes to host memory directly, without registered memory between");
         return false;
@@ -95,152 +251,25 @@ bool has_memory(gpu_desk &desk)
     return true;
 }
 
-// The get's copies have ended, well or not.
-void end(get_request *get)
-{
-    if (get->bouncing.pulls) {
-        stage_pulled(get);
-        return;
-    }
-    mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-    finish_get(get, get->bouncing.failed ? status::driver_failed : status::ok);
-}
-
-// Sends out what has places. False: some of the get has to wait for one.
-bool send_out(get_request *get)
-{
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
-    while (!get->bouncing.failed && get->bouncing.sent_bytes < get->copy.len_bytes) {
-        const std::uint64_t left = get->copy.len_bytes - get->bouncing.sent_bytes;
-        piece_pool &from = left <= small_pool.piece_bytes ? small_pool : long_pool;
-        bounce_piece *piece = from.free;
-        if (nullptr == piece) {
-            return false;
-        }
-        from.free = piece->next;
-        piece->get = get;
-        piece->place = get->bouncing.sent_bytes;
-        piece->copy.destination = reinterpret_cast<std::uint64_t>(piece->at);
-        piece->copy.source = get->copy.source + piece->place;
-        piece->copy.len_bytes =
-            std::min({left, static_cast<std::uint64_t>(from.piece_bytes),
-                      std::max<std::uint64_t>(first_bytes, get->bouncing.sent_bytes)});
-        piece->copy.wait_for = get->copy.wait_for;
-        piece->copy.on_device = false;
-        get->bouncing.sent_bytes += piece->copy.len_bytes;
-        ++get->bouncing.under_way;
-        desk.copies.submit(*get->into, &piece->copy);
-    }
-    return true;
-}
-
-void send_waiting()
-{
-    while (waiting != nullptr && send_out(waiting)) {
-        get_request *sent = std::exchange(waiting, waiting->next);
-        end_of_waiting = nullptr == waiting ? &waiting : end_of_waiting;
-        sent->bouncing.waits = false;
-        if (0 == sent->bouncing.under_way) {
-            end(sent);
-        }
-    }
-}
-
-// The next piece of a get that pulls. False: there is no place for it.
-bool pull_piece(get_request *get)
-{
-    bounce_piece *piece = long_pool.free;
-    if (nullptr == piece) {
-        return false;
-    }
-    const std::uint64_t place = get->bouncing.sent_bytes;
-    const std::uint64_t bytes =
-        std::min<std::uint64_t>(get->copy.len_bytes - place, long_pool.piece_bytes);
-    if (status::ok !=
-        smsc_read(get->endpoint, nullptr, piece->at, get->remote_address + place, bytes)) {
-        get->bouncing.failed = true;
-        return true;
-    }
-    long_pool.free = piece->next;
-    piece->get = get;
-    piece->place = place;
-    piece->copy.destination = get->copy.destination + place;
-    piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
-    piece->copy.len_bytes = bytes;
-    piece->copy.wait_for = nullptr;
-    piece->copy.on_device = false;
-    get->bouncing.sent_bytes += bytes;
-    ++get->bouncing.under_way;
-    count(counter::pulled_host_bytes, bytes);
-    mca_btl_gpusm_component.gpu.load()->copies.submit(*get->into, &piece->copy);
-    return true;
-}
-
-// About so many bytes, and at least one piece.
-void progress_pulls(std::size_t bytes)
-{
-    for (std::size_t pulled = 0; pulling != nullptr && pulled < bytes;) {
-        get_request *get = pulling;
-        if (!get->bouncing.failed && !pull_piece(get)) {
-            return;
-        }
-        pulled += long_pool.piece_bytes;
-        if (get->bouncing.failed || get->bouncing.sent_bytes == get->copy.len_bytes) {
-            pulling = get->next;
-            end_of_pulling = nullptr == pulling ? &pulling : end_of_pulling;
-            get->bouncing.waits = false;
-            if (0 == get->bouncing.under_way) {
-                end(get);
-            }
-        }
-    }
-}
-
-} // namespace
-
-bool can_pull(const get_request *get)
-{
-    return share_kind::host == get->remote.kind && !is_for_host(get) &&
-           0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() &&
-           has_memory(*mca_btl_gpusm_component.gpu);
-}
-
-void pull_rest(get_request *get, std::uint64_t from)
-{
-    get->bouncing = {};
-    get->bouncing.sent_bytes = from;
-    get->bouncing.pulls = get->bouncing.waits = true;
-    get->next = nullptr;
-    *end_of_pulling = get;
-    end_of_pulling = &get->next;
-}
-
 std::size_t bounce_bytes()
 {
     return small_pieces * small_pool.piece_bytes + long_pieces * long_pool.piece_bytes + page_bytes;
 }
 
-bool bounce_get(get_request *get)
+void start_bounce(bounce *job)
 {
-    // What is page-locked in part only, the driver does not copy by itself.
-    const gpu_desk &desk = *mca_btl_gpusm_component.gpu;
-    return !is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes) &&
-           bounce_failed_get(get);
-}
-
-bool bounce_failed_get(get_request *get)
-{
-    if (0 == get->copy.len_bytes || !has_memory(*mca_btl_gpusm_component.gpu)) {
-        return false;
+    job->sent_bytes = 0;
+    job->chunks = 0;
+    job->under_way = 0;
+    job->all_sent = job->failed = job->waits = false;
+    job->next = nullptr;
+    if (bounce_way::pull == job->way) {
+        pulling.append(job);
+    } else if (waiting.first != nullptr || !send_out(job)) {
+        waiting.append(job);
+    } else {
+        end_if_over(job); // the other side was faster
     }
-    get->bouncing = {};
-    get->next = nullptr;
-    if (waiting != nullptr || !send_out(get)) {
-        get->bouncing.waits = true;
-        *end_of_waiting = get;
-        end_of_waiting = &get->next;
-    }
-    return true;
 }
 
 void bounced(copy_request *copy)
@@ -257,18 +286,19 @@ void progress_bounces()
          arrived != nullptr && copied < mca_btl_gpusm_component.stage_copy_bytes;) {
         bounce_piece *piece = std::exchange(arrived, arrived->next);
         end_of_arrived = nullptr == arrived ? &arrived : end_of_arrived;
-        get_request *get = piece->get;
+        bounce *job = piece->job;
         if (status::ok != piece->copy.outcome) {
-            get->bouncing.failed = true;
-        } else if (!get->bouncing.pulls) {
-            auto *to = reinterpret_cast<void *>(get->copy.destination + piece->place);
-            copy_out_of_ring(to, piece->at, piece->copy.len_bytes, get->copy.len_bytes);
+            job->failed = true;
+        } else if (bounce_way::pull != job->way) {
+            job->failed |= status::ok != deliver_piece(*piece);
             copied += piece->copy.len_bytes;
         }
         give_piece(piece);
-        if (0 == --get->bouncing.under_way && !get->bouncing.waits) {
-            end(get);
+        --job->under_way;
+        if (job->split != nullptr && !job->waits && !send_out(job)) {
+            waiting.append(job);
         }
+        end_if_over(job);
         // Either direction gets every second of the places that become free.
         pulls_are_next = !pulls_are_next;
         if (pulls_are_next) {
@@ -284,10 +314,8 @@ void release_bounces()
     small_pool.free = long_pool.free = nullptr;
     pieces = {};
     asked_for_memory = false;
-    waiting = nullptr;
-    end_of_waiting = &waiting;
-    pulling = nullptr;
-    end_of_pulling = &pulling;
+    waiting = {};
+    pulling = {};
     arrived = nullptr;
     end_of_arrived = &arrived;
 }

@@ -235,12 +235,21 @@ status gpu_desk::make_export(std::uint64_t address, std::size_t len_bytes,
     return s;
 }
 
+exported *gpu_desk::live_export(const remote_handle &handle) const
+{
+    exported *entry = exports.find(handle.base, 0);
+    return entry != nullptr && entry->slot == handle.slot &&
+                   entry->generation == handle.generation &&
+                   still_exported(*entry, handle.base, handle.len_bytes, 0)
+               ? entry
+               : nullptr;
+}
+
 status gpu_desk::export_descriptors(const remote_handle &handle, std::vector<int> *descriptors,
                                     std::vector<std::uint64_t> *lengths)
 {
-    const exported *entry = exports.find(handle.base, 0);
-    if (nullptr == entry || entry->slot != handle.slot || entry->generation != handle.generation ||
-        !still_exported(*entry, handle.base, handle.len_bytes, 0)) {
+    const exported *entry = live_export(handle);
+    if (nullptr == entry) {
         return status::not_found;
     }
     const export_details &details = details_[entry->slot];

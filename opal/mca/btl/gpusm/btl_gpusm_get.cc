@@ -85,6 +85,32 @@ void finish_get(get_request *get, status outcome)
     end_of_ended = &get->next;
 }
 
+bool bounce_get(get_request *get)
+{
+    // What is page-locked in part only, the driver does not copy by itself.
+    const gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    return !is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes) &&
+           bounce_failed_get(get);
+}
+
+bool bounce_failed_get(get_request *get)
+{
+    if (0 == get->copy.len_bytes || !can_bounce()) {
+        return false;
+    }
+    bounce &job = get->bouncing;
+    job = {};
+    job.way = bounce_way::out;
+    job.on = get->into;
+    job.source = get->copy.source;
+    job.destination = get->copy.destination;
+    job.len_bytes = get->copy.len_bytes;
+    job.wait_for = get->copy.wait_for;
+    stage_share(get);
+    start_bounce(&job);
+    return true;
+}
+
 status start_get(get_request *get)
 {
     gpu_desk &desk = *mca_btl_gpusm_component.gpu;
@@ -227,7 +253,10 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->mapping = nullptr;
     get->target = nullptr;
     get->bouncing = {};
-    get->rest_is_done = false;
+    get->pulls = false;
+    get->owner = nullptr;
+    get->a_part_is_over = get->part_failed = false;
+    get->rest_from = size;
     get->has_waited = false;
     get->local_address = local_address;
     get->remote_address = remote_address;

@@ -5,13 +5,14 @@
 //
 //   btl_gpusm_register.cc     register_mem, deregister_mem
 //   btl_gpusm_get.cc          get, completion
-//   btl_gpusm_bounce.cc       gets of device memory into ordinary host memory
+//   btl_gpusm_bounce.{h,cc}   pieces between device memory and ordinary host memory
 //   btl_gpusm_descriptors.cc  file descriptors of memory that only those can name
 //   btl_gpusm_stage.cc        gets of memory that cannot be mapped, staged by its owner
 #ifndef BTL_GPUSM_GET_H
 #define BTL_GPUSM_GET_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include <cstddef>
@@ -37,7 +38,7 @@ enum class copy_part : std::uint8_t {
     get = 0,         // a get_request
     stage_in = 1,    // the owner's copy into a staging ring
     stage_out = 2,   // the reader's copy out of one
-    bounce = 3,      // a piece of a get into host memory
+    bounce = 3,      // a piece of a bounce
     stage_write = 4, // the owner's copy into memory of the reader
 };
 
@@ -55,14 +56,12 @@ struct get_request {
     mca_btl_base_rdma_completion_fn_t cbfunc;
     void *cbcontext;
     void *cbdata;
-    struct {
-        std::uint64_t sent_bytes; // of which pieces have been sent out
-        std::uint32_t under_way;  // pieces
-        bool failed;
-        bool waits;      // in a list, for places of further pieces
-        bool pulls;      // out of the owner's memory, what the owner has not been asked for
-    } bouncing;          // bounce's
-    bool rest_is_done;   // of a get that is done in two parts: one of them is over
+    bounce bouncing;          // what this process copies by hand
+    bool pulls;               // of the owner's memory, what the owner has not been asked for
+    struct staged_get *owner; // that the owner copies a part, and has not said that it is over
+    bool a_part_is_over;      // of a get that is done in two parts
+    bool part_failed;
+    std::uint64_t rest_from; // from there on the owner could not do its part; else the length
     bool has_waited;     // for descriptors, once
     struct device *into; // in whose context it is copied
     get_request *next;   // in the list that it waits in
@@ -117,21 +116,12 @@ status start_get(get_request *get);
 // for an import that is to come; nothing waits. Under the GPU lock.
 void ask_for_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle);
 
-// bounce: takes a get whose source is mapped and whose destination is host memory; it ends in
-// finish_get. False: it is copied as well without. All of these under the GPU lock.
+// get: takes a get whose source is mapped and whose destination is host memory; it ends in
+// finish_get. False: it is copied as well without. Under the GPU lock.
 bool bounce_get(get_request *get);
 // The same for a get that the driver was to copy at once, and did not. False: there is nothing else
 // to try.
 bool bounce_failed_get(get_request *get);
-// A copy_part::bounce has ended.
-void bounced(copy_request *copy);
-void progress_bounces();
-// Of a get that the owner stages for this device: may this process read a part of it by itself?
-bool can_pull(const get_request *get);
-// Does so with what lies behind the first `from` bytes; ends in stage_pulled. The same otherwise.
-void pull_rest(get_request *get, std::uint64_t from);
-std::size_t bounce_bytes(); // what it may take of our segment, once
-void release_bounces();     // copies have been cancelled
 
 // stage: reader's side. Asks the owner of the memory that get->remote names to stage
 // [remote_address, + copy.len_bytes). `ok`: it will end in finish_get. Under the GPU lock.
@@ -147,8 +137,9 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
 // A copy that stage started (copy_part::stage_in, stage_out, stage_write) has ended. Under the GPU
 // lock.
 void stage_copied(copy_request *copy);
-// What pull_rest() was to do is over, well or not. Under the GPU lock.
-void stage_pulled(get_request *get);
+// Lets the owner of device memory copy a part of a get into host memory, if it can be had for that:
+// then get->bouncing has a split. Under the GPU lock.
+void stage_share(get_request *get);
 // Moves waiting fetches on as far as there is room in the rings. Under the GPU lock. Returns how
 // many pieces went.
 int progress_stage();

@@ -45,6 +45,8 @@ class gpu_desk {
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
                         exported **out, remote_handle *handle);
     export_table exports;
+    // The export that a peer's handle names, if it is not over; else null.
+    exported *live_export(const remote_handle &handle) const;
     // The file descriptors that an importer needs to map the export that `handle` names, and which
     // the caller closes; *lengths has the bytes behind each. `not_found`: that export is over.
     status export_descriptors(const remote_handle &handle, std::vector<int> *descriptors,

@@ -165,11 +165,14 @@ void register_parameters()
     add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
         "Bytes after which a call of progress ends its copies between host memories and that ring "
         "(1 or more)");
-    add("stage_pull_percent", &component.stage_pull_percent, 30U, OPAL_INFO_LVL_5,
+    add("stage_pull_percent", &component.stage_pull_percent, 45U, OPAL_INFO_LVL_5,
         "Part of a message from the sender's host memory to device memory that the receiver reads "
         "by itself, where it can, while the sender copies the rest (0 .. 90)");
     add("stage_pull_min_bytes", &component.stage_pull_min_bytes, 128 * kibi, OPAL_INFO_LVL_9,
-        "Shortest message of which it does so (8 KiB or more)");
+        "Shortest message of which both sides copy a part (8 KiB or more)");
+    add("stage_push", &component.stage_push, true, OPAL_INFO_LVL_5,
+        "Let the sender of device memory write a part of a long message into the receiver's "
+        "ordinary host memory, while the receiver copies the rest");
     add("use_direct_host", &component.use_direct_host, true, OPAL_INFO_LVL_4,
         "Let the sender copy host memory that the program has page-locked straight into the "
         "receiver's device memory; without it such memory goes like all host memory, in pieces by "
@@ -305,6 +308,8 @@ void register_counters()
         {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
         {counter::pulled_host_bytes, "pulled_host_bytes",
          "Bytes that this process has read from a peer's host memory for its device by itself"},
+        {counter::pushed_host_bytes, "pushed_host_bytes",
+         "Bytes that peers have written from their devices into this process's host memory"},
         {counter::single_copy_messages, "single_copy_messages",
          "Messages that this process read from a peer's host memory in a single copy"},
         {counter::single_copy_bytes, "single_copy_bytes", "Bytes of those messages"},

@@ -129,6 +129,19 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *describ
     return status::unsupported;
 }
 
+status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
+                  std::uint64_t remote_address, std::size_t bytes)
+{
+    mca_smsc_endpoint_t *to = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
+    if (nullptr == to) {
+        return status::unsupported;
+    }
+    // The address is in the peer's memory, and the peer's word.
+    const int rc = MCA_SMSC_CALL(copy_to, to, const_cast<void *>(local),
+                                 reinterpret_cast<void *>(remote_address), bytes, nullptr);
+    return OPAL_SUCCESS == rc ? status::ok : status::unsupported;
+}
+
 status smsc_copy(mca_btl_base_endpoint_t *endpoint,
                  const mca_btl_base_registration_handle_t &remote, void *local,
                  std::uint64_t remote_address, std::size_t bytes)

@@ -65,9 +65,10 @@ namespace {
 
 // Made with the first message about staging; under the GPU lock.
 struct both_sides {
-    explicit both_sides(gpu_desk &desk) : rings(desk), writes(desk), reads(desk) {}
+    explicit both_sides(gpu_desk &desk) : rings(desk), writes(desk), pushes(desk), reads(desk) {}
     stage_rings rings;
     stage_writes writes;
+    stage_pushes pushes;
     stage_reads reads;
     std::uint32_t calls = 0;
 };
@@ -106,9 +107,29 @@ void stage_by_host_memory(const mca_btl_base_endpoint_t *owner)
     made_sides(*mca_btl_gpusm_component.gpu).reads.ask_by_host(owner);
 }
 
-void stage_pulled(get_request *get)
+void stage_share(get_request *get)
 {
-    sides->reads.end_part(get);
+    if (mca_btl_gpusm_component.stage_push &&
+        get->copy.len_bytes >= mca_btl_gpusm_component.stage_pull_min_bytes) {
+        made_sides(*mca_btl_gpusm_component.gpu).reads.share(get);
+    }
+}
+
+void bounce_over(bounce *job)
+{
+    if (bounce_way::push == job->way) {
+        sides->pushes.over(job);
+        return;
+    }
+    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
+    if (bounce_way::pull == job->way) {
+        sides->reads.end_pull(get);
+    } else if (job->split != nullptr) {
+        sides->reads.end_own_part(get);
+    } else {
+        mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+        finish_get(get, job->failed ? status::driver_failed : status::ok);
+    }
 }
 
 void stage_copied(copy_request *copy)
@@ -182,7 +203,9 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
     both_sides &to = made_sides(*desk);
     switch (message.operation) {
     case stage_operation::fetch:
-        if (!has_target || !to.writes.fetch(endpoint, message, target)) {
+        if (has_target && share_kind::host == target.handle.kind) {
+            to.pushes.fetch(endpoint, message, target);
+        } else if (!has_target || !to.writes.fetch(endpoint, message, target)) {
             to.rings.fetch(endpoint, message);
         }
         return;

@@ -7,7 +7,10 @@
 //
 //   stage_rings    owner's side: rings, and the copies into them (btl_gpusm_stage_rings.cc)
 //   stage_writes   owner's side: copies into memory of the readers (btl_gpusm_stage_writes.cc)
-//   stage_reads    reader's side: the copies out of the peers' rings (btl_gpusm_stage_reads.cc)
+//   stage_pushes   owner's side: parts of gets into host memory of the readers
+//                  (btl_gpusm_stage_pushes.cc)
+//   stage_reads    reader's side: the copies out of the peers' rings (btl_gpusm_stage_reads.cc);
+//                  the gets that both sides copy (btl_gpusm_stage_parts.cc)
 //
 // Everything here is called under the GPU lock.
 #ifndef BTL_GPUSM_STAGE_H
@@ -140,6 +143,35 @@ class stage_writes {
     std::vector<std::uint32_t> under_way_; // by endpoint number
 };
 
+// A part of a reader's get; recycled.
+struct stage_push {
+    bounce job;
+    exported *source; // referenced; null: not under way
+    std::uint32_t get;
+    stage_push *next; // of those that are free
+};
+
+class stage_pushes {
+  public:
+    explicit stage_pushes(gpu_desk &desk) : desk_(desk) {}
+    stage_pushes(const stage_pushes &) = delete;
+    stage_pushes &operator=(const stage_pushes &) = delete;
+
+    // A reader's fetch of device memory that names host memory of its own; a garbled one closes it.
+    // Else one word will be said about it, unless the reader is closed.
+    void fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
+               const stage_target &target);
+
+    // A stage_push's job has ended.
+    void over(bounce *job);
+
+  private:
+    gpu_desk &desk_;
+    std::deque<stage_push> pushes_; // all ever made: stable addresses
+    stage_push *free_pushes_ = nullptr;
+    std::vector<std::uint32_t> under_way_; // by endpoint number
+};
+
 // A copy out of a peer's ring; recycled.
 struct stage_read {
     copy_request copy;
@@ -162,8 +194,11 @@ class stage_reads {
     status fetch(get_request *get);
     // As stage_by_host_memory.
     void ask_by_host(const mca_btl_base_endpoint_t *owner) { rings_of(owner).by_host = true; }
-    // As stage_pulled.
-    void end_part(get_request *get);
+    // As stage_share.
+    void share(get_request *get);
+    // What this process had to copy of a get that has a part of the owner's is over.
+    void end_pull(get_request *get);
+    void end_own_part(get_request *get);
 
     // Messages of an owner, and a garbled one closes it.
     void piece(mca_btl_base_endpoint_t *owner, const stage_message &message);
@@ -198,6 +233,11 @@ class stage_reads {
     bool name_target(get_request *get, stage_target *out);
     void release_target(get_request *get);
     static std::uint64_t owners_part(const get_request *get);
+    void pull_rest(get_request *get, std::uint64_t from);
+    split_word *take_split(std::uint32_t *number);
+    void end_shared(mca_btl_base_endpoint_t *owner, staged_get *get);
+    void end_part(get_request *get, bool good);
+    static void copy_rest(get_request *get);
     void ask_waiting(mca_btl_base_endpoint_t *owner);
     stage_read *take_read();
     void copy_from_device(stage_read *read, const stage_message &message);
@@ -212,9 +252,18 @@ class stage_reads {
     std::deque<peer_rings> peers_; // by endpoint number
     std::deque<stage_read> reads_; // all ever made: stable addresses
     stage_read *free_reads_ = nullptr;
+    split_word *splits_ = nullptr;                  // in our segment
+    std::uint32_t splits_granule_ = 0;              // where they begin there
+    std::uint64_t free_splits_ = ~std::uint64_t{0}; // a bit for each
+    bool asked_for_splits_ = false;
     stage_read *first_by_hand_ = nullptr; // for the processor to copy
     stage_read *last_by_hand_ = nullptr;
 };
+
+inline get_request *request_of(const staged_get *get)
+{
+    return static_cast<get_request *>(get->user);
+}
 
 // A message with nothing else in it.
 stage_message stage_message_of(stage_operation operation, std::uint32_t get);

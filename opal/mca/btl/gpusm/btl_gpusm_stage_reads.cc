@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::uint64_t page_bytes = 4096;
 
-get_request *request_of(const staged_get *get)
-{
-    return static_cast<get_request *>(get->user);
-}
-
 // Does [position, position + len_bytes) of the ring exist, as far as the message says?
 bool is_in_ring(const stage_message &message)
 {
@@ -120,19 +115,6 @@ status stage_reads::ask(get_request *get)
         pull_rest(get, by_owner);
     }
     return status::ok;
-}
-
-// How many bytes the owner is asked for; the rest this process pulls by itself.
-std::uint64_t stage_reads::owners_part(const get_request *get)
-{
-    const std::uint64_t bytes = get->copy.len_bytes;
-    const std::uint64_t share = mca_btl_gpusm_component.stage_pull_percent;
-    if (0 == share || bytes < mca_btl_gpusm_component.stage_pull_min_bytes ||
-        (0 != (get->remote.flags & page_locked) && mca_btl_gpusm_component.use_direct_host) ||
-        !can_pull(get)) {
-        return bytes;
-    }
-    return bytes - bytes / 100 * share / page_bytes * page_bytes;
 }
 
 void stage_reads::ask_waiting(mca_btl_base_endpoint_t *owner)
@@ -284,8 +266,10 @@ void stage_reads::written(mca_btl_base_endpoint_t *owner, const stage_message &m
         close_for_garbage(owner, message);
         return;
     }
-    count(counter::direct_host_messages, 1);
-    count(counter::direct_host_bytes, get->len_bytes);
+    if (!get->is_shared) {
+        count(counter::direct_host_messages, 1);
+        count(counter::direct_host_bytes, get->len_bytes);
+    }
     end_if_over(owner, get);
 }
 
@@ -328,27 +312,22 @@ void stage_reads::end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get)
     if (!get->over()) {
         return;
     }
+    if (get->is_shared) {
+        end_shared(owner, get);
+        return;
+    }
     get_request *request = request_of(get);
     const bool good = !get->bad;
     const bool again = get->again && !owner->peer->closed();
     gets_.close(get);
     release_target(request);
     --rings_of(owner).under_way;
-    if (request->bouncing.pulls) {
-        request->bouncing.failed = request->bouncing.failed || !good;
-        end_part(request);
+    if (request->pulls) {
+        end_part(request, good);
     } else if (good || !again || status::ok != ask(request)) {
         finish_get(request, good ? status::ok : status::driver_failed);
     }
     ask_waiting(owner);
-}
-
-// The owner's part of a get is over, or what was pulled.
-void stage_reads::end_part(get_request *get)
-{
-    if (std::exchange(get->rest_is_done, true)) {
-        finish_get(get, get->bouncing.failed ? status::driver_failed : status::ok);
-    }
 }
 
 int stage_reads::progress()
@@ -373,9 +352,10 @@ void stage_reads::drop_closed()
 {
     for (std::size_t i = 0; i < gets_.places(); ++i) {
         staged_get *get = gets_.at(i);
-        if (get != nullptr && request_of(get)->endpoint->peer->closed()) {
+        mca_btl_base_endpoint_t *owner = nullptr == get ? nullptr : endpoint_at(get->peer);
+        if (owner != nullptr && owner->peer->closed()) {
             get->bad = get->owner_failed = true;
-            end_if_over(request_of(get)->endpoint, get);
+            end_if_over(owner, get);
         }
     }
 }

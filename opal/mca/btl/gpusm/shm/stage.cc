@@ -373,7 +373,7 @@ bool can_be_written(const stage_target &target, std::uint64_t len_bytes)
 
 bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)
 {
-    if (owner_failed || offset != arrived_bytes || 0 == piece_bytes ||
+    if (owner_failed || is_shared || offset != arrived_bytes || 0 == piece_bytes ||
         piece_bytes > len_bytes - arrived_bytes) {
         return false;
     }

@@ -199,6 +199,8 @@ struct staged_get {
     bool owner_failed = false; // nothing more comes
     bool again = false;        // free for the caller
     bool has_target = false;   // the owner may write all of it
+    bool is_shared = false;    // the owner writes a part of it, and no pieces come
+    std::uint32_t split = 0;   // free for the caller
     void *user = nullptr;      // as given to open()
 
     // A piece has come. False: it cannot be one of this get. Else it counts as being copied until

@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 5;
+inline constexpr std::uint32_t wire_version = 6;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
@@ -220,9 +220,11 @@ static_assert(sizeof(ipc_message) == 40);
 // in its segment, and says where each piece is. The reader gives each piece back.
 // What a reader hears of a fetch is its whole range in pieces, in order, or fewer of them and then
 // `failed`. Until then the owner may be reading the source, also when the reader has cancelled.
-// A fetch may name memory of the reader as well. The owner may then copy the whole range there by
-// itself, and the reader hears `written` in place of all pieces, or `failed`, and until then that
-// memory may be written.
+// A fetch may name memory of the reader as well. If that is device memory, the owner may copy the
+// whole range there by itself, and the reader hears `written` in place of all pieces, or `failed`,
+// and until then that memory may be written. If it is host memory, both copy chunks of the range,
+// which is then device memory that the reader has mapped (shm/split.h): the reader hears `written`
+// when the owner has written all that it has taken, or `failed`, and no pieces.
 enum class stage_operation : std::uint8_t {
     fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags;
                  // a stage_target may come behind it
@@ -230,7 +232,7 @@ enum class stage_operation : std::uint8_t {
     release = 3, // reader: piece: has been read, or is not wanted
     failed = 4,  // owner: get: will not be completed; pieces of it that were sent remain valid
     cancel = 5,  // reader: get: send no more of it
-    written = 6, // owner: get: all of it is in the memory that the fetch has named
+    written = 6, // owner: get: all of it, or its part, is in the memory that the fetch has named
 };
 // Flag of a fetch: through the host ring, as the reader cannot reach one on the device, or wants
 // the bytes in host memory.
@@ -256,7 +258,8 @@ struct stage_message {
 static_assert(sizeof(stage_message) == 72);
 
 // Behind a fetch: where the range is to go, if the owner likes to copy it there. An export of the
-// reader, and an address of the reader in it; the range must not end outside of it.
+// reader, and an address of the reader in it; or of kind `host`, where `slot` is the granule of a
+// split_word in the reader's segment. The range must not end outside of it.
 struct stage_target {
     remote_handle handle;
     std::uint64_t address;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// shm/split.h: who copies which part of a range that two processes copy together. One takes chunks
+// from the front, the other from the back, until they meet: so each does as much as it comes to,
+// and one that does not come at all leaves everything to the other. A chunk that has been taken
+// belongs to its taker for good.
+//
+// The word lies in the segment of the process that takes from the front. The other one's writes are
+// a peer's: the front checks what it finds against what it knows.
+#ifndef GPUSM_SHM_SPLIT_H
+#define GPUSM_SHM_SPLIT_H
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+inline constexpr std::uint64_t split_chunk_bytes = 64 * 1024;
+
+// Chunks [0, front) belong to the one, [back, all) to the other. Alone in its cache line.
+struct alignas(64) split_word {
+    std::atomic<std::uint64_t> word; // back (32 bits) | front (32 bits)
+};
+
+struct split_state {
+    std::uint32_t front = 0;
+    std::uint32_t back = 0;
+};
+
+constexpr std::uint64_t split_pack(split_state state)
+{
+    return std::uint64_t{state.back} << 32 | state.front;
+}
+constexpr split_state split_unpack(std::uint64_t word)
+{
+    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
+}
+
+// How many chunks a range has; the last one may be short.
+constexpr std::uint64_t split_chunks(std::uint64_t len_bytes)
+{
+    return (len_bytes + split_chunk_bytes - 1) / split_chunk_bytes;
+}
+// The bytes of a chunk of a range of that length.
+constexpr std::uint64_t split_bytes(std::uint64_t chunk, std::uint64_t len_bytes)
+{
+    return std::min(split_chunk_bytes, len_bytes - chunk * split_chunk_bytes);
+}
+
+inline void split_begin(split_word *split, std::uint32_t chunks)
+{
+    split->word.store(split_pack({0, chunks}), std::memory_order_relaxed);
+}
+inline split_state split_look(const split_word &split)
+{
+    return split_unpack(split.word.load(std::memory_order_acquire));
+}
+
+// False: there is nothing left.
+inline bool split_take_front(split_word *split, std::uint32_t *chunk)
+{
+    std::uint64_t seen = split->word.load(std::memory_order_relaxed);
+    for (;;) {
+        const split_state now = split_unpack(seen);
+        if (now.front >= now.back) {
+            return false;
+        }
+        if (split->word.compare_exchange_weak(seen, split_pack({now.front + 1, now.back}),
+                                              std::memory_order_acq_rel)) {
+            *chunk = now.front;
+            return true;
+        }
+    }
+}
+inline bool split_take_back(split_word *split, std::uint32_t *chunk)
+{
+    std::uint64_t seen = split->word.load(std::memory_order_relaxed);
+    for (;;) {
+        const split_state now = split_unpack(seen);
+        if (now.front >= now.back) {
+            return false;
+        }
+        if (split->word.compare_exchange_weak(seen, split_pack({now.front, now.back - 1}),
+                                              std::memory_order_acq_rel)) {
+            *chunk = now.back - 1;
+            return true;
+        }
+    }
+}
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/shm/split.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace gpusm {
+namespace {
+
+TEST(Split, TheLastChunkMayBeShort)
+{
+    EXPECT_EQ(0U, split_chunks(0));
+    EXPECT_EQ(1U, split_chunks(1));
+    EXPECT_EQ(1U, split_chunks(split_chunk_bytes));
+    EXPECT_EQ(2U, split_chunks(split_chunk_bytes + 1));
+    EXPECT_EQ(split_chunk_bytes, split_bytes(0, split_chunk_bytes + 1));
+    EXPECT_EQ(1U, split_bytes(1, split_chunk_bytes + 1));
+    EXPECT_EQ(split_chunk_bytes, split_bytes(1, 2 * split_chunk_bytes));
+}
+
+TEST(Split, BothTakeUntilTheyMeet)
+{
+    split_word split{};
+    split_begin(&split, 4);
+    std::uint32_t chunk = 99;
+    ASSERT_TRUE(split_take_front(&split, &chunk));
+    EXPECT_EQ(0U, chunk);
+    ASSERT_TRUE(split_take_back(&split, &chunk));
+    EXPECT_EQ(3U, chunk);
+    ASSERT_TRUE(split_take_back(&split, &chunk));
+    EXPECT_EQ(2U, chunk);
+    ASSERT_TRUE(split_take_front(&split, &chunk));
+    EXPECT_EQ(1U, chunk);
+    chunk = 99;
+    EXPECT_FALSE(split_take_front(&split, &chunk));
+    EXPECT_FALSE(split_take_back(&split, &chunk));
+    EXPECT_EQ(99U, chunk);
+    EXPECT_EQ(2U, split_look(split).front);
+    EXPECT_EQ(2U, split_look(split).back);
+}
+
+TEST(Split, OneOfThemMayTakeEverything)
+{
+    split_word split{};
+    std::uint32_t chunk = 0;
+    split_begin(&split, 3);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        ASSERT_TRUE(split_take_front(&split, &chunk));
+        EXPECT_EQ(i, chunk);
+    }
+    EXPECT_FALSE(split_take_back(&split, &chunk));
+    EXPECT_EQ(3U, split_look(split).back) << "the other one has nothing";
+    split_begin(&split, 3);
+    for (std::uint32_t i = 3; i-- > 0;) {
+        ASSERT_TRUE(split_take_back(&split, &chunk));
+        EXPECT_EQ(i, chunk);
+    }
+    EXPECT_FALSE(split_take_front(&split, &chunk));
+    EXPECT_EQ(0U, split_look(split).front);
+}
+
+TEST(Split, NothingIsTakenWhereAPeerHasMixedUpTheWord)
+{
+    split_word split{};
+    split.word.store(split_pack({7, 3}));
+    std::uint32_t chunk = 0;
+    EXPECT_FALSE(split_take_front(&split, &chunk));
+    EXPECT_FALSE(split_take_back(&split, &chunk));
+}
+
+TEST(Split, EachChunkIsTakenOnceByTwoThreads)
+{
+    constexpr std::uint32_t chunks = 64;
+    constexpr int rounds = 2000;
+    split_word split{};
+    std::vector<int> taken(chunks, 0);
+    for (int round = 0; round < rounds; ++round) {
+        split_begin(&split, chunks);
+        std::vector<std::uint32_t> front;
+        std::vector<std::uint32_t> back;
+        std::thread other([&] {
+            std::uint32_t chunk = 0;
+            while (split_take_back(&split, &chunk)) {
+                back.push_back(chunk);
+            }
+        });
+        std::uint32_t chunk = 0;
+        while (split_take_front(&split, &chunk)) {
+            front.push_back(chunk);
+        }
+        other.join();
+        for (const std::uint32_t each : front) {
+            ++taken[each];
+        }
+        for (const std::uint32_t each : back) {
+            ++taken[each];
+        }
+        ASSERT_EQ(chunks, front.size() + back.size());
+    }
+    EXPECT_EQ(std::vector<int>(chunks, rounds), taken);
+}
+
+} // namespace
+} // namespace gpusm
