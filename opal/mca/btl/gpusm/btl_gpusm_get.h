@@ -62,9 +62,9 @@ struct get_request {
     bool a_part_is_over;      // of a get that is done in two parts
     bool part_failed;
     std::uint64_t rest_from; // from there on the owner could not do its part; else the length
-    bool has_waited;     // for descriptors, once
-    struct device *into; // in whose context it is copied
-    get_request *next;   // in the list that it waits in
+    bool has_waited;         // for descriptors, once
+    struct device *into;     // in whose context it is copied
+    get_request *next;       // in the list that it waits in
 };
 
 // A list without a bound, of objects of that class; `number` may be null.
