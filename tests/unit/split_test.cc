@@ -27,17 +27,17 @@ TEST(Split, BothTakeUntilTheyMeet)
     split_word split{};
     split_begin(&split, 4);
     std::uint32_t chunk = 99;
-    ASSERT_TRUE(split_take_front(&split, &chunk));
+    ASSERT_TRUE(split_take(&split, split_end::front, &chunk));
     EXPECT_EQ(0U, chunk);
-    ASSERT_TRUE(split_take_back(&split, &chunk));
+    ASSERT_TRUE(split_take(&split, split_end::back, &chunk));
     EXPECT_EQ(3U, chunk);
-    ASSERT_TRUE(split_take_back(&split, &chunk));
+    ASSERT_TRUE(split_take(&split, split_end::back, &chunk));
     EXPECT_EQ(2U, chunk);
-    ASSERT_TRUE(split_take_front(&split, &chunk));
+    ASSERT_TRUE(split_take(&split, split_end::front, &chunk));
     EXPECT_EQ(1U, chunk);
     chunk = 99;
-    EXPECT_FALSE(split_take_front(&split, &chunk));
-    EXPECT_FALSE(split_take_back(&split, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::front, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::back, &chunk));
     EXPECT_EQ(99U, chunk);
     EXPECT_EQ(2U, split_look(split).front);
     EXPECT_EQ(2U, split_look(split).back);
@@ -49,17 +49,17 @@ TEST(Split, OneOfThemMayTakeEverything)
     std::uint32_t chunk = 0;
     split_begin(&split, 3);
     for (std::uint32_t i = 0; i < 3; ++i) {
-        ASSERT_TRUE(split_take_front(&split, &chunk));
+        ASSERT_TRUE(split_take(&split, split_end::front, &chunk));
         EXPECT_EQ(i, chunk);
     }
-    EXPECT_FALSE(split_take_back(&split, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::back, &chunk));
     EXPECT_EQ(3U, split_look(split).back) << "the other one has nothing";
     split_begin(&split, 3);
     for (std::uint32_t i = 3; i-- > 0;) {
-        ASSERT_TRUE(split_take_back(&split, &chunk));
+        ASSERT_TRUE(split_take(&split, split_end::back, &chunk));
         EXPECT_EQ(i, chunk);
     }
-    EXPECT_FALSE(split_take_front(&split, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::front, &chunk));
     EXPECT_EQ(0U, split_look(split).front);
 }
 
@@ -68,8 +68,8 @@ TEST(Split, NothingIsTakenWhereAPeerHasMixedUpTheWord)
     split_word split{};
     split.word.store(split_pack({7, 3}));
     std::uint32_t chunk = 0;
-    EXPECT_FALSE(split_take_front(&split, &chunk));
-    EXPECT_FALSE(split_take_back(&split, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::front, &chunk));
+    EXPECT_FALSE(split_take(&split, split_end::back, &chunk));
 }
 
 TEST(Split, EachChunkIsTakenOnceByTwoThreads)
@@ -84,12 +84,12 @@ TEST(Split, EachChunkIsTakenOnceByTwoThreads)
         std::vector<std::uint32_t> back;
         std::thread other([&] {
             std::uint32_t chunk = 0;
-            while (split_take_back(&split, &chunk)) {
+            while (split_take(&split, split_end::back, &chunk)) {
                 back.push_back(chunk);
             }
         });
         std::uint32_t chunk = 0;
-        while (split_take_front(&split, &chunk)) {
+        while (split_take(&split, split_end::front, &chunk)) {
             front.push_back(chunk);
         }
         other.join();

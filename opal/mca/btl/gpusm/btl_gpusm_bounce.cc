@@ -99,7 +99,7 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
     }
     std::uint32_t chunk = 0;
     const bool front = bounce_way::out == job->way;
-    if (!(front ? split_take_front(job->split, &chunk) : split_take_back(job->split, &chunk))) {
+    if (!split_take(job->split, front ? split_end::front : split_end::back, &chunk)) {
         // The word may be changed by a peer: it must say that the two have met.
         const split_state end = split_look(*job->split);
         job->failed = job->failed || (front && (end.front != job->chunks || end.back != end.front));

@@ -59,33 +59,21 @@ inline split_state split_look(const split_word &split)
     return split_unpack(split.word.load(std::memory_order_acquire));
 }
 
-// False: there is nothing left.
-inline bool split_take_front(split_word *split, std::uint32_t *chunk)
+enum class split_end { front, back };
+
+// Takes the next chunk at that end. False: there is nothing left.
+inline bool split_take(split_word *split, split_end at, std::uint32_t *chunk)
 {
+    const bool front = split_end::front == at;
     std::uint64_t seen = split->word.load(std::memory_order_relaxed);
     for (;;) {
-        const split_state now = split_unpack(seen);
-        if (now.front >= now.back) {
+        split_state next = split_unpack(seen);
+        if (next.front >= next.back) {
             return false;
         }
-        if (split->word.compare_exchange_weak(seen, split_pack({now.front + 1, now.back}),
-                                              std::memory_order_acq_rel)) {
-            *chunk = now.front;
-            return true;
-        }
-    }
-}
-inline bool split_take_back(split_word *split, std::uint32_t *chunk)
-{
-    std::uint64_t seen = split->word.load(std::memory_order_relaxed);
-    for (;;) {
-        const split_state now = split_unpack(seen);
-        if (now.front >= now.back) {
-            return false;
-        }
-        if (split->word.compare_exchange_weak(seen, split_pack({now.front, now.back - 1}),
-                                              std::memory_order_acq_rel)) {
-            *chunk = now.back - 1;
+        const std::uint32_t taken = front ? next.front++ : --next.back;
+        if (split->word.compare_exchange_weak(seen, split_pack(next), std::memory_order_acq_rel)) {
+            *chunk = taken;
             return true;
         }
     }
