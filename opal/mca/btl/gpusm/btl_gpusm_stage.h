@@ -235,6 +235,7 @@ class stage_reads {
     static std::uint64_t owners_part(const get_request *get);
     void pull_rest(get_request *get, std::uint64_t from);
     split_word *take_split(std::uint32_t *number);
+    void give_split(std::uint32_t number) { free_splits_ |= std::uint64_t{1} << number; }
     void end_shared(mca_btl_base_endpoint_t *owner, staged_get *get);
     void end_part(get_request *get, bool good);
     static void copy_rest(get_request *get);

@@ -108,7 +108,9 @@ void stage_reads::share(get_request *get)
     staged_get *made =
         nullptr == split ? nullptr : gets_.open(owner->number, get->copy.len_bytes, get);
     if (nullptr == made) {
-        free_splits_ |= nullptr == split ? 0 : std::uint64_t{1} << number;
+        if (split != nullptr) {
+            give_split(number);
+        }
         return;
     }
     made->is_shared = made->has_target = true;
@@ -125,7 +127,7 @@ void stage_reads::share(get_request *get)
     const stage_target target = {
         {granule, no_event_slot, share_kind::host, 0, 0, to, get->copy.len_bytes}, to};
     if (!send_stage_message(owner, message, &target)) {
-        free_splits_ |= std::uint64_t{1} << number;
+        give_split(number);
         gets_.close(made);
         return;
     }
@@ -137,6 +139,9 @@ void stage_reads::share(get_request *get)
 void stage_reads::end_own_part(get_request *get)
 {
     const bounce &job = get->bouncing;
+    if (nullptr == get->owner) {
+        give_split(static_cast<std::uint32_t>(job.split - splits_));
+    }
     if (get->rest_from < job.len_bytes) { // the owner has said so already
         if (!job.failed) {
             copy_rest(get);
@@ -170,7 +175,9 @@ void stage_reads::end_shared(mca_btl_base_endpoint_t *owner, staged_get *of)
     const bool good = !of->bad;
     auto *get = static_cast<get_request *>(of->user);
     const split_state met = split_look(splits_[of->split]);
-    free_splits_ |= std::uint64_t{1} << of->split;
+    if (nullptr == get || get->a_part_is_over) {
+        give_split(of->split); // else this process is going to look there once more
+    }
     gets_.close(of);
     --rings_of(owner).under_way;
     owner->failed_pushes = good ? 0 : owner->failed_pushes + 1;
