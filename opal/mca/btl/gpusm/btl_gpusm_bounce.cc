@@ -42,7 +42,6 @@ constexpr std::size_t long_pieces = 16;
 piece_pool small_pool{4096, nullptr};
 piece_pool long_pool{128 * 1024, nullptr};
 static_assert(split_chunk_bytes <= 128 * 1024);
-constexpr std::size_t page_bytes = 4096;
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;

@@ -28,6 +28,10 @@
 
 namespace gpusm {
 
+// What has failed so many times in a row is not tried any more: copies into a ring on a device,
+// whose context may have been destroyed; copies by the owner into a reader's device memory; pushes.
+inline constexpr std::uint32_t failures_in_a_row = 4;
+
 struct owned_ring;
 
 // A copy into a ring.

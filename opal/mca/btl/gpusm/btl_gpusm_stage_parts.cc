@@ -17,10 +17,7 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::uint64_t page_bytes = 4096;
 constexpr unsigned splits = 64; // as many as free_splits_ has bits
-// An owner that could not write here so many times in a row is not asked any more.
-constexpr std::uint32_t failures_in_a_row = 4;
 
 // Of a get that the owner stages for this device: may this process read a part of it by itself?
 bool can_pull(const get_request *get)

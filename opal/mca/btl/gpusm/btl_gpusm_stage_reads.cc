@@ -16,8 +16,6 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::uint64_t page_bytes = 4096;
-
 // Does [position, position + len_bytes) of the ring exist, as far as the message says?
 bool is_in_ring(const stage_message &message)
 {

@@ -15,12 +15,6 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
-
-// A ring on a device into which so many copies have failed one behind the other is not used any
-// more. Its context may have been destroyed.
-constexpr std::uint32_t failures_in_a_row = 4;
-
 // A ring on a device begins a message with that part of the longest piece.
 constexpr std::size_t first_is_part = 8;
 

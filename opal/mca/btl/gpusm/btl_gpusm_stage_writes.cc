@@ -17,10 +17,6 @@ namespace gpusm {
 
 namespace {
 
-// After so many one behind the other that could not be mapped or copied, a reader's messages go in
-// pieces for good.
-constexpr std::uint32_t failures_in_a_row = 4;
-
 // The parameter use_cuda_ipc_same_gpu may forbid to map memory of the device that `into` is on.
 bool may_map(const mca_btl_base_endpoint_t &reader, const remote_handle &handle, const device &into)
 {
