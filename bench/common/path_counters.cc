@@ -16,13 +16,15 @@ constexpr const char *variable_names[] = {
     "btl_gpusm_staged_bytes",         "btl_gpusm_host_bytes",
     "btl_gpusm_single_copy_messages", "btl_gpusm_direct_host_messages",
     "btl_gpusm_pulled_host_bytes",    "btl_gpusm_pushed_host_bytes",
+    "btl_gpusm_joint_copy_bytes",
 };
 
 using raw_counts = std::array<unsigned long long, std::size(variable_names)>;
 
 path_counts from_raw(const raw_counts &raw)
 {
-    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7], raw[8], raw[9]};
+    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5],
+            raw[6], raw[7], raw[8], raw[9], raw[10]};
 }
 
 raw_counts to_raw(const path_counts &counts)
@@ -31,7 +33,8 @@ raw_counts to_raw(const path_counts &counts)
             counts.host_messages,        counts.get_bytes,
             counts.staged_bytes,         counts.host_bytes,
             counts.single_copy_messages, counts.direct_host_messages,
-            counts.pulled_host_bytes,    counts.pushed_host_bytes};
+            counts.pulled_host_bytes,    counts.pushed_host_bytes,
+            counts.joint_copy_bytes};
 }
 
 } // namespace

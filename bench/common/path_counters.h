@@ -33,6 +33,8 @@ struct path_counts {
     unsigned long long direct_host_messages = 0;
     unsigned long long pulled_host_bytes = 0; // read for a device out of a peer's host memory
     unsigned long long pushed_host_bytes = 0; // of a peer's device memory, written by that peer
+    // Of what went in single copies, bytes that the sender wrote here.
+    unsigned long long joint_copy_bytes = 0;
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -50,7 +52,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 10;
+    static constexpr std::size_t count = 11;
 
     bool initialized_ = false;
     bool available_ = false;

@@ -98,8 +98,9 @@ The last line says which way messages went: get (fetched from the peer's device 
 single copy (host memory that the receiver read by itself), direct (of those by get, page-locked
 host memory that the sender copied to the receiver's device by itself). Of pageable host memory for
 a device it adds how much the receivers pulled themselves while the senders copied, and the other
-way round how much the senders pushed while the receivers copied. It counts from the end of the
-first size's warm-up to the end, summed over ranks.
+way round how much the senders pushed while the receivers copied; between host memories how much of
+the single copies the senders made. It counts from the end of the first size's warm-up to the end,
+summed over ranks.
 
 status: 0 fine; 1 corrupt data, or a row above the link; 2 bad usage or missing requirement
 )";

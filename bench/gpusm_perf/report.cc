@@ -178,6 +178,7 @@ std::string path_line(bool available, const path_counts &warmup, const path_coun
     };
     add_bytes(measured.pulled_host_bytes, "pulled");
     add_bytes(measured.pushed_host_bytes, "pushed");
+    add_bytes(measured.joint_copy_bytes, "of the single copies by the sender");
     return line;
 }
 
@@ -203,10 +204,10 @@ std::string write_json(const options &opt, const run_facts &facts, const std::ve
         std::fprintf(file,
                      "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu, "
                      "\"single_copy\": %llu, \"direct\": %llu, \"pulled_bytes\": %llu, "
-                     "\"pushed_bytes\": %llu},\n",
+                     "\"pushed_bytes\": %llu, \"joint_bytes\": %llu},\n",
                      paths.get_messages, paths.staged_messages, paths.host_messages,
                      paths.single_copy_messages, paths.direct_host_messages,
-                     paths.pulled_host_bytes, paths.pushed_host_bytes);
+                     paths.pulled_host_bytes, paths.pushed_host_bytes, paths.joint_copy_bytes);
     }
     std::fprintf(file, "  \"ranks\": [");
     for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {

@@ -41,6 +41,38 @@ perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
+# joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
+# single copies. It may be that it never comes to it, so some attempts are made.
+joint_case() {
+    joint_name=$1
+    joint_wanted=$2
+    shift 2
+    for attempt in 1 2 3 4 5; do
+        launch 60 2 "$@" "$perf" bw --src H --dst H --sizes 8K,131071,131073,1M,3000001 \
+            --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+        joint_status=$?
+        joint=no
+        if grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
+            joint=yes
+        fi
+        if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
+            break
+        fi
+    done
+    if [ $joint_status -ne 0 ]; then
+        fail "$joint_name" "$(explain $joint_status)"
+    elif [ $joint != "$joint_wanted" ]; then
+        fail "$joint_name" "the sender has copied a part: $joint, expected $joint_wanted ($attempt)"
+    else
+        pass "$joint_name"
+    fi
+}
+joint_case both-sides-copy $can
+joint_case both-sides-copy-short-ones-too $can --mca btl_gpusm_joint_copy_min_bytes 8K
+joint_case one-side-copies no --mca btl_gpusm_joint_copy_min_bytes 4M
+joint_case both-sides-copy-without-smsc no --mca smsc ^cma,xpmem,knem
+check the-sender-is-away 90 2 "$exchange" joint-late
+
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
 #
@@ -115,6 +147,12 @@ check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_E
     "$exchange" pairs --kinds H --max-size 2M
 per_rank 0 LD_PRELOAD="$refuse"
 check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
+
+joint_case some-joint-copies-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+joint_case all-joint-copies-are-refused no -x LD_PRELOAD="$refuse"
+per_rank 0 LD_PRELOAD="$refuse"
+check the-sender-is-away-and-some-are-refused 90 2 -x GPUSM_TEST_REFUSE_EVERY=7 \
+    "$work/per-rank-0" "$exchange" joint-late
 
 if need_gpu refused-pulls; then
     check refused-pulls 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds HD --max-size 2M

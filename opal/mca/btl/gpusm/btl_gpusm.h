@@ -14,6 +14,7 @@
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get
 //   btl_gpusm_smsc.cc       long messages between host memories in one copy
+//   btl_gpusm_joint.cc      the same, made by both sides
 //   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
 //   btl_gpusm_ipc.cc        performs what the handshake asks for
 //   btl_gpusm_gpu.{h,cc}    the GPU half of the desk, its life and its housekeeping
@@ -40,6 +41,9 @@
 
 namespace gpusm {
 
+struct joint_ring; // btl_gpusm_joint.cc
+struct joint_get;
+
 // Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
 struct single_copy {
     std::atomic<bool> asked{false};         // `peer` is known
@@ -61,6 +65,7 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
+    gpusm::joint_ring *joint;   // owned; null until the first such get
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool staged_only;           // it cannot map that memory, and fetches it through host memory
     bool gpu_warned;            // the user has been told why not
@@ -114,6 +119,7 @@ enum class counter : unsigned {
     pushed_host_bytes,
     single_copy_messages,
     single_copy_bytes,
+    joint_copy_bytes,
     single_submissions,
     batch_submissions,
     kernel_submissions,
@@ -181,6 +187,7 @@ struct mca_btl_gpusm_component_t {
     bool stage_push;
     int cuda_ipc_verbose;
     bool use_single_copy;
+    size_t joint_copy_min_bytes;
 
     // State between init and finalize.
     bool threads; // MPI_THREAD_MULTIPLE
@@ -198,6 +205,8 @@ struct mca_btl_gpusm_component_t {
     gpusm::outgoing *last_deferred;
     std::atomic<bool> progressing;
     std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
+    // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
+    std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
 };
@@ -373,6 +382,26 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes);
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);
+
+// joint: what ob1 has given btl_get, for the callback.
+struct get_arguments {
+    void *local_address;
+    mca_btl_base_registration_handle_t *local_handle;
+    std::size_t len_bytes;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+};
+// Copies host memory of the peer into host memory, alone or with the peer. OPAL_SUCCESS: the
+// callback has been called, or will be by progress_joint_gets.
+int get_host(mca_btl_base_endpoint_t *endpoint, const mca_btl_base_registration_handle_t &remote,
+             std::uint64_t remote_address, const get_arguments &get);
+// Ends gets of which the peer has copied its part; returns how many.
+int progress_joint_gets();
+// A peer wants a part of our memory copied; does that.
+void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes);
+void release_joint(mca_btl_base_endpoint_t *endpoint);
 
 // ipc: a GPU message is about to leave for `endpoint` from `address`: asks the peer whether it
 // can read that memory, if it is time to ask.

@@ -165,6 +165,7 @@ void release_component()
     release_descriptors();
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
+    component.joint_gets.store(nullptr, std::memory_order_relaxed);
     for (opal_free_list_t &list : component.frags) {
         OBJ_DESTRUCT(&list);
     }
@@ -172,6 +173,7 @@ void release_component()
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
         smsc_release(each);
+        release_joint(each);
         delete each->handshake;
         delete each;
     }
@@ -278,6 +280,9 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
     case gpusm::frag_kind::bundle:
         gpusm::deliver_bundle(from, payload, header.payload_bytes);
         return;
+    case gpusm::frag_kind::joint:
+        gpusm::joint_message_from(from, payload, header.payload_bytes);
+        return;
     }
     // A peer's byte.
     gpusm::log_line(gpusm::log_level::error,
@@ -316,6 +321,9 @@ static int component_progress(void)
         });
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
+    }
+    if (component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
+        events += gpusm::progress_joint_gets();
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);

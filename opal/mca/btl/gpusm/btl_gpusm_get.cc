@@ -231,14 +231,12 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
         nullptr == local_handle ? nullptr : registration_around(local_handle);
     const bool into_host = nullptr == local || nullptr == local->device;
     if (gpusm::share_kind::host == remote.kind && into_host) {
-        if (0 != (remote.flags & gpusm::no_single_copy) ||
-            status::ok !=
-                gpusm::smsc_copy(endpoint, *remote_handle, local_address, remote_address, size)) {
-            return OPAL_ERROR; // by fragments, and without a look at the GPU
-        }
-        cbfunc(&mca_btl_gpusm.super, endpoint, local_address, local_handle, cbcontext, cbdata,
-               OPAL_SUCCESS);
-        return OPAL_SUCCESS;
+        // By fragments, where it cannot be done, and without a look at the GPU.
+        return 0 != (remote.flags & gpusm::no_single_copy)
+                   ? OPAL_ERROR
+                   : gpusm::get_host(
+                         endpoint, *remote_handle, remote_address,
+                         {local_address, local_handle, size, cbfunc, cbcontext, cbdata});
     }
     gpusm::gpu_desk *desk = gpusm::gpu();
     // The handle is the peer's word.

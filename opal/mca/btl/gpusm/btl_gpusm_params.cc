@@ -143,6 +143,9 @@ void register_parameters()
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
+    add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 128 * kibi, OPAL_INFO_LVL_5,
+        "Shortest message of which the sender copies a part by itself, where it comes to it, while "
+        "the receiver reads the rest (8 KiB or more)");
     add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message that is fetched through a staging ring where its memory cannot be mapped "
         "by the receiver; shorter ones go in fragments (1 or more)");
@@ -234,6 +237,7 @@ bool check_parameters()
         {"copy_streams", component.copy_streams, 1, 8},
         {"kernel_blocks", component.kernel_blocks, 0, 1024},
         {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
+        {"joint_copy_min_bytes", component.joint_copy_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"stage_min_bytes", component.stage_min_bytes, 1, UINT64_MAX - 1},
         {"stage_device_bytes", component.stage_device_bytes, 4 * mebi, 4 * gibi},
         {"stage_device_piece", component.stage_device_piece, 64 * kibi,
@@ -308,6 +312,8 @@ void register_counters()
         {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
         {counter::pulled_host_bytes, "pulled_host_bytes",
          "Bytes that this process has read from a peer's host memory for its device by itself"},
+        {counter::joint_copy_bytes, "joint_copy_bytes",
+         "Of these, bytes that the sender has written"},
         {counter::pushed_host_bytes, "pushed_host_bytes",
          "Bytes that peers have written from their devices into this process's host memory"},
         {counter::single_copy_messages, "single_copy_messages",

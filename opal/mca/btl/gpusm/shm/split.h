@@ -8,6 +8,9 @@
 //
 // The word lies in the segment of the process that takes from the front. The other one's writes are
 // a peer's: the front checks what it finds against what it knows.
+//
+// Two use it: device memory for ordinary host memory (btl_gpusm_stage_parts.cc), and host memory
+// for host memory (btl_gpusm_joint.cc).
 #ifndef GPUSM_SHM_SPLIT_H
 #define GPUSM_SHM_SPLIT_H
 
@@ -18,12 +21,22 @@
 
 namespace gpusm {
 
-inline constexpr std::uint64_t split_chunk_bytes = 64 * 1024;
+inline constexpr std::uint64_t split_chunk_bytes = 64 * 1024; // unless the two agree on another
+
+// What the process at the back says when it will not look at the word again.
+enum class split_answer : std::uint32_t {
+    none = 0,
+    written = 1, // all that it has taken is where it belongs; it may be nothing
+    failed = 2,  // what it has taken is to be copied by the other one
+};
 
 // Chunks [0, front) belong to the one, [back, all) to the other. Alone in its cache line.
 struct alignas(64) split_word {
     std::atomic<std::uint64_t> word; // back (32 bits) | front (32 bits)
+    // Writer: the process at the back, once. Not used where a message says it.
+    std::atomic<split_answer> answer;
 };
+static_assert(std::atomic<split_answer>::is_always_lock_free);
 
 struct split_state {
     std::uint32_t front = 0;
@@ -40,19 +53,22 @@ constexpr split_state split_unpack(std::uint64_t word)
 }
 
 // How many chunks a range has; the last one may be short.
-constexpr std::uint64_t split_chunks(std::uint64_t len_bytes)
+constexpr std::uint64_t split_chunks(std::uint64_t len_bytes,
+                                     std::uint64_t chunk_bytes = split_chunk_bytes)
 {
-    return (len_bytes + split_chunk_bytes - 1) / split_chunk_bytes;
+    return (len_bytes + chunk_bytes - 1) / chunk_bytes;
 }
 // The bytes of a chunk of a range of that length.
-constexpr std::uint64_t split_bytes(std::uint64_t chunk, std::uint64_t len_bytes)
+constexpr std::uint64_t split_bytes(std::uint64_t chunk, std::uint64_t len_bytes,
+                                    std::uint64_t chunk_bytes = split_chunk_bytes)
 {
-    return std::min(split_chunk_bytes, len_bytes - chunk * split_chunk_bytes);
+    return std::min(chunk_bytes, len_bytes - chunk * chunk_bytes);
 }
 
 inline void split_begin(split_word *split, std::uint32_t chunks)
 {
     split->word.store(split_pack({0, chunks}), std::memory_order_relaxed);
+    split->answer.store(split_answer::none, std::memory_order_relaxed);
 }
 inline split_state split_look(const split_word &split)
 {

@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 6;
+inline constexpr std::uint32_t wire_version = 7;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
@@ -114,6 +114,7 @@ enum class frag_kind : std::uint8_t {
     ipc_control = 2,    // payload is an ipc_message
     bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
     stage = 4,          // payload is a stage_message
+    joint = 5,          // payload is a joint_message
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -265,6 +266,19 @@ struct stage_target {
     std::uint64_t address;
 };
 static_assert(sizeof(stage_target) == 40);
+
+// A reader of host memory asks the owner to copy a part of it: by chunks from the end of the range,
+// as a split_word in the reader's segment says, which also takes the answer (shm/split.h). The
+// owner may come late, and finds nothing to do then, nor the registration that `handle` names.
+struct joint_message {
+    remote_handle handle;  // the source, of kind `host`
+    std::uint64_t address; // where the range begins in it
+    std::uint64_t target;  // where it goes, in the reader's memory
+    std::uint64_t len_bytes;
+    std::uint32_t chunk_bytes;
+    std::uint32_t granule; // of the split_word
+};
+static_assert(sizeof(joint_message) == 64);
 
 inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
 inline constexpr std::size_t device_uuid_bytes = 16;

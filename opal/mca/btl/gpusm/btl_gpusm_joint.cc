@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_joint.cc: long messages between host memories that both sides copy. While the receiver
+// reads from the front, by the single copies of btl_gpusm_smsc.cc, the sender, which would only be
+// waiting, writes from the end; they meet somewhere (shm/split.h). A sender that is busy elsewhere
+// is not waited for: the receiver then reads all of it.
+//
+// The two share one word per message, in the receiver's segment. The receiver has a few per peer,
+// and asks with the next one when the peer has answered the oldest: a peer that does not look is
+// not asked any more until it does.
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/shm/split.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace gpusm {
+
+// The reader's side of one message.
+struct joint_get {
+    split_word *split;
+    mca_btl_base_endpoint_t *endpoint;
+    std::uint64_t remote_address;
+    get_arguments get;
+    bool failed;
+    bool over; // for the reader
+    joint_get *next;
+};
+
+// What a process has for the messages of one peer. Under the component's lock.
+struct joint_ring {
+    static constexpr std::uint32_t places = 8;
+    split_word *words = nullptr; // in our segment; null: there is no room
+    std::uint32_t granule = 0;   // of the first one
+    // Counted from the start of all: [answered, begun) may not be used again yet.
+    std::uint32_t begun = 0;
+    std::uint32_t answered = 0;
+    std::uint32_t failures = 0; // of the peer, in a row
+    std::array<joint_get, places> gets{};
+};
+
+namespace {
+
+constexpr std::uint32_t failures_before_refusal = 4;
+constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
+
+// Every chunk costs a system call, so there are few; long messages have more, for the sake of a
+// peer that is slower, or comes later.
+std::uint64_t chunk_bytes_of(std::uint64_t len_bytes)
+{
+    constexpr std::uint64_t kibi = 1024;
+    const std::uint64_t wanted =
+        len_bytes < 256 * kibi ? len_bytes / 2 : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
+    return (wanted + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+joint_ring *make_ring()
+{
+    auto *ring = new joint_ring;
+    segment &own = mca_btl_gpusm_component.node->own();
+    if (status::ok == own.carve(joint_ring::places * sizeof(split_word), &ring->granule)) {
+        ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
+    }
+    return ring;
+}
+
+// A word that the peer has answered, with the get that it was for; null: there is none.
+joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::uint32_t *granule)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    if (nullptr == endpoint->joint) {
+        endpoint->joint = make_ring();
+    }
+    joint_ring &ring = *endpoint->joint;
+    if (nullptr == ring.words || ring.failures >= failures_before_refusal) {
+        return nullptr;
+    }
+    for (; ring.answered != ring.begun; ++ring.answered) {
+        const std::uint32_t oldest = ring.answered % joint_ring::places;
+        if (!ring.gets[oldest].over ||
+            split_answer::none == ring.words[oldest].answer.load(std::memory_order_acquire)) {
+            break;
+        }
+    }
+    if (ring.begun - ring.answered == joint_ring::places) {
+        return nullptr;
+    }
+    const std::uint32_t place = ring.begun++ % joint_ring::places;
+    *granule =
+        ring.granule + place * static_cast<std::uint32_t>(sizeof(split_word) / granule_bytes);
+    static_assert(0 == sizeof(split_word) % granule_bytes);
+    joint_get *taken = &ring.gets[place];
+    taken->split = &ring.words[place];
+    taken->over = taken->failed = false;
+    return taken;
+}
+
+void give_place(joint_get *place)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    place->over = true;
+}
+
+// Asks the peer for its part.
+bool ask(mca_btl_base_endpoint_t *endpoint, const joint_message &message)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
+    if (nullptr == frag) {
+        return false;
+    }
+    std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
+    fire_and_forget(frag, sizeof(message));
+    const status s = post(endpoint, frag, frag_kind::joint, 0);
+    if (status::ok == s || status::busy == s) {
+        return true;
+    }
+    frag_return(frag);
+    return false;
+}
+
+void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int result)
+{
+    get.cbfunc(&mca_btl_gpusm.super, endpoint, get.local_address, get.local_handle, get.cbcontext,
+               get.cbdata, result);
+}
+
+void count_copy(const get_arguments &get)
+{
+    count(counter::single_copy_messages, 1);
+    count(counter::single_copy_bytes, get.len_bytes);
+}
+
+// Begins the part of the peer; null: the peer has none.
+joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                 std::uint64_t remote_address, const get_arguments &get)
+{
+    const std::uint64_t chunk_bytes = chunk_bytes_of(get.len_bytes);
+    const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
+    std::uint32_t granule = 0;
+    if (get.len_bytes < mca_btl_gpusm_component.joint_copy_min_bytes || chunks > UINT32_MAX ||
+        !smsc_reads_plainly() || endpoint->peer->closed()) {
+        return nullptr;
+    }
+    joint_get *made = take_place(endpoint, &granule);
+    if (nullptr == made) {
+        return nullptr;
+    }
+    made->endpoint = endpoint;
+    made->remote_address = remote_address;
+    made->get = get;
+    split_begin(made->split, static_cast<std::uint32_t>(chunks));
+    const joint_message message = {remote,
+                                   remote_address,
+                                   reinterpret_cast<std::uint64_t>(get.local_address),
+                                   get.len_bytes,
+                                   static_cast<std::uint32_t>(chunk_bytes),
+                                   granule};
+    if (!ask(endpoint, message)) {
+        made->split->answer.store(split_answer::written, std::memory_order_relaxed);
+        give_place(made);
+        return nullptr;
+    }
+    return made;
+}
+
+status read_part(const joint_get &of, std::uint64_t place, std::uint64_t bytes)
+{
+    return smsc_read(of.endpoint, nullptr,
+                     static_cast<unsigned char *>(of.get.local_address) + place,
+                     of.remote_address + place, bytes);
+}
+
+// Reads chunks until there are none. What the peer has written over the word may say is not
+// believed where it cannot be.
+void read_front(joint_get *joint)
+{
+    const std::uint64_t len_bytes = joint->get.len_bytes;
+    const std::uint64_t chunk_bytes = chunk_bytes_of(len_bytes);
+    const std::uint64_t chunks = split_chunks(len_bytes, chunk_bytes);
+    std::uint32_t chunk = 0;
+    std::uint32_t taken = 0;
+    for (; split_take(joint->split, split_end::front, &chunk); ++taken) {
+        if (chunk != taken || chunk >= chunks) {
+            joint->failed = true;
+            return;
+        }
+        // After a failure the rest is still taken, so that the peer has an end.
+        joint->failed =
+            joint->failed || status::ok != read_part(*joint, chunk * chunk_bytes,
+                                                     split_bytes(chunk, len_bytes, chunk_bytes));
+    }
+    joint->failed = joint->failed || split_look(*joint->split).back != taken;
+}
+
+// The bytes in front of the peer's part.
+std::uint64_t own_bytes(const joint_get &joint)
+{
+    const std::uint64_t len_bytes = joint.get.len_bytes;
+    return std::min(len_bytes, split_look(*joint.split).back * chunk_bytes_of(len_bytes));
+}
+
+// The peer has answered, or never will.
+void end(joint_get *joint)
+{
+    mca_btl_base_endpoint_t *endpoint = joint->endpoint;
+    const get_arguments get = joint->get;
+    const split_answer answer = joint->split->answer.load(std::memory_order_acquire);
+    const std::uint64_t own = own_bytes(*joint);
+    const bool written = split_answer::written == answer;
+    if (!written && split_answer::none != answer && !joint->failed) {
+        joint->failed = status::ok != read_part(*joint, own, get.len_bytes - own);
+    }
+    const bool good = !joint->failed && split_answer::none != answer;
+    {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        endpoint->joint->failures = written ? 0 : endpoint->joint->failures + 1;
+        joint->over = true;
+    }
+    if (good) {
+        count_copy(get);
+        count(counter::joint_copy_bytes, written ? get.len_bytes - own : 0);
+    }
+    call_back(endpoint, get, good ? OPAL_SUCCESS : OPAL_ERROR);
+}
+
+} // namespace
+
+int get_host(mca_btl_base_endpoint_t *endpoint, const mca_btl_base_registration_handle_t &remote,
+             std::uint64_t remote_address, const get_arguments &get)
+{
+    // Many may come in one call of progress, and each wants a word that is free.
+    if (mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
+        (void)progress_joint_gets();
+    }
+    joint_get *joint = begin(endpoint, remote.remote, remote_address, get);
+    if (nullptr == joint) {
+        if (status::ok !=
+            smsc_copy(endpoint, remote, get.local_address, remote_address, get.len_bytes)) {
+            return OPAL_ERROR;
+        }
+        call_back(endpoint, get, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    read_front(joint);
+    if (own_bytes(*joint) < get.len_bytes) {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        joint->next = mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed);
+        mca_btl_gpusm_component.joint_gets.store(joint, std::memory_order_relaxed);
+        return OPAL_SUCCESS;
+    }
+    const bool failed = joint->failed;
+    give_place(joint);
+    if (failed) {
+        return OPAL_ERROR;
+    }
+    count_copy(get);
+    call_back(endpoint, get, OPAL_SUCCESS);
+    return OPAL_SUCCESS;
+}
+
+int progress_joint_gets()
+{
+    joint_get *ended = nullptr;
+    {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        joint_get *left = nullptr;
+        joint_get **end_of_left = &left;
+        joint_get *each = mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed);
+        while (each != nullptr) {
+            joint_get *next = each->next;
+            const bool waits =
+                split_answer::none == each->split->answer.load(std::memory_order_acquire) &&
+                !each->endpoint->peer->closed();
+            if (waits) {
+                each->next = nullptr;
+                *end_of_left = each;
+                end_of_left = &each->next;
+            } else { // this turns them round: the oldest comes first
+                each->next = ended;
+                ended = each;
+            }
+            each = next;
+        }
+        mca_btl_gpusm_component.joint_gets.store(left, std::memory_order_relaxed);
+    }
+    int completed = 0;
+    for (; ended != nullptr; ++completed) {
+        joint_get *each = ended;
+        ended = each->next;
+        end(each);
+    }
+    return completed;
+}
+
+void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes)
+{
+    joint_message message{};
+    const peer_segment &shared = endpoint->peer->shared();
+    if (sizeof(message) == bytes) {
+        std::memcpy(&message, payload, sizeof(message));
+    }
+    const std::uint64_t offset = std::uint64_t{message.granule} * granule_bytes;
+    const std::uint64_t len_bytes = message.len_bytes;
+    const std::uint64_t chunk_bytes = message.chunk_bytes;
+    if (0 == len_bytes || chunk_bytes < page_bytes || chunk_bytes > most_chunk_bytes ||
+        split_chunks(len_bytes, chunk_bytes) > UINT32_MAX ||
+        share_kind::host != message.handle.kind || !shared.holds(offset, sizeof(split_word))) {
+        log_line(log_level::error,
+                 "process %u asked for a part of a message in a way that makes no sense; nothing "
+                 "more is sent to it or taken from it",
+                 static_cast<unsigned>(endpoint->peer->identity().vpid));
+        endpoint->peer->close();
+        return;
+    }
+    auto *split = reinterpret_cast<split_word *>(shared.base() + offset);
+    status s = status::ok;
+    if (registration_named(message.handle, message.address, len_bytes) != nullptr) {
+        const std::uint64_t chunks = split_chunks(len_bytes, chunk_bytes);
+        std::uint32_t chunk = 0;
+        std::uint64_t left = chunks;
+        // A word that somebody changes by mistake ends this: each chunk comes once, in order.
+        while (status::ok == s && split_take(split, split_end::back, &chunk) && left > 0 &&
+               chunk == --left) {
+            const std::uint64_t place = chunk * chunk_bytes;
+            s = smsc_write(endpoint, reinterpret_cast<const void *>(message.address + place),
+                           message.target + place, split_bytes(chunk, len_bytes, chunk_bytes));
+        }
+    }
+    split->answer.store(status::ok == s ? split_answer::written : split_answer::failed,
+                        std::memory_order_release);
+}
+
+void release_joint(mca_btl_base_endpoint_t *endpoint)
+{
+    delete std::exchange(endpoint->joint, nullptr);
+}
+
+} // namespace gpusm

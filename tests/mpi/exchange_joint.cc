@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_joint.cc: long messages between host memories, of which the sender may copy a part: the
+// sender does not look while they arrive, and finds what it was asked when the receiver has long
+// put its memory to another use.
+#include "tests/mpi/exchange_tools.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <unistd.h>
+
+namespace gpusm::exchange {
+
+namespace {
+
+constexpr int tag = 71;
+constexpr int messages = 20; // more than the receiver may ask for at once
+constexpr std::size_t len_bytes = 300001;
+constexpr std::uint64_t later_seed = 77;
+constexpr std::chrono::seconds patience{20};
+
+// A word between the two processes that MPI knows nothing of: a file that is there, or not.
+struct sign {
+    std::array<char, 64> path{};
+
+    // Collective over ranks 0 and 1.
+    explicit sign(context &c)
+    {
+        if (1 == c.rank) {
+            (void)std::snprintf(path.data(), path.size(), "/tmp/gpusm-exchange-%d-XXXXXX",
+                                static_cast<int>(getpid()));
+            const int file = mkstemp(path.data());
+            (void)c.expect_true(file >= 0, "a file for a sign can be made");
+            (void)close(file);
+            (void)MPI_Send(path.data(), path.size(), MPI_CHAR, 0, tag, MPI_COMM_WORLD);
+        } else {
+            (void)MPI_Recv(path.data(), path.size(), MPI_CHAR, 1, tag, MPI_COMM_WORLD,
+                           MPI_STATUS_IGNORE);
+        }
+    }
+    // The file goes away.
+    void give() const { (void)unlink(path.data()); }
+    bool wait() const
+    {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        while (0 == access(path.data(), F_OK)) {
+            if (std::chrono::steady_clock::now() > until) {
+                return false;
+            }
+            pause_ms(1);
+        }
+        return true;
+    }
+};
+
+using buffers = std::vector<std::unique_ptr<buffer>>;
+
+void send_all(context &c, const buffers &all, const sign *away)
+{
+    std::vector<MPI_Request> requests(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        (void)c.expect(all[i]->fill(0, len_bytes, i), "fill");
+        (void)c.mpi(
+            MPI_Isend(all[i]->data(), len_bytes, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i]),
+            "MPI_Isend");
+    }
+    if (away != nullptr) {
+        (void)c.expect_true(away->wait(), "the receiver has everything while the sender is away");
+    }
+    (void)c.mpi(
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+        "MPI_Waitall");
+}
+
+void receive_all(context &c, const buffers &all, const std::string &what)
+{
+    std::vector<MPI_Request> requests(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        (void)c.expect(all[i]->poison(), "poison");
+        (void)c.mpi(
+            MPI_Irecv(all[i]->data(), len_bytes, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]),
+            "MPI_Irecv");
+    }
+    (void)c.mpi(
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+        "MPI_Waitall");
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        (void)c.expect(all[i]->compare(0, len_bytes, i), what + ", message " + std::to_string(i));
+        ++c.messages;
+    }
+}
+
+// Messages until the sender has copied a part of them. False: it never does.
+bool until_joint(context &c, const buffers &all, const bench::path_counters &counters)
+{
+    const unsigned long long before = counters.read().joint_copy_bytes;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    int go_on = 1;
+    bool seen = false;
+    while (1 == go_on) {
+        if (0 == c.rank) {
+            send_all(c, all, nullptr);
+        } else {
+            receive_all(c, all, "with both sides there");
+            seen = counters.read().joint_copy_bytes > before;
+            go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
+        }
+        (void)MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
+    }
+    return 0 == c.rank || seen;
+}
+
+} // namespace
+
+// For two ranks. Where nothing goes in single copies, the messages are only checked.
+void test_joint_late(context &c)
+{
+    const bench::path_counters counters;
+    buffers all(messages);
+    for (auto &each : all) {
+        each = c.make(memory_kind::host, len_bytes);
+    }
+    const unsigned long long before = counters.read().single_copy_messages;
+    constexpr int rounds = 3; // also after the receiver has had enough of asking
+    for (int round = 0; round < rounds; ++round) {
+        const sign received(c);
+        if (0 == c.rank) {
+            send_all(c, all, &received);
+            (void)MPI_Barrier(MPI_COMM_WORLD);
+        } else {
+            receive_all(c, all, "with the sender away");
+            for (auto &each : all) {
+                (void)c.expect(each->fill(0, len_bytes, later_seed), "fill");
+            }
+            received.give();
+            (void)MPI_Barrier(MPI_COMM_WORLD);
+            for (auto &each : all) {
+                (void)c.expect(each->compare(0, len_bytes, later_seed),
+                               "nobody writes into memory whose receive is over");
+            }
+        }
+    }
+    int single = counters.read().single_copy_messages > before ? 1 : 0;
+    (void)MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
+    if (1 == single) {
+        (void)c.expect_true(until_joint(c, all, counters),
+                            "the sender that is there again copies its part");
+    }
+}
+
+} // namespace gpusm::exchange
