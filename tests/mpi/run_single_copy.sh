@@ -112,8 +112,9 @@ push_case() {
 }
 if need_gpu pulled-host-memory; then
     pull_case pulled-host-memory $can
-    pull_case pulled-host-memory-most $can --mca btl_gpusm_stage_pull_percent 90
-    pull_case pulled-host-memory-none no --mca btl_gpusm_stage_pull_percent 0
+    pull_case pulled-host-memory-none no --mca btl_gpusm_stage_pull 0
+    pull_case pulled-host-memory-through-a-small-ring $can --mca btl_gpusm_stage_host_bytes 256K \
+        --mca btl_gpusm_stage_host_piece 64K
     pull_case pulled-host-memory-of-any-length $can --mca btl_gpusm_stage_pull_min_bytes 8K
     pull_case pulled-host-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
     pull_case pulled-host-memory-without-smsc no --mca smsc ^cma,xpmem,knem

@@ -63,6 +63,27 @@ TEST(Split, OneOfThemMayTakeEverything)
     EXPECT_EQ(0U, split_look(split).front);
 }
 
+TEST(Split, OfSomeNoMoreThanHalfOfTheRestIsTaken)
+{
+    split_word split{};
+    split_begin(&split, 20);
+    std::uint32_t first = 99;
+    EXPECT_EQ(4U, split_take_some(&split, split_end::front, 4, &first));
+    EXPECT_EQ(0U, first);
+    EXPECT_EQ(8U, split_take_some(&split, split_end::back, 100, &first));
+    EXPECT_EQ(12U, first) << "the lowest of 12 .. 19";
+    EXPECT_EQ(4U, split_take_some(&split, split_end::front, 8, &first));
+    EXPECT_EQ(4U, first);
+    EXPECT_EQ(2U, split_take_some(&split, split_end::back, 8, &first));
+    EXPECT_EQ(10U, first);
+    EXPECT_EQ(1U, split_take_some(&split, split_end::back, 8, &first));
+    EXPECT_EQ(9U, first);
+    EXPECT_EQ(1U, split_take_some(&split, split_end::front, 8, &first)) << "the last one";
+    EXPECT_EQ(8U, first);
+    EXPECT_EQ(0U, split_take_some(&split, split_end::front, 8, &first));
+    EXPECT_EQ(0U, split_take_some(&split, split_end::back, 8, &first));
+}
+
 TEST(Split, NothingIsTakenWhereAPeerHasMixedUpTheWord)
 {
     split_word split{};

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // stage_test.cc: who gets which part of a staging ring, and when a staged get is over.
-#include "opal/mca/btl/gpusm/shm/stage.h"
+#include "tests/unit/stage_support.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,46 +11,8 @@
 
 #include <gtest/gtest.h>
 
+namespace gpusm {
 namespace {
-
-using gpusm::stage_piece;
-using gpusm::stage_piece_len;
-using gpusm::stage_ring;
-using gpusm::stage_ring_blocks;
-using gpusm::stage_shape;
-using gpusm::stage_word;
-using gpusm::staged_get;
-using gpusm::staged_gets;
-using gpusm::status;
-
-constexpr std::size_t kibi = 1024;
-// 64 blocks of 64 KiB, pieces of 32 to 256 KiB.
-constexpr stage_shape usual{64 * kibi, 32 * kibi, 256 * kibi};
-// Every piece is one block.
-constexpr stage_shape even{64 * kibi, 64 * kibi, 64 * kibi};
-
-status fetch(stage_ring *ring, std::uint32_t peer, std::uint32_t get, std::uint64_t len_bytes)
-{
-    return ring->fetch(peer, get, 0x1000, len_bytes, nullptr, 0);
-}
-
-std::vector<stage_piece> cut_all(stage_ring *ring)
-{
-    std::vector<stage_piece> all;
-    for (stage_piece each; ring->cut(&each);) {
-        all.push_back(each);
-    }
-    return all;
-}
-
-std::vector<stage_word> all_words(stage_ring *ring)
-{
-    std::vector<stage_word> all;
-    for (stage_word each; ring->next_word(&each);) {
-        all.push_back(each);
-    }
-    return all;
-}
 
 TEST(StagePieceLen, BeginsSmallAndDoublesUpToTheLongest)
 {
@@ -429,3 +391,4 @@ TEST(StagedGets, ANumberIsNotGivenAgainSoon)
 }
 
 } // namespace
+} // namespace gpusm

@@ -182,7 +182,7 @@ struct mca_btl_gpusm_component_t {
     size_t stage_copy_bytes;
     bool use_direct_host;
     size_t direct_host_min_bytes;
-    unsigned stage_pull_percent;
+    bool stage_pull;
     size_t stage_pull_min_bytes;
     bool stage_push;
     int cuda_ipc_verbose;

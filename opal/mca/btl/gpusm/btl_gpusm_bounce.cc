@@ -41,13 +41,14 @@ constexpr std::size_t small_pieces = 64;
 constexpr std::size_t long_pieces = 16;
 piece_pool small_pool{4096, nullptr};
 piece_pool long_pool{128 * 1024, nullptr};
-static_assert(split_chunk_bytes <= 128 * 1024);
+constexpr std::uint32_t chunks_of_piece = 128 * 1024 / split_chunk_bytes;
+static_assert(0 < chunks_of_piece);
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
 // Of a job that is shared, no more than keep the bus busy: what is sent out early cannot be the
 // other process's.
-constexpr std::uint32_t split_pieces = 4;
+constexpr std::uint32_t split_pieces = 3;
 
 std::array<bounce_piece, small_pieces + long_pieces> pieces;
 bool asked_for_memory = false;
@@ -96,24 +97,28 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
         job->all_sent = left == *bytes;
         return true;
     }
-    std::uint32_t chunk = 0;
+    const std::uint64_t all = split_chunks(job->len_bytes);
     const bool front = bounce_way::out == job->way;
-    if (!split_take(job->split, front ? split_end::front : split_end::back, &chunk)) {
-        // The word may be changed by a peer: it must say that the two have met.
+    std::uint32_t first = 0;
+    const std::uint32_t taken = split_take_some(
+        job->split, front ? split_end::front : split_end::back, chunks_of_piece, &first);
+    if (0 == taken) {
+        // The word may be changed by a peer: in our segment it must say that the two have met.
         const split_state end = split_look(*job->split);
-        job->failed = job->failed || (front && (end.front != job->chunks || end.back != end.front));
+        const bool have_met =
+            end.front == end.back && end.front == (front ? job->chunks : all - job->chunks);
+        job->failed = job->failed || (bounce_way::push != job->way && !have_met);
         job->all_sent = true;
         return false;
     }
     // And that what comes next is what was taken.
-    const std::uint64_t all = split_chunks(job->len_bytes);
-    if (chunk != (front ? job->chunks : all - 1 - job->chunks) || chunk >= all) {
+    if (first + taken > all || first != (front ? job->chunks : all - job->chunks - taken)) {
         job->failed = true;
         return false;
     }
-    ++job->chunks;
-    *place = chunk * split_chunk_bytes;
-    *bytes = split_bytes(chunk, job->len_bytes);
+    job->chunks += taken;
+    *place = first * split_chunk_bytes;
+    *bytes = std::min(taken * split_chunk_bytes, job->len_bytes - *place);
     return true;
 }
 
@@ -167,9 +172,11 @@ bool pull_piece(bounce *job)
     if (nullptr == piece) {
         return false;
     }
-    const std::uint64_t place = job->sent_bytes;
-    const std::uint64_t bytes =
-        std::min<std::uint64_t>(job->len_bytes - place, long_pool.piece_bytes);
+    std::uint64_t place = 0;
+    std::uint64_t bytes = 0;
+    if (!cut(job, long_pool.piece_bytes, &place, &bytes)) {
+        return true;
+    }
     if (status::ok != smsc_read(job->peer, nullptr, piece->at, job->source + place, bytes)) {
         job->failed = true;
         return true;
@@ -182,8 +189,6 @@ bool pull_piece(bounce *job)
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = nullptr;
     piece->copy.on_device = false;
-    job->sent_bytes += bytes;
-    job->all_sent = job->len_bytes == job->sent_bytes;
     ++job->under_way;
     count(counter::pulled_host_bytes, bytes);
     mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
@@ -263,7 +268,7 @@ void start_bounce(bounce *job)
     job->all_sent = job->failed = job->waits = false;
     job->next = nullptr;
     if (bounce_way::pull == job->way) {
-        pulling.append(job);
+        pulling.append(job); // and begins with the next call of progress
     } else if (waiting.first != nullptr || !send_out(job)) {
         waiting.append(job);
     } else {
@@ -294,7 +299,8 @@ void progress_bounces()
         }
         give_piece(piece);
         --job->under_way;
-        if (job->split != nullptr && !job->waits && !send_out(job)) {
+        if (bounce_way::pull != job->way && job->split != nullptr && !job->waits &&
+            !send_out(job)) {
             waiting.append(job);
         }
         end_if_over(job);

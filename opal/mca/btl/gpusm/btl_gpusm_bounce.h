@@ -34,11 +34,11 @@ struct bounce {
     std::uint64_t len_bytes;
     CUevent wait_for; // for the device memory to be read; null: nothing
     mca_btl_base_endpoint_t *peer;
-    // Of `out` and `push`: not null when another process copies a part. `out` takes from the front.
+    // Not null when another process copies a part. `out` takes from the front, the others from the
+    // back. Every push and pull has one.
     split_word *split;
 
-    // Of pulls and those that are not split: all of it from here on; of the others nothing.
-    std::uint64_t sent_bytes; // of which pieces have been sent out
+    std::uint64_t sent_bytes; // of one that is not split: of which pieces have been sent out
     std::uint32_t chunks;     // of a split, that this process has taken
     std::uint32_t under_way;  // pieces
     bool all_sent;

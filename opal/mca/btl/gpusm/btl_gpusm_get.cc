@@ -251,7 +251,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->mapping = nullptr;
     get->target = nullptr;
     get->bouncing = {};
-    get->pulls = false;
+    get->owners_bytes = 0;
     get->owner = nullptr;
     get->a_part_is_over = get->part_failed = false;
     get->rest_from = size;

@@ -57,14 +57,14 @@ struct get_request {
     void *cbcontext;
     void *cbdata;
     bounce bouncing;          // what this process copies by hand
-    bool pulls;               // of the owner's memory, what the owner has not been asked for
     struct staged_get *owner; // that the owner copies a part, and has not said that it is over
     bool a_part_is_over;      // of a get that is done in two parts
     bool part_failed;
-    std::uint64_t rest_from; // from there on the owner could not do its part; else the length
-    bool has_waited;         // for descriptors, once
-    struct device *into;     // in whose context it is copied
-    get_request *next;       // in the list that it waits in
+    std::uint64_t owners_bytes; // of a pull, that have come from the owner
+    std::uint64_t rest_from;    // from there on the owner could not do its part; else the length
+    bool has_waited;            // for descriptors, once
+    struct device *into;        // in whose context it is copied
+    get_request *next;          // in the list that it waits in
 };
 
 // A list without a bound, of objects of that class; `number` may be null.

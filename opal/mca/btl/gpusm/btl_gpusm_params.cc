@@ -168,9 +168,9 @@ void register_parameters()
     add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
         "Bytes after which a call of progress ends its copies between host memories and that ring "
         "(1 or more)");
-    add("stage_pull_percent", &component.stage_pull_percent, 45U, OPAL_INFO_LVL_5,
-        "Part of a message from the sender's host memory to device memory that the receiver reads "
-        "by itself, where it can, while the sender copies the rest (0 .. 90)");
+    add("stage_pull", &component.stage_pull, true, OPAL_INFO_LVL_5,
+        "Let the receiver of a long message for a device read a part of it out of the sender's "
+        "ordinary host memory by itself, while the sender copies the rest");
     add("stage_pull_min_bytes", &component.stage_pull_min_bytes, 128 * kibi, OPAL_INFO_LVL_9,
         "Shortest message of which both sides copy a part (8 KiB or more)");
     add("stage_push", &component.stage_push, true, OPAL_INFO_LVL_5,
@@ -246,7 +246,6 @@ bool check_parameters()
         {"stage_host_piece", component.stage_host_piece, 4 * kibi, component.stage_host_bytes / 4},
         {"stage_host_first", component.stage_host_first, 4 * kibi, component.stage_host_piece},
         {"stage_copy_bytes", component.stage_copy_bytes, 1, UINT64_MAX - 1},
-        {"stage_pull_percent", component.stage_pull_percent, 0, 90},
         {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},

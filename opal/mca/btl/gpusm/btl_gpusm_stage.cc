@@ -95,6 +95,18 @@ void drop_closed(both_sides &of)
     of.reads.drop_closed();
 }
 
+// Where the reader has put the word that splits the range; null: nowhere, as far as one can see.
+split_word *split_of(const mca_btl_base_endpoint_t *reader, const stage_message &message,
+                     const stage_target &target)
+{
+    const peer_segment &shared = reader->peer->shared();
+    const std::uint64_t offset = std::uint64_t{target.handle.slot} * granule_bytes;
+    return message.len_bytes > 0 && split_chunks(message.len_bytes) <= UINT32_MAX &&
+                   shared.holds(offset, sizeof(split_word))
+               ? reinterpret_cast<split_word *>(shared.base() + offset)
+               : nullptr;
+}
+
 } // namespace
 
 status stage_fetch(get_request *get)
@@ -204,7 +216,14 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
     switch (message.operation) {
     case stage_operation::fetch:
         if (has_target && share_kind::host == target.handle.kind) {
-            to.pushes.fetch(endpoint, message, target);
+            split_word *split = split_of(endpoint, message, target);
+            if (nullptr == split) {
+                close_for_garbage(endpoint, message);
+            } else if (share_kind::host == message.handle.kind) {
+                to.rings.fetch(endpoint, message, split);
+            } else {
+                to.pushes.fetch(endpoint, message, target, split);
+            }
         } else if (!has_target || !to.writes.fetch(endpoint, message, target)) {
             to.rings.fetch(endpoint, message);
         }

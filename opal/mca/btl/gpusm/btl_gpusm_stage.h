@@ -65,7 +65,9 @@ class stage_rings {
     stage_rings &operator=(const stage_rings &) = delete;
 
     // Messages of a reader, and a garbled one closes it.
-    void fetch(mca_btl_base_endpoint_t *reader, const stage_message &message);
+    // `split`: the reader copies a part.
+    void fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
+               split_word *split = nullptr);
     void cancel(const mca_btl_base_endpoint_t *reader, const stage_message &message);
     void release(mca_btl_base_endpoint_t *reader, const stage_message &message);
 
@@ -164,7 +166,7 @@ class stage_pushes {
     // A reader's fetch of device memory that names host memory of its own; a garbled one closes it.
     // Else one word will be said about it, unless the reader is closed.
     void fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
-               const stage_target &target);
+               const stage_target &target, split_word *split);
 
     // A stage_push's job has ended.
     void over(bounce *job);
@@ -236,8 +238,11 @@ class stage_reads {
     status ask(get_request *get);
     bool name_target(get_request *get, stage_target *out);
     void release_target(get_request *get);
-    static std::uint64_t owners_part(const get_request *get);
-    void pull_rest(get_request *get, std::uint64_t from);
+    stage_target split_target(std::uint32_t number, std::uint64_t to,
+                              std::uint64_t len_bytes) const;
+    bool split_pull(get_request *get, staged_get *made, stage_target *target);
+    static void forget_owner(get_request *get);
+    void end_split(mca_btl_base_endpoint_t *owner, staged_get *get);
     split_word *take_split(std::uint32_t *number);
     void give_split(std::uint32_t number) { free_splits_ |= std::uint64_t{1} << number; }
     void end_shared(mca_btl_base_endpoint_t *owner, staged_get *get);

@@ -2,9 +2,10 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_stage_parts.cc: the reader's side of gets that both processes copy, because one
-// processor does not keep up with the bus: of host memory for a device this process pulls a part
-// while the owner stages the rest; of device memory for host memory the owner pushes a part while
-// this process copies the rest (btl_gpusm_bounce.cc moves the bytes).
+// processor does not keep up with the bus: of host memory for a device this process pulls a part,
+// from the end, while the owner stages from the front; of device memory for host memory the owner
+// pushes a part, from the end, while this process copies from the front (btl_gpusm_bounce.cc moves
+// the bytes, shm/split.h says whose they are).
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include <algorithm>
@@ -19,46 +20,100 @@ namespace {
 
 constexpr unsigned splits = 64; // as many as free_splits_ has bits
 
-// Of a get that the owner stages for this device: may this process read a part of it by itself?
-bool can_pull(const get_request *get)
+// Of a get that the owner stages for this device: will this process read a part of it by itself?
+bool would_pull(const get_request *get)
 {
-    return share_kind::host == get->remote.kind && !is_for_host(get) &&
+    const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const bool is_direct = 0 != (get->remote.flags & page_locked) && component.use_direct_host;
+    return component.stage_pull && get->copy.len_bytes >= component.stage_pull_min_bytes &&
+           split_chunks(get->copy.len_bytes) <= UINT32_MAX && !is_direct &&
+           share_kind::host == get->remote.kind && !is_for_host(get) &&
            0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() && can_bounce();
+}
+
+// Are the pulled bytes those behind the owner's? The word between them may be written by a peer.
+bool fits_together(const get_request *get)
+{
+    const bounce &job = get->bouncing;
+    const std::uint64_t begin = (split_chunks(job.len_bytes) - job.chunks) * split_chunk_bytes;
+    return get->owners_bytes == std::min(begin, job.len_bytes);
 }
 
 } // namespace
 
-// What lies behind the first `from` bytes.
-void stage_reads::pull_rest(get_request *get, std::uint64_t from)
+// Where the word of a split range is, as the target of a fetch.
+stage_target stage_reads::split_target(std::uint32_t number, std::uint64_t to,
+                                       std::uint64_t len_bytes) const
 {
-    get->pulls = true;
+    static_assert(0 == sizeof(split_word) % granule_bytes);
+    const std::uint32_t granule =
+        splits_granule_ + number * static_cast<std::uint32_t>(sizeof(split_word) / granule_bytes);
+    return {{granule, no_event_slot, share_kind::host, 0, 0, to, len_bytes}, to};
+}
+
+// Makes the get one that both sides copy, if that is to be; then the fetch has this target.
+bool stage_reads::split_pull(get_request *get, staged_get *made, stage_target *target)
+{
+    std::uint32_t number = 0;
+    split_word *split = would_pull(get) ? take_split(&number) : nullptr;
+    if (nullptr == split) {
+        return false;
+    }
+    split_begin(split, static_cast<std::uint32_t>(split_chunks(get->copy.len_bytes)));
+    made->is_split = true;
+    made->split = number;
+    *target = split_target(number, 0, get->copy.len_bytes);
     bounce &job = get->bouncing;
     job = {};
     job.way = bounce_way::pull;
     job.on = get->into;
-    job.source = get->remote_address + from;
-    job.destination = get->copy.destination + from;
-    job.len_bytes = get->copy.len_bytes - from;
+    job.source = get->remote_address;
+    job.destination = get->copy.destination;
+    job.len_bytes = get->copy.len_bytes;
     job.peer = get->endpoint;
-    start_bounce(&job);
+    job.split = split;
+    get->owner = made;
+    return true;
 }
 
-// How many bytes the owner is asked for; the rest this process pulls by itself.
-std::uint64_t stage_reads::owners_part(const get_request *get)
-{
-    const std::uint64_t bytes = get->copy.len_bytes;
-    const std::uint64_t share = mca_btl_gpusm_component.stage_pull_percent;
-    if (0 == share || bytes < mca_btl_gpusm_component.stage_pull_min_bytes ||
-        (0 != (get->remote.flags & page_locked) && mca_btl_gpusm_component.use_direct_host) ||
-        !can_pull(get)) {
-        return bytes;
-    }
-    return bytes - bytes / 100 * share / page_bytes * page_bytes;
-}
-
+// This process has copied what it has come to.
 void stage_reads::end_pull(get_request *get)
 {
-    end_part(get, !get->bouncing.failed);
+    const bounce &job = get->bouncing;
+    if (nullptr == get->owner) {
+        give_split(static_cast<std::uint32_t>(job.split - splits_));
+    }
+    if (get->owner != nullptr && !job.failed && job.chunks == split_chunks(job.len_bytes)) {
+        forget_owner(get);
+    }
+    end_part(get, !job.failed && (!get->a_part_is_over || fits_together(get)));
+}
+
+// All of it was copied here. The owner, which has something else to do, need not be waited for:
+// when it comes, it will find nothing to do, and say so.
+void stage_reads::forget_owner(get_request *get)
+{
+    std::exchange(get->owner, nullptr)->user = nullptr;
+    get->a_part_is_over = true;
+}
+
+// The owner's pieces of a get that this process pulls a part of are over.
+void stage_reads::end_split(mca_btl_base_endpoint_t *owner, staged_get *of)
+{
+    const bool good = !of->bad;
+    const std::uint64_t arrived_bytes = of->arrived_bytes;
+    auto *get = static_cast<get_request *>(of->user);
+    if (nullptr == get || get->a_part_is_over) {
+        give_split(of->split); // else this process is going to look there once more
+    }
+    gets_.close(of);
+    --rings_of(owner).under_way;
+    if (get != nullptr) {
+        get->owner = nullptr;
+        get->owners_bytes = arrived_bytes;
+        end_part(get, good && (!get->a_part_is_over || fits_together(get)));
+    }
+    ask_waiting(owner);
 }
 
 // Of two.
@@ -117,12 +172,7 @@ void stage_reads::share(get_request *get)
     message.handle = get->remote;
     message.offset = get->remote_address - get->remote.base;
     message.len_bytes = get->copy.len_bytes;
-    const std::uint64_t to = get->copy.destination;
-    static_assert(0 == sizeof(split_word) % granule_bytes);
-    const std::uint32_t granule =
-        splits_granule_ + number * static_cast<std::uint32_t>(sizeof(split_word) / granule_bytes);
-    const stage_target target = {
-        {granule, no_event_slot, share_kind::host, 0, 0, to, get->copy.len_bytes}, to};
+    const stage_target target = split_target(number, get->copy.destination, get->copy.len_bytes);
     if (!send_stage_message(owner, message, &target)) {
         give_split(number);
         gets_.close(made);
@@ -147,10 +197,7 @@ void stage_reads::end_own_part(get_request *get)
         get->a_part_is_over = true;
     }
     if (get->owner != nullptr && !job.failed && job.chunks == split_chunks(job.len_bytes)) {
-        // All of it was copied here. The owner, which has something else to do, need not be waited
-        // for: when it comes, it will find nothing to do, and say so.
-        std::exchange(get->owner, nullptr)->user = nullptr;
-        get->a_part_is_over = true;
+        forget_owner(get);
     }
     end_part(get, !job.failed);
 }

@@ -12,30 +12,13 @@
 
 namespace gpusm {
 
-namespace {
-
-// Where the reader has put the word that splits the range; null: nowhere, as far as one can see.
-split_word *split_of(const mca_btl_base_endpoint_t *reader, const stage_target &target)
-{
-    const peer_segment &shared = reader->peer->shared();
-    const std::uint64_t offset = std::uint64_t{target.handle.slot} * granule_bytes;
-    return shared.holds(offset, sizeof(split_word))
-               ? reinterpret_cast<split_word *>(shared.base() + offset)
-               : nullptr;
-}
-
-} // namespace
-
 void stage_pushes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
-                         const stage_target &target)
+                         const stage_target &target, split_word *split)
 {
-    split_word *split = split_of(reader, target);
     if (under_way_.size() <= reader->number) {
         under_way_.resize(reader->number + 1, 0);
     }
-    if (nullptr == split || 0 == message.len_bytes ||
-        split_chunks(message.len_bytes) > UINT32_MAX ||
-        !covers(target.handle, target.address, message.len_bytes) ||
+    if (!covers(target.handle, target.address, message.len_bytes) ||
         under_way_[reader->number] >= stage_fetches_at_once) {
         close_for_garbage(reader, message);
         return;

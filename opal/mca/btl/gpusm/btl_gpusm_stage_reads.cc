@@ -9,6 +9,7 @@
 #include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -89,28 +90,30 @@ void stage_reads::release_target(get_request *get)
 status stage_reads::ask(get_request *get)
 {
     peer_rings &rings = rings_of(get->endpoint);
-    const std::uint64_t by_owner = owners_part(get);
-    staged_get *made = gets_.open(get->endpoint->number, by_owner, get);
+    staged_get *made = gets_.open(get->endpoint->number, get->copy.len_bytes, get);
     if (nullptr == made) {
         return status::no_memory;
     }
     stage_message message = stage_message_of(stage_operation::fetch, made->number);
     message.handle = get->remote;
     message.offset = get->remote_address - get->remote.base;
-    message.len_bytes = by_owner;
+    message.len_bytes = get->copy.len_bytes;
     if (rings.by_host || is_for_host(get) || !mca_btl_gpusm_component.use_device_staging) {
         message.flags = stage_by_host;
     }
     stage_target target{};
-    made->has_target = by_owner == get->copy.len_bytes && name_target(get, &target);
+    made->has_target = split_pull(get, made, &target) || name_target(get, &target);
     if (!send_stage_message(get->endpoint, message, made->has_target ? &target : nullptr)) {
+        if (made->is_split) {
+            give_split(made->split);
+        }
         release_target(get);
         gets_.close(made);
         return status::peer_gone;
     }
     ++rings.under_way;
-    if (by_owner < get->copy.len_bytes) {
-        pull_rest(get, by_owner);
+    if (made->is_split) {
+        start_bounce(&get->bouncing);
     }
     return status::ok;
 }
@@ -143,7 +146,7 @@ void stage_reads::piece(mca_btl_base_endpoint_t *owner, const stage_message &mes
     staged_get *get = gets_.find(owner->number, message.get);
     const bool in_segment = share_kind::host == message.handle.kind;
     const peer_segment &shared = owner->peer->shared();
-    if (nullptr == get || !is_in_ring(message) ||
+    if (nullptr == get || nullptr == get->user || !is_in_ring(message) ||
         (!in_segment && share_kind::legacy != message.handle.kind) ||
         (in_segment && !shared.holds(message.handle.base, message.handle.len_bytes)) ||
         !get->accept(message.offset, message.len_bytes)) {
@@ -260,11 +263,18 @@ void stage_reads::failed(mca_btl_base_endpoint_t *owner, const stage_message &me
 void stage_reads::written(mca_btl_base_endpoint_t *owner, const stage_message &message)
 {
     staged_get *get = gets_.find(owner->number, message.get);
-    if (nullptr == get || !get->accept_written()) {
+    bool sensible = get != nullptr;
+    if (sensible && get->is_split) {
+        const std::uint64_t front = split_look(splits_[get->split]).front;
+        sensible = get->accept_all_told(std::min(get->len_bytes, front * split_chunk_bytes));
+    } else if (sensible) {
+        sensible = get->accept_written();
+    }
+    if (!sensible) {
         close_for_garbage(owner, message);
         return;
     }
-    if (!get->is_shared) {
+    if (!get->is_shared && !get->is_split) {
         count(counter::direct_host_messages, 1);
         count(counter::direct_host_bytes, get->len_bytes);
     }
@@ -310,8 +320,8 @@ void stage_reads::end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get)
     if (!get->over()) {
         return;
     }
-    if (get->is_shared) {
-        end_shared(owner, get);
+    if (get->is_shared || get->is_split) {
+        get->is_shared ? end_shared(owner, get) : end_split(owner, get);
         return;
     }
     get_request *request = request_of(get);
@@ -320,9 +330,7 @@ void stage_reads::end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get)
     gets_.close(get);
     release_target(request);
     --rings_of(owner).under_way;
-    if (request->pulls) {
-        end_part(request, good);
-    } else if (good || !again || status::ok != ask(request)) {
+    if (good || !again || status::ok != ask(request)) {
         finish_get(request, good ? status::ok : status::driver_failed);
     }
     ask_waiting(owner);

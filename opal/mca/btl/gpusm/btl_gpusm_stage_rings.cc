@@ -203,7 +203,8 @@ void stage_rings::refuse(mca_btl_base_endpoint_t *reader, std::uint32_t get)
     (void)send_stage_message(reader, stage_message_of(stage_operation::failed, get));
 }
 
-void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &message)
+void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &message,
+                        split_word *split)
 {
     const std::uint64_t address = message.handle.base + message.offset;
     const bool of_host = share_kind::host == message.handle.kind;
@@ -228,7 +229,7 @@ void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &me
                                   ring->handle.len_bytes);
     }
     if (status::ok != ring->pieces.fetch(reader->number, message.get, address, message.len_bytes,
-                                         source, source->turn)) {
+                                         source, source->turn, split)) {
         close_for_garbage(reader, message);
     }
 }
@@ -312,6 +313,10 @@ void stage_rings::speak(owned_ring &ring)
             refuse(reader, word.get);
             continue;
         }
+        if (word.all_told) {
+            (void)send_stage_message(reader, stage_message_of(stage_operation::written, word.get));
+            continue;
+        }
         stage_message message = stage_message_of(stage_operation::piece, word.get);
         message.piece = ring.first_piece + word.number;
         message.offset = word.offset;
@@ -335,6 +340,7 @@ int stage_rings::progress()
             speak(*ring);
             ++pieces;
         }
+        speak(*ring); // of split ranges of which nothing was left to cut
     }
     return pieces;
 }

@@ -6,11 +6,12 @@
 // and one that does not come at all leaves everything to the other. A chunk that has been taken
 // belongs to its taker for good.
 //
-// The word lies in the segment of the process that takes from the front. The other one's writes are
-// a peer's: the front checks what it finds against what it knows.
+// The word lies in the reader's segment. The other one's writes are a peer's: the reader checks
+// what it finds against what it knows.
 //
-// Two use it: device memory for ordinary host memory (btl_gpusm_stage_parts.cc), and host memory
-// for host memory (btl_gpusm_joint.cc).
+// Host memory for host memory: the reader has the front, and the word (btl_gpusm_joint.cc). Device
+// memory for ordinary host memory: the same (btl_gpusm_stage_parts.cc). Host memory for a device:
+// the owner has the front, as its pieces come in order (shm/stage.h), the reader the back.
 #ifndef GPUSM_SHM_SPLIT_H
 #define GPUSM_SHM_SPLIT_H
 
@@ -21,9 +22,9 @@
 
 namespace gpusm {
 
-inline constexpr std::uint64_t split_chunk_bytes = 64 * 1024; // unless the two agree on another
+inline constexpr std::uint64_t split_chunk_bytes = 32 * 1024; // unless the two agree on another
 
-// What the process at the back says when it will not look at the word again.
+// What the process that does not own the word says when it will not look at the word again.
 enum class split_answer : std::uint32_t {
     none = 0,
     written = 1, // all that it has taken is where it belongs; it may be nothing
@@ -33,7 +34,7 @@ enum class split_answer : std::uint32_t {
 // Chunks [0, front) belong to the one, [back, all) to the other. Alone in its cache line.
 struct alignas(64) split_word {
     std::atomic<std::uint64_t> word; // back (32 bits) | front (32 bits)
-    // Writer: the process at the back, once. Not used where a message says it.
+    // Writer: the process that does not own it, once. Not used where a message says it.
     std::atomic<split_answer> answer;
 };
 static_assert(std::atomic<split_answer>::is_always_lock_free);
@@ -77,22 +78,33 @@ inline split_state split_look(const split_word &split)
 
 enum class split_end { front, back };
 
-// Takes the next chunk at that end. False: there is nothing left.
-inline bool split_take(split_word *split, split_end at, std::uint32_t *chunk)
+// Takes up to `most` chunks at that end, which lie together, and *first is the lowest of them. No
+// more than half of what is left, so that none of the two ends much later than the other. Returns
+// how many; 0: there is nothing left.
+inline std::uint32_t split_take_some(split_word *split, split_end at, std::uint32_t most,
+                                     std::uint32_t *first)
 {
-    const bool front = split_end::front == at;
     std::uint64_t seen = split->word.load(std::memory_order_relaxed);
     for (;;) {
         split_state next = split_unpack(seen);
         if (next.front >= next.back) {
-            return false;
+            return 0;
         }
-        const std::uint32_t taken = front ? next.front++ : --next.back;
+        const std::uint32_t taken =
+            std::min(most, std::max<std::uint32_t>(1, (next.back - next.front) / 2));
+        const std::uint32_t lowest = split_end::front == at ? next.front : next.back - taken;
+        (split_end::front == at ? next.front += taken : next.back -= taken);
         if (split->word.compare_exchange_weak(seen, split_pack(next), std::memory_order_acq_rel)) {
-            *chunk = taken;
-            return true;
+            *first = lowest;
+            return taken;
         }
     }
+}
+
+// Takes the next chunk at that end. False: there is nothing left.
+inline bool split_take(split_word *split, split_end at, std::uint32_t *chunk)
+{
+    return 1 == split_take_some(split, at, 1, chunk);
 }
 
 } // namespace gpusm

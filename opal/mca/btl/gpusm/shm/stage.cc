@@ -83,7 +83,7 @@ std::uint32_t stage_ring::leave_round()
 }
 
 status stage_ring::fetch(std::uint32_t peer, std::uint32_t get, std::uint64_t source,
-                         std::uint64_t len_bytes, void *user, std::uint64_t tag)
+                         std::uint64_t len_bytes, void *user, std::uint64_t tag, split_word *split)
 {
     peer_entry &of = peer_at(peer);
     if (of.fetches >= stage_fetches_at_once || 0 == len_bytes) {
@@ -100,6 +100,7 @@ status stage_ring::fetch(std::uint32_t peer, std::uint32_t get, std::uint64_t so
     made->len_bytes = len_bytes;
     made->user = user;
     made->tag = tag;
+    made->split = split;
     (nullptr == of.oldest ? of.oldest : of.newest->next) = made;
     of.newest = made;
     of.uncut = nullptr == of.uncut ? made : of.uncut;
@@ -186,6 +187,42 @@ void stage_ring::find_uncut(peer_entry *of)
     }
 }
 
+// Of a split range: takes chunks for the piece at `number`, for which *blocks are taken, and gives
+// back those that are too many. False: there is no such piece now, and all have been given back.
+bool stage_ring::size_piece(fetch_entry *of, std::uint32_t number, std::uint32_t *blocks,
+                            std::size_t *len_bytes)
+{
+    const std::size_t room = *blocks * shape_.block_bytes / split_chunk_bytes;
+    const std::size_t wanted = std::max<std::size_t>(1, *len_bytes / split_chunk_bytes);
+    std::uint32_t first = 0;
+    std::uint32_t taken = 0;
+    if (room > 0) {
+        taken = split_take_some(of->split, split_end::front,
+                                static_cast<std::uint32_t>(std::min(room, wanted)), &first);
+        if (0 == taken) {
+            of->len_bytes = of->cut_bytes; // the rest is the reader's
+            if (none == of->oldest_unsaid) {
+                speak(of);
+            }
+        } else if (first * split_chunk_bytes != of->cut_bytes || of->cut_bytes >= of->len_bytes) {
+            taken = 0; // a peer's word
+            spoil(of);
+        }
+    }
+    if (taken > 0) {
+        *len_bytes = std::min(taken * split_chunk_bytes, of->len_bytes - of->cut_bytes);
+    }
+    const auto needed =
+        taken > 0
+            ? static_cast<std::uint32_t>((*len_bytes + shape_.block_bytes - 1) / shape_.block_bytes)
+            : 0;
+    if (needed < *blocks) {
+        free_ |= bits_at(number + needed, *blocks - needed);
+    }
+    *blocks = needed;
+    return taken > 0;
+}
+
 bool stage_ring::cut(stage_piece *out)
 {
     for (std::uint32_t tries = in_round_; tries > 0 && free_ != 0; --tries) {
@@ -195,8 +232,10 @@ bool stage_ring::cut(stage_piece *out)
         if (nullptr == from) {
             continue; // what it waited with has been cancelled
         }
-        const std::size_t len =
-            stage_piece_len(shape_, from->pieces, from->len_bytes - from->cut_bytes);
+        std::size_t len = stage_piece_len(shape_, from->pieces, from->len_bytes - from->cut_bytes);
+        if (from->split != nullptr) {
+            len = std::max<std::size_t>(len, split_chunk_bytes);
+        }
         const auto wanted = static_cast<std::uint32_t>(std::min<std::size_t>(
             (len + shape_.block_bytes - 1) / shape_.block_bytes, stage_ring_blocks));
         if (!may_take(of, wanted)) {
@@ -205,6 +244,14 @@ bool stage_ring::cut(stage_piece *out)
         }
         std::uint32_t blocks = 0;
         const std::uint32_t number = take_blocks(wanted, &blocks);
+        if (from->split != nullptr && !size_piece(from, number, &blocks, &len)) {
+            find_uncut(&of);
+            if (of.uncut != nullptr) {
+                join_round(peer);
+                tries += of.uncut == from ? 0 : 1;
+            }
+            continue;
+        }
         piece_entry &piece = pieces_[number];
         piece.state = piece_state::filling;
         piece.peer = peer;
@@ -327,17 +374,32 @@ bool stage_ring::next_word(stage_word *out)
             return true;
         }
         const std::uint32_t number = of->oldest_unsaid;
+        if (of->split != nullptr && !of->bad && none == number && of->cut_bytes == of->len_bytes) {
+            *out = stage_word{};
+            out->peer = of->peer;
+            out->get = of->get;
+            out->all_told = true;
+            stop_speaking();
+            end(of);
+            return true;
+        }
         if (of->bad || none == number || piece_state::filled != pieces_[number].state) {
             stop_speaking();
             continue;
         }
         piece_entry &piece = pieces_[number];
-        *out = {of->peer,       of->get, false, number, piece.offset, number * shape_.block_bytes,
+        *out = {of->peer,
+                of->get,
+                false,
+                false,
+                number,
+                piece.offset,
+                number * shape_.block_bytes,
                 piece.len_bytes};
         piece.state = piece_state::lent;
         piece.of = nullptr;
         of->oldest_unsaid = piece.next_unsaid;
-        if (of->cut_bytes == of->len_bytes && none == of->oldest_unsaid) {
+        if (nullptr == of->split && of->cut_bytes == of->len_bytes && none == of->oldest_unsaid) {
             stop_speaking();
             end(of);
         }
@@ -360,78 +422,6 @@ void stage_ring::end(fetch_entry *of)
     peer.fetches -= of->dropped ? 0 : 1;
     --fetches_open_;
     of->next = std::exchange(free_fetches_, of);
-}
-
-bool can_be_written(const stage_target &target, std::uint64_t len_bytes)
-{
-    const remote_handle &handle = target.handle;
-    const bool is_export = share_kind::legacy == handle.kind ||
-                           share_kind::descriptors == handle.kind ||
-                           share_kind::pool == handle.kind;
-    return is_export && covers(handle, target.address, len_bytes);
-}
-
-bool staged_get::accept(std::uint64_t offset, std::uint64_t piece_bytes)
-{
-    if (owner_failed || is_shared || offset != arrived_bytes || 0 == piece_bytes ||
-        piece_bytes > len_bytes - arrived_bytes) {
-        return false;
-    }
-    arrived_bytes += piece_bytes;
-    ++copying;
-    return true;
-}
-
-bool staged_get::accept_written()
-{
-    if (!has_target || owner_failed || 0 != arrived_bytes) {
-        return false;
-    }
-    arrived_bytes = len_bytes;
-    return true;
-}
-
-staged_get *staged_gets::open(std::uint32_t peer, std::uint64_t len_bytes, void *user)
-{
-    if (UINT32_MAX == first_free_) {
-        if (entries_.size() >= (std::size_t{1} << index_bits)) {
-            return nullptr;
-        }
-        first_free_ = static_cast<std::uint32_t>(entries_.size());
-        entries_.emplace_back();
-        entries_.back().get.number = first_free_;
-        entries_.back().next_free = UINT32_MAX;
-    }
-    entry &made = entries_[first_free_];
-    first_free_ = made.next_free;
-    const std::uint32_t number = made.get.number + (1U << index_bits); // may wrap around
-    made.get = staged_get{};
-    made.get.number = number;
-    made.get.peer = peer;
-    made.get.len_bytes = len_bytes;
-    made.get.user = user;
-    made.is_open = true;
-    ++open_;
-    return &made.get;
-}
-
-staged_get *staged_gets::find(std::uint32_t peer, std::uint32_t number)
-{
-    staged_get *found = at(number & ((1U << index_bits) - 1));
-    return found != nullptr && number == found->number && peer == found->peer ? found : nullptr;
-}
-
-staged_get *staged_gets::at(std::size_t i)
-{
-    return i < entries_.size() && entries_[i].is_open ? &entries_[i].get : nullptr;
-}
-
-void staged_gets::close(staged_get *get)
-{
-    const std::uint32_t index = get->number & ((1U << index_bits) - 1);
-    entries_[index].is_open = false;
-    entries_[index].next_free = std::exchange(first_free_, index);
-    --open_;
 }
 
 } // namespace gpusm

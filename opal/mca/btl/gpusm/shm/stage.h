@@ -14,6 +14,7 @@
 #define GPUSM_SHM_STAGE_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/split.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <array>
@@ -54,7 +55,9 @@ struct stage_piece {
 struct stage_word {
     std::uint32_t peer = 0;
     std::uint32_t get = 0;
-    bool failed = false; // else it is a piece, and this is about it:
+    bool failed = false;
+    bool all_told = false; // of a split range: no pieces come any more
+    // If it is neither, it is a piece, and this is about it:
     std::uint32_t number = 0;
     std::uint64_t offset = 0; // in the range that was asked for
     std::size_t position = 0;
@@ -67,8 +70,8 @@ struct stage_word {
 // piece.
 //
 // Every fetch that is taken ends in words: pieces that are its whole range, in order, each once; or
-// fewer, and then `failed`. Its source is not touched afterwards. Only of a dropped peer nothing is
-// said any more.
+// fewer, and then `failed`. Of a range that is split it is those that were taken, and `all_told`.
+// Its source is not touched afterwards. Only of a dropped peer nothing is said any more.
 //
 // Not thread-safe: the caller holds its lock. Memory is allocated by fetch() only, bounded by
 // stage_fetches_at_once for each peer, and recycled.
@@ -78,10 +81,13 @@ class stage_ring {
     stage_ring(const stage_ring &) = delete;
     stage_ring &operator=(const stage_ring &) = delete;
 
-    // A peer asks for [source, source + len_bytes), and calls that `get`. `bad_peer`: more fetches
-    // than a reader may have under way, or an empty one; nothing will be said about it.
+    // A peer asks for [source, source + len_bytes), and calls that `get`. `split`: it copies a part
+    // by itself, and chunks are taken from the front; stays the caller's, and valid until the last
+    // word. `bad_peer`: more fetches than a reader may have under way, or an empty one; nothing
+    // will be said about it.
     status fetch(std::uint32_t peer, std::uint32_t get, std::uint64_t source,
-                 std::uint64_t len_bytes, void *user, std::uint64_t tag);
+                 std::uint64_t len_bytes, void *user, std::uint64_t tag,
+                 split_word *split = nullptr);
 
     // The reader wants no more of it. Ends in `failed`, unless all of it has been told already.
     void cancel(std::uint32_t peer, std::uint32_t get);
@@ -125,6 +131,7 @@ class stage_ring {
         std::uint64_t cut_bytes = 0;
         void *user = nullptr;
         std::uint64_t tag = 0;
+        split_word *split = nullptr;
         std::uint32_t pieces = 0;  // cut so far
         std::uint32_t filling = 0; // of those, being filled
         std::uint32_t oldest_unsaid = none;
@@ -161,6 +168,8 @@ class stage_ring {
     bool may_take(const peer_entry &of, std::uint32_t blocks) const;
     std::uint32_t take_blocks(std::uint32_t wanted, std::uint32_t *taken);
     void free_piece(std::uint32_t number);
+    bool size_piece(fetch_entry *of, std::uint32_t number, std::uint32_t *blocks,
+                    std::size_t *len_bytes);
     static void find_uncut(peer_entry *of);
     void spoil(fetch_entry *of);
     void speak(fetch_entry *of);
@@ -200,6 +209,8 @@ struct staged_get {
     bool again = false;        // free for the caller
     bool has_target = false;   // the owner may write all of it
     bool is_shared = false;    // the owner writes a part of it, and no pieces come
+    bool is_split = false;     // the owner's pieces are a part of it; how much, it says at the end
+    bool all_told = false;     // and has said it
     std::uint32_t split = 0;   // free for the caller
     void *user = nullptr;      // as given to open()
 
@@ -210,7 +221,14 @@ struct staged_get {
     // The owner says that it has written all of it. False: it cannot have.
     bool accept_written();
 
-    bool owner_is_done() const { return owner_failed || arrived_bytes == len_bytes; }
+    // The owner says that it has told all pieces of a split range. False: it cannot have, as they
+    // have to be the first `owners_bytes` of it.
+    bool accept_all_told(std::uint64_t owners_bytes);
+
+    bool owner_is_done() const
+    {
+        return owner_failed || (is_split ? all_told : arrived_bytes == len_bytes);
+    }
     bool over() const { return owner_is_done() && 0 == copying; }
 };
 

@@ -223,9 +223,11 @@ static_assert(sizeof(ipc_message) == 40);
 // `failed`. Until then the owner may be reading the source, also when the reader has cancelled.
 // A fetch may name memory of the reader as well. If that is device memory, the owner may copy the
 // whole range there by itself, and the reader hears `written` in place of all pieces, or `failed`,
-// and until then that memory may be written. If it is host memory, both copy chunks of the range,
-// which is then device memory that the reader has mapped (shm/split.h): the reader hears `written`
-// when the owner has written all that it has taken, or `failed`, and no pieces.
+// and until then that memory may be written. If it is host memory, that says where a split_word is,
+// and both copy chunks of the range (shm/split.h). Of device memory that the reader has mapped the
+// owner takes from the back, and writes them there: the reader hears `written` when that is done,
+// or `failed`, and no pieces. Of host memory the owner takes from the front, and they come in
+// pieces: the reader hears `written` behind the last one, of which there may be none, or `failed`.
 enum class stage_operation : std::uint8_t {
     fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags;
                  // a stage_target may come behind it
@@ -233,7 +235,8 @@ enum class stage_operation : std::uint8_t {
     release = 3, // reader: piece: has been read, or is not wanted
     failed = 4,  // owner: get: will not be completed; pieces of it that were sent remain valid
     cancel = 5,  // reader: get: send no more of it
-    written = 6, // owner: get: all of it, or its part, is in the memory that the fetch has named
+    written = 6, // owner: get: all of it, or its part, is in the memory that the fetch has named,
+                 // or in the pieces that have been sent
 };
 // Flag of a fetch: through the host ring, as the reader cannot reach one on the device, or wants
 // the bytes in host memory.
