@@ -306,7 +306,12 @@ void release_component();
 void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint);
 
 // module: an endpoint for that peer, made if there is none. One per peer.
-mca_btl_base_endpoint_t *endpoint_of(peer &of);
+mca_btl_base_endpoint_t *make_endpoint_of(peer &of);
+inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
+{
+    void *known = of.user.load(std::memory_order_acquire);
+    return known != nullptr ? static_cast<mca_btl_base_endpoint_t *>(known) : make_endpoint_of(of);
+}
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
 // until the component goes. Any thread that does not hold the component's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
@@ -337,9 +342,28 @@ int progress_sends();
 // Takes back what the peers are done with, so that their fragments can be used again.
 void reclaim_frags();
 
-// component: hands a message to the layer above. `bytes` have been checked against the fragment.
-void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const void *message,
-             std::size_t bytes);
+// Hands a message to the layer above. `bytes` have been checked against the fragment. A part of
+// what every message costs, so without a call of its own.
+inline void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const void *message,
+                    std::size_t bytes)
+{
+    if (tag >= MCA_BTL_TAG_MAX) [[unlikely]] {
+        return; // a peer's byte
+    }
+    const mca_btl_active_message_callback_t &callback = mca_btl_base_active_message_trigger[tag];
+    if (nullptr == callback.cbfunc) [[unlikely]] {
+        return;
+    }
+    mca_btl_base_segment_t segment;
+    segment.seg_addr.pval = const_cast<void *>(message);
+    segment.seg_len = bytes;
+    const mca_btl_base_receive_descriptor_t received = {.endpoint = from,
+                                                        .des_segments = &segment,
+                                                        .des_segment_count = 1,
+                                                        .tag = tag,
+                                                        .cbdata = callback.cbdata};
+    callback.cbfunc(&mca_btl_gpusm.super, &received);
+}
 
 // bundle: from here to close_bundles, control messages may gather.
 void open_bundles();

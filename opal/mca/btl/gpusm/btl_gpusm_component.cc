@@ -135,26 +135,6 @@ int to_opal(status s)
     return OPAL_ERROR;
 }
 
-void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const void *message,
-             std::size_t bytes)
-{
-    if (tag >= MCA_BTL_TAG_MAX) {
-        return; // a peer's byte
-    }
-    const mca_btl_active_message_callback_t &callback = mca_btl_base_active_message_trigger[tag];
-    mca_btl_base_segment_t segment;
-    segment.seg_addr.pval = const_cast<void *>(message);
-    segment.seg_len = bytes;
-    const mca_btl_base_receive_descriptor_t received = {.endpoint = from,
-                                                        .des_segments = &segment,
-                                                        .des_segment_count = 1,
-                                                        .tag = tag,
-                                                        .cbdata = callback.cbdata};
-    if (callback.cbfunc != nullptr) {
-        callback.cbfunc(&mca_btl_gpusm.super, &received);
-    }
-}
-
 void release_component()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;

@@ -31,18 +31,19 @@ OBJ_CLASS_INSTANCE(mca_btl_gpusm_frag_t, mca_btl_base_descriptor_t, construct_fr
 
 namespace gpusm {
 
-mca_btl_base_endpoint_t *endpoint_of(peer &of)
+mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    if (nullptr == of.user) {
-        auto *made = new mca_btl_base_endpoint_t{};
-        made->peer = &of;
-        made->handshake = new handshake;
-        made->number = static_cast<std::uint32_t>(mca_btl_gpusm_component.endpoints->size());
-        mca_btl_gpusm_component.endpoints->push_back(made);
-        of.user = made;
+    if (void *known = of.user.load(std::memory_order_relaxed); known != nullptr) {
+        return static_cast<mca_btl_base_endpoint_t *>(known); // another thread was faster
     }
-    return static_cast<mca_btl_base_endpoint_t *>(of.user);
+    auto *made = new mca_btl_base_endpoint_t{};
+    made->peer = &of;
+    made->handshake = new handshake;
+    made->number = static_cast<std::uint32_t>(mca_btl_gpusm_component.endpoints->size());
+    mca_btl_gpusm_component.endpoints->push_back(made);
+    of.user.store(made, std::memory_order_release); // pairs with endpoint_of
+    return made;
 }
 
 // The peer that read the next fragment has its lines. Take them back before they are written.

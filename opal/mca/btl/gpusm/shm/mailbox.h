@@ -51,6 +51,12 @@ inline constexpr std::uint8_t reference = 0xfe;
 // The next message is at the start of the ring.
 inline constexpr std::uint8_t skip = 0xff;
 
+// Is there a message behind the word?
+constexpr bool says_bytes(std::uint8_t kind)
+{
+    return nothing != kind && skip != kind;
+}
+
 constexpr std::uint64_t pack(mailbox_message message)
 {
     return std::uint64_t{message.sequence} << 32 | std::uint64_t{message.tag} << 24 |
@@ -218,7 +224,8 @@ class mailbox_reader {
   public:
     mailbox_reader() = default;
     mailbox_reader(const mailbox_unit *ring, std::uint32_t units, std::atomic<std::uint32_t> *taken)
-        : next_(ring), ring_(ring), units_(units), taken_(taken)
+        : next_(ring), left_(units), ring_(ring), units_(units),
+          most_bytes_(mailbox_most_bytes(units)), taken_(taken)
     {
     }
 
@@ -231,46 +238,57 @@ class mailbox_reader {
 
     enum class look { nothing, message, garbage };
 
-    // `message`: the one with that sequence number, whose payload stays until pass(). One that
-    // cannot be is `garbage`, and stays where it is. One that is not due yet, because a fragment
-    // before it has not been taken from the FIFO, is `nothing`.
-    look peek(std::uint64_t sequence, mailbox_message *message, const unsigned char **payload)
+    // `message`: the one with that sequence number, whose payload stays until give_back(); the next
+    // take() is about the one behind it. One that cannot be is `garbage`, and stays where it is.
+    // One that is not due yet, because a fragment before it has not been taken from the FIFO, is
+    // `nothing`.
+    look take(std::uint64_t sequence, mailbox_message *message, const unsigned char **payload)
     {
         const auto due = static_cast<std::uint32_t>(sequence);
         *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
-        if (message->sequence != due || mailbox_word::nothing == message->kind) {
+        if (message->sequence != due) {
             return look::nothing;
         }
-        if (mailbox_word::skip == message->kind) {
-            read_ += units_ - (read_ & (units_ - 1));
-            next_ = ring_;
+        if (!mailbox_word::says_bytes(message->kind)) [[unlikely]] {
+            if (mailbox_word::nothing == message->kind) {
+                return look::nothing;
+            }
+            move_on(left_);
             *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
+            if (message->sequence != due || !mailbox_word::says_bytes(message->kind)) {
+                return look::garbage;
+            }
         }
-        const std::uint32_t index = read_ & (units_ - 1);
+        const std::uint32_t units = mailbox_units_for(message->bytes);
+        if (message->bytes > most_bytes_ || units > left_) [[unlikely]] {
+            return look::garbage;
+        }
         *payload = next_->payload;
-        return due == message->sequence && mailbox_word::nothing != message->kind &&
-                       mailbox_word::skip != message->kind &&
-                       message->bytes <= mailbox_most_bytes(units_) &&
-                       index + mailbox_units_for(message->bytes) <= units_
-                   ? look::message
-                   : look::garbage;
+        move_on(units);
+        return look::message;
     }
 
-    // The message that peek() has shown is done with.
-    void pass(const mailbox_message &message)
-    {
-        read_ += mailbox_units_for(message.bytes);
-        next_ = ring_ + (read_ & (units_ - 1));
-    }
-
-    // Lets the writer use the units of the messages that have been passed.
+    // Lets the writer use the units of the messages that have been taken.
     void give_back() { taken_->store(read_, std::memory_order_release); }
 
   private:
+    void move_on(std::uint32_t units)
+    {
+        read_ += units;
+        left_ -= units;
+        next_ += units;
+        if (0 == left_) [[unlikely]] {
+            left_ = units_;
+            next_ = ring_;
+        }
+    }
+
     const mailbox_unit *next_ = nullptr; // where the next word is
+    std::uint32_t left_ = 0;             // units from there to the end of the ring
+    std::uint32_t read_ = 0;             // units, from the start of all; wraps
     const mailbox_unit *ring_ = nullptr;
     std::uint32_t units_ = 0;
-    std::uint32_t read_ = 0; // units, from the start of all; wraps
+    std::size_t most_bytes_ = 0;
     std::atomic<std::uint32_t> *taken_ = nullptr;
 };
 

@@ -56,13 +56,9 @@ class node {
                 handled += drain(each, std::min(limit, most_of_one_mailbox), handle);
             }
         }
-        fifo_message message;
-        for (int taken = 0; taken < limit && inbox_.take(&message); ++taken) {
-            peer *from = sender_at(message.sender);
-            fetch_ahead();
-            if (from != nullptr && !from->closed()) {
-                handled += take_fragment(*from, message, handle);
-            }
+        fifo_message next;
+        if (inbox_.peek(&next)) {
+            handled += drain_fifo(limit, handle);
         }
         return handled;
     }
@@ -101,6 +97,21 @@ class node {
     // Who has sent so many messages gets a mailbox.
     static constexpr std::uint64_t messages_before_mailbox = 16;
 
+    // Not a part of poll(), which would have to put away registers for it in every idle round.
+    template <typename Handler> [[gnu::noinline]] int drain_fifo(int limit, Handler &handle)
+    {
+        int handled = 0;
+        fifo_message message;
+        for (int taken = 0; taken < limit && inbox_.take(&message); ++taken) {
+            peer *from = sender_at(message.sender);
+            fetch_ahead();
+            if (from != nullptr && !from->closed()) {
+                handled += take_fragment(*from, message, handle);
+            }
+        }
+        return handled;
+    }
+
     // A fragment of `from` whose word has been taken from the FIFO.
     template <typename Handler> int take_fragment(peer &from, fifo_message message, Handler &handle)
     {
@@ -137,55 +148,54 @@ class node {
     // Takes messages from a mailbox as long as it is their turn.
     template <typename Handler> int drain(inbound &box, int limit, Handler &handle)
     {
+        peer &from = *box.from;
         int handled = 0;
         mailbox_message message;
         const unsigned char *payload = nullptr;
         mailbox_reader::look found = mailbox_reader::look::nothing;
-        while (handled < limit && !box.from->closed()) {
-            found = box.ring.peek(box.from->next_sequence, &message, &payload);
+        while (handled < limit && !from.closed()) {
+            found = box.ring.take(from.next_sequence, &message, &payload);
             if (mailbox_reader::look::message != found) {
                 break;
             }
-            if (!take_from_mailbox(box, message, payload, handle)) {
+            if (mailbox_word::reference != message.kind) [[likely]] {
+                const frag_header header{.sequence = from.next_sequence++,
+                                         .payload_bytes = message.bytes,
+                                         .kind = static_cast<frag_kind>(message.kind),
+                                         .tag = message.tag,
+                                         .reserved = {}};
+                handle(from, header, payload);
+            } else if (!take_reference(box, message, payload, handle)) {
                 found = mailbox_reader::look::garbage;
                 break;
             }
-            box.ring.pass(message);
             ++handled;
         }
         if (handled > 0) {
             box.ring.give_back();
         }
         if (mailbox_reader::look::garbage == found) {
-            report(*box.from, 0);
+            report(from, 0);
         }
         return handled;
     }
 
-    // False: it makes no sense.
+    // A fragment that a mailbox names. False: it makes no sense.
     template <typename Handler>
-    bool take_from_mailbox(inbound &box, const mailbox_message &message,
-                           const unsigned char *payload, Handler &handle)
+    [[gnu::noinline]] bool take_reference(inbound &box, const mailbox_message &message,
+                                          const unsigned char *reference, Handler &handle)
     {
         peer &from = *box.from;
-        frag_header header;
-        if (mailbox_word::reference != message.kind) {
-            header.sequence = from.next_sequence;
-            header.payload_bytes = message.bytes;
-            header.kind = static_cast<frag_kind>(message.kind);
-            header.tag = message.tag;
-            handle(from, header, payload);
-            ++from.next_sequence;
-            return true;
-        }
         mailbox_reference where;
         if (sizeof(where) != message.bytes) {
             return false;
         }
-        std::memcpy(&where, payload, sizeof(where));
+        std::memcpy(&where, reference, sizeof(where));
         // The payload comes from the other processor's cache while the message is being matched.
         from.shared().fetch_ahead(where.granule,
                                   std::min(where.payload_bytes, payload_fetched_ahead));
+        frag_header header;
+        const unsigned char *payload = nullptr;
         if (!from.shared().read_fragment(where.granule, &header, &payload) ||
             header.sequence != from.next_sequence) {
             return false;

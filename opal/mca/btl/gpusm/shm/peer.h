@@ -108,7 +108,7 @@ class peer {
     }
 
     // Free for the layer above: its endpoint, or null.
-    void *user = nullptr;
+    std::atomic<void *> user{nullptr};
     // Which message of this peer's own stream is due next; kept by node::poll.
     std::uint64_t next_sequence = 0;
     // This peer's slot in our segment, once a message has come from it; kept by node::poll.
