@@ -121,7 +121,7 @@ TEST_F(Mailbox, AMessageOfUpTo24BytesIsHalfACacheLine)
     EXPECT_EQ(gpusm::mailbox_units_for(25), 2U);
     EXPECT_EQ(gpusm::mailbox_units_for(56), 2U);
     EXPECT_EQ(gpusm::mailbox_units_for(57), 3U);
-    EXPECT_EQ(gpusm::mailbox_most_bytes(units), 12U * 32 - 8);
+    EXPECT_EQ(gpusm::mailbox_most_bytes(units), 10U * 32 - 8);
 }
 
 TEST_F(Mailbox, MessagesArriveInOrderAndOnlyOnce)

@@ -8,7 +8,8 @@
 //   btl_gpusm_segment.cc    the segment, and the modex
 //   btl_gpusm_params.cc     MCA parameters and performance variables
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
-//   btl_gpusm_send.cc       send, sendi, and fragments coming back
+//   btl_gpusm_send.cc       send, and fragments coming back
+//   btl_gpusm_sendi.cc      sendi
 //   btl_gpusm_bundle.cc     control messages that go together
 //   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
@@ -336,6 +337,9 @@ void mark_active(mca_btl_base_endpoint_t *endpoint);
 // send: posts a complete fragment; as peer::post, and remembers to flush.
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag);
+// The same in a fragment of the segment whose call_back is set; there must be no bundle.
+status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+                  mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -6,6 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/prefetch.h"
 
 #include <cinttypes>
 #include <cstring>
@@ -54,10 +55,9 @@ static void own_ahead(const opal_free_list_t &list)
     if (&list.super.opal_lifo_ghost == reinterpret_cast<const opal_list_item_t *>(next)) {
         return;
     }
-    constexpr int to_write = 1;
     const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
     for (std::size_t line = 0; line < fetched_ahead_bytes; line += cache_line_bytes) {
-        __builtin_prefetch(at + line, to_write);
+        prefetch_to_write(at + line);
     }
 }
 

@@ -88,7 +88,7 @@ void register_parameters()
         "the "
         "others send theirs in fragments (0 .. 1024)");
     add("mailbox_size", &component.mailbox_size, 4096U, OPAL_INFO_LVL_5,
-        "Bytes of a mailbox (a power of two, 512 .. 65536); a message may take three eighths of "
+        "Bytes of a mailbox (a power of two, 512 .. 65536); a message may take five sixteenths of "
         "it");
     add("segment_size", &component.segment_size, size_t{0}, OPAL_INFO_LVL_5,
         "Upper bound in bytes of this process's shared segment; 0: what the fragment lists can "

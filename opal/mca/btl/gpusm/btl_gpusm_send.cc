@@ -5,12 +5,11 @@
 // the fragment already. It counts as done when the fragment is posted, and the fragment is
 // taken back later, without a message from the peer (shm/peer.h).
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
-#include "opal/mca/btl/gpusm/base/short_copy.h"
-
+#include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace gpusm {
 
@@ -114,41 +113,18 @@ outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
     return out;
 }
 
-// A message of the user's of short_copy_most bytes at most, as most of those are: its bytes lie
-// together in host memory, the header is the one that ob1 gives such messages, there is a mailbox,
-// and no other thread. False: nothing has happened. Makes no call, so that its caller has nothing
-// to put away.
-[[gnu::always_inline]] inline bool send_short(mca_btl_base_endpoint_t *endpoint,
-                                              const opal_convertor_t *convertor, const void *header,
-                                              std::size_t header_size, std::size_t payload_size,
-                                              mca_btl_base_tag_t tag)
+// We are inside somebody's send: the callback of a fragment that has come back waits for progress.
+void call_back_late(mca_btl_base_endpoint_t *endpoint, outgoing *out)
 {
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    if (!suits_header_copy(header_size) || nullptr == convertor || endpoint->bundle != nullptr ||
-        component.threads) {
-        return false;
-    }
-    const unsigned char *user = nullptr;
-    // An empty message may come with a convertor that nobody has set up: do not look at it.
-    if (payload_size > 0) {
-        constexpr std::uint32_t plain = CONVERTOR_HOMOGENEOUS | OPAL_DATATYPE_FLAG_NO_GAPS;
-        if (plain != (convertor->flags & (plain | CONVERTOR_ACCELERATOR))) {
-            return false;
+    {
+        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+        outgoing **end = &endpoint->called_back_late;
+        while (*end != nullptr) {
+            end = &(*end)->next;
         }
-        void *current = nullptr;
-        opal_convertor_get_current_pointer(convertor, &current);
-        user = static_cast<const unsigned char *>(current);
+        *end = out;
     }
-    if (!endpoint->peer->send_inline_at_hand(frag_kind::active_message, tag,
-                                             header_size + payload_size, [=](unsigned char *to) {
-                                                 header_copy(to, header, header_size);
-                                                 short_copy(to + header_size, user, payload_size);
-                                             })) {
-        return false;
-    }
-    count_alone(counter::host_messages, 1);
-    count_alone(counter::host_bytes, payload_size);
-    return true;
+    mark_active(endpoint);
 }
 
 } // namespace
@@ -158,13 +134,27 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
     return at(*mca_btl_gpusm_component.endpoints, number);
 }
 
+status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+                  mca_btl_base_tag_t tag)
+{
+    frag->endpoint = endpoint;
+    frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
+    frag->out.header->kind = kind;
+    frag->out.header->tag = tag;
+    const bool watch = frag->call_back;
+    const status s = endpoint->peer->post(&frag->out);
+    if (status::busy == s || (status::ok == s && watch)) {
+        mark_active(endpoint);
+    }
+    return s;
+}
+
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag)
 {
     if (endpoint->bundle != nullptr) {
         post_bundle(endpoint); // what came first goes first
     }
-    frag->endpoint = endpoint;
     const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
     const bool always = 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
     // A copy of so few bytes costs less than a fragment that has to come back.
@@ -177,20 +167,13 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         return status::ok;
     }
     if (nullptr == frag->out.header) {
+        frag->endpoint = endpoint;
         return defer(frag, kind, tag);
     }
-    frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
-    frag->out.header->kind = kind;
-    frag->out.header->tag = tag;
     // Decided before the post: after it the fragment may come back at any time. A descriptor
     // that stays the caller's is only free to reuse once the peer has read it.
     frag->call_back = always || !ours;
-    const bool watch = frag->call_back;
-    const status s = endpoint->peer->post(&frag->out);
-    if (status::busy == s || (status::ok == s && watch)) {
-        mark_active(endpoint);
-    }
-    return s;
+    return post_bound(endpoint, frag, kind, tag);
 }
 
 void mark_active(mca_btl_base_endpoint_t *endpoint)
@@ -238,22 +221,17 @@ int progress_sends()
 
 void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
 {
-    while (outgoing *out = endpoint->peer->reap()) {
-        mca_btl_gpusm_frag_t *frag = frag_around(out);
-        if (!frag->call_back) {
-            complete(endpoint, frag, result_of(endpoint));
-            continue;
-        }
-        // We are inside somebody's send: its callback waits for progress.
-        {
-            const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-            outgoing **end = &endpoint->called_back_late;
-            while (*end != nullptr) {
-                end = &(*end)->next;
+    while (outgoing *out = endpoint->peer->reap_chain(SIZE_MAX)) {
+        while (out != nullptr) {
+            mca_btl_gpusm_frag_t *frag = frag_around(out);
+            outgoing *next = std::exchange(out->next, nullptr);
+            if (!frag->call_back) { // then it is ours
+                frag_return(frag);
+            } else {
+                call_back_late(endpoint, out);
             }
-            *end = out;
+            out = next;
         }
-        mark_active(endpoint);
     }
 }
 
@@ -281,126 +259,4 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     // 1: done, and nobody will be called. Also when the fragment still waits for room in the
     // peer's FIFO: the payload has been taken, and it goes out in order.
     return ours == (flags & (ours | MCA_BTL_DES_SEND_ALWAYS_CALLBACK)) ? 1 : OPAL_SUCCESS;
-}
-
-// All messages that send_short has left.
-[[gnu::noinline]] static int sendi_other(mca_btl_base_module_t *btl,
-                                         mca_btl_base_endpoint_t *endpoint,
-                                         opal_convertor_t *convertor, void *header,
-                                         size_t header_size, size_t payload_size, uint8_t order,
-                                         uint32_t flags, mca_btl_base_tag_t tag,
-                                         mca_btl_base_descriptor_t **descriptor)
-{
-    using gpusm::counter;
-    using gpusm::status;
-
-    // An empty message may come with a convertor that nobody has set up: do not look at it.
-    const bool has_payload = payload_size > 0 && convertor != nullptr;
-    const bool gpu = has_payload && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    if (descriptor != nullptr) {
-        *descriptor = nullptr;
-    }
-    // Only an inline send gives no place for a descriptor, and goes another way when this one is
-    // closed to it; where there is one, ob1 would try again for ever.
-    if (gpu && endpoint->get_enabled && nullptr == descriptor) {
-        gpusm::will_ask_again(convertor->pBaseBuf);
-        return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
-    }
-    endpoint->peer->expect_post();
-    const size_t size = header_size + payload_size;
-    if (nullptr == convertor && 0 == payload_size &&
-        gpusm::add_to_bundle(endpoint, header, header_size, tag)) {
-        return OPAL_SUCCESS;
-    }
-    void *user = nullptr; // where the payload is, if it lies together in host memory
-    if (has_payload && !gpu && !opal_convertor_need_buffers(convertor)) {
-        opal_convertor_get_current_pointer(convertor, &user);
-    }
-    if (!has_payload || user != nullptr) {
-        if (endpoint->bundle != nullptr) {
-            gpusm::post_bundle(endpoint); // what came first goes first
-        }
-        if (endpoint->peer->send_inline(gpusm::frag_kind::active_message, tag, size,
-                                        [&](unsigned char *to) {
-                                            std::memcpy(to, header, header_size);
-                                            if (user != nullptr) {
-                                                std::memcpy(to + header_size, user, payload_size);
-                                            }
-                                        })) {
-            if (convertor != nullptr) {
-                gpusm::count(counter::host_messages, 1);
-                gpusm::count(counter::host_bytes, payload_size);
-            }
-            return OPAL_SUCCESS;
-        }
-    }
-    gpusm::reclaim_warm_frags(endpoint);
-    mca_btl_gpusm_frag_t *frag = nullptr;
-    if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
-        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
-    }
-    if (nullptr == frag) {
-        if (descriptor != nullptr) {
-            *descriptor = mca_btl_gpusm_alloc(btl, endpoint, order, size, flags);
-        }
-        return OPAL_ERR_OUT_OF_RESOURCE;
-    }
-    auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
-    std::memcpy(payload, header, header_size);
-    if (user != nullptr) {
-        std::memcpy(payload + header_size, user, payload_size);
-    } else if (has_payload) {
-        struct iovec iov = {payload + header_size, payload_size};
-        uint32_t iov_count = 1;
-        size_t packed = payload_size;
-        if (gpu) {
-            gpusm::gpu_message_to(endpoint, convertor->pBaseBuf);
-        }
-        if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0 ||
-            packed != payload_size) {
-            gpusm::frag_return(frag);
-            return OPAL_ERROR;
-        }
-    }
-    gpusm::fire_and_forget(frag, size);
-    const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
-    if (status::ok != s && status::busy != s) {
-        gpusm::frag_return(frag);
-        return OPAL_ERR_UNREACH;
-    }
-    if (nullptr == convertor) {
-        return OPAL_SUCCESS; // a control message of ob1's, not the user's
-    }
-    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, 1);
-    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
-    return OPAL_SUCCESS;
-}
-
-[[gnu::noinline]] static int sendi_short(mca_btl_base_module_t *btl,
-                                         mca_btl_base_endpoint_t *endpoint,
-                                         opal_convertor_t *convertor, void *header,
-                                         size_t header_size, size_t payload_size, uint8_t order,
-                                         uint32_t flags, mca_btl_base_tag_t tag,
-                                         mca_btl_base_descriptor_t **descriptor)
-{
-    if (nullptr == descriptor &&
-        gpusm::send_short(endpoint, convertor, header, header_size, payload_size, tag)) [[likely]] {
-        return OPAL_SUCCESS;
-    }
-    return sendi_other(btl, endpoint, convertor, header, header_size, payload_size, order, flags,
-                       tag, descriptor);
-}
-
-// This and the two before have the same parameters, so that one ends with a jump to the other.
-extern "C" int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                                   opal_convertor_t *convertor, void *header, size_t header_size,
-                                   size_t payload_size, uint8_t order, uint32_t flags,
-                                   mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
-{
-    if (payload_size <= gpusm::short_copy_most) {
-        return sendi_short(btl, endpoint, convertor, header, header_size, payload_size, order,
-                           flags, tag, descriptor);
-    }
-    return sendi_other(btl, endpoint, convertor, header, header_size, payload_size, order, flags,
-                       tag, descriptor);
 }

@@ -22,6 +22,7 @@
 #ifndef GPUSM_SHM_FIFO_H
 #define GPUSM_SHM_FIFO_H
 
+#include "opal/mca/btl/gpusm/base/prefetch.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
@@ -88,9 +89,8 @@ struct fifo_view {
 // that the post does not wait for it.
 inline void fifo_own_ahead(const fifo_view &fifo)
 {
-    constexpr int to_write = 1;
     const std::uint64_t ticket = fifo.tail->load(std::memory_order_relaxed);
-    __builtin_prefetch(&fifo.slot[ticket & (fifo.slots - 1)], to_write);
+    prefetch_to_write(&fifo.slot[ticket & (fifo.slots - 1)]);
 }
 
 // Appends a message. Lock-free; `busy` when the ring is full, and nothing is changed then.

@@ -77,10 +77,12 @@ constexpr std::uint32_t mailbox_units_for(std::size_t payload_bytes)
         sizeof(mailbox_unit));
 }
 
-// The longest payload that a ring of that many units takes: three eighths of it, so that two fit.
+// The longest payload that a ring of that many units takes: five sixteenths of it, so that three
+// fit. For longer ones a fragment is the better place, as the next one may use the same lines
+// again.
 constexpr std::size_t mailbox_most_bytes(std::uint32_t units)
 {
-    return std::size_t{units} * 3 / 8 * sizeof(mailbox_unit) - sizeof(mailbox_unit::word);
+    return std::size_t{units} * 5 / 16 * sizeof(mailbox_unit) - sizeof(mailbox_unit::word);
 }
 
 // Where the next message is to be put, as mailbox_writer::place() has found it.

@@ -69,7 +69,7 @@ status peer::connect()
     return s;
 }
 
-status peer::post_now(const outgoing &fragment)
+inline status peer::post_now(const outgoing &fragment)
 {
     if (outbox_.open()) {
         const mailbox_reference where{fragment.granule, fragment.header->payload_bytes};
@@ -152,11 +152,12 @@ bool peer::flush()
     return posted;
 }
 
-outgoing *peer::reap()
+outgoing *peer::reap_chain(std::size_t most)
 {
     const std::lock_guard guard(mutex_);
     outgoing *oldest = in_flight_;
-    if (nullptr == oldest) {
+    outgoing *newest = oldest;
+    if (nullptr == oldest || 0 == most) {
         return nullptr;
     }
     if (!mutex_.threads()) {
@@ -174,11 +175,18 @@ outgoing *peer::reap()
         if (done <= oldest->sequence) {
             return nullptr;
         }
+        for (std::size_t more = most - 1; more > 0; --more) {
+            outgoing *next = newest->next;
+            if (nullptr == next || next == unposted_ || done <= next->sequence) {
+                break;
+            }
+            newest = next;
+        }
     } else if (oldest == unposted_) {
         unposted_ = oldest->next; // inline sends stay off, as it is closed
     }
-    in_flight_ = oldest->next;
-    oldest->next = nullptr;
+    in_flight_ = newest->next;
+    newest->next = nullptr;
     return oldest;
 }
 

@@ -61,6 +61,10 @@ class peer {
                publish(kind, tag, bytes, outbox_.place_at_hand(bytes), fill);
     }
 
+    // There is a mailbox, and nothing that has to go before: a message that is not too long may go
+    // there. A snapshot.
+    bool takes_inline() const { return too_long_inline_ != 0; }
+
     // A post will follow soon. Does nothing that can be seen; needs no lock.
     void expect_post() const
     {
@@ -74,7 +78,10 @@ class peer {
 
     // The next fragment that the peer is done with, oldest first, or null. From a closed peer
     // every fragment comes back.
-    outgoing *reap();
+    outgoing *reap() { return reap_chain(1); }
+    // The same for several at once, linked by `next`: at most so many, and perhaps fewer than there
+    // are.
+    outgoing *reap_chain(std::size_t most);
 
     // The peer has sent something since the last reap(), so it may well have given fragments back,
     // and looking costs no more than a cache line. In a program without threads only.
@@ -132,7 +139,7 @@ class peer {
     }
     status attach_locked();
     status connect();
-    status post_now(const outgoing &fragment);
+    [[gnu::always_inline]] status post_now(const outgoing &fragment);
     void look_for_mailbox();
     void decide_on_inline();
 
