@@ -109,6 +109,35 @@ TEST_F(Peer, AFragmentComesBackWhenThePeerIsDoneWithItAndNotBefore)
     EXPECT_TRUE(to_.idle());
 }
 
+TEST_F(Peer, SeveralComeBackInAChainThatEndsWhereThePeerIsOrWhereItWasAskedTo)
+{
+    for (const char *payload : {"a", "b", "c", "d"}) {
+        ASSERT_EQ(to_.post(fragment(payload)), status::ok);
+    }
+    EXPECT_EQ(to_.reap_chain(9), nullptr);
+    consume(3);
+    EXPECT_EQ(to_.reap_chain(2), &fragments_[0]);
+    EXPECT_EQ(fragments_[0].next, &fragments_[1]);
+    EXPECT_EQ(fragments_[1].next, nullptr);
+    EXPECT_EQ(to_.reap_chain(9), &fragments_[2]);
+    EXPECT_EQ(fragments_[2].next, nullptr) << "the peer is not done with the fourth";
+    consume(4);
+    EXPECT_EQ(to_.reap_chain(9), &fragments_[3]);
+    EXPECT_TRUE(to_.idle());
+}
+
+TEST_F(Peer, AChainEndsBeforeWhatStillWaits)
+{
+    for (std::uint32_t i = 0; i < room; ++i) {
+        ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    }
+    ASSERT_EQ(to_.post(fragment("b")), status::busy);
+    consume(~0ULL);
+    EXPECT_EQ(to_.reap_chain(room + 9), &fragments_[0]);
+    EXPECT_EQ(fragments_[room - 1].next, nullptr);
+    EXPECT_EQ(to_.reap_chain(9), nullptr) << "b is not in the peer's FIFO yet";
+}
+
 TEST_F(Peer, WhenTheFifoIsFullFragmentsWaitAndAreFlushedInOrder)
 {
     const std::string payloads = "abcdefghi";

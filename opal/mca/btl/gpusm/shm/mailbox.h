@@ -168,8 +168,11 @@ class mailbox_writer {
     }
     [[gnu::noinline]] void mark_payload_across(std::uint32_t unit, std::uint32_t end)
     {
-        for (; unit < end; ++unit) {
-            payload_in_[unit / 64] |= std::uint64_t{1} << unit % 64;
+        while (unit < end) {
+            const std::uint32_t first = unit % 64;
+            const std::uint32_t count = std::min(64 - first, end - unit);
+            payload_in_[unit / 64] |= ~std::uint64_t{0} >> (64 - count) << first;
+            unit += count;
         }
     }
 
