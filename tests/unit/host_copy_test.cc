@@ -50,19 +50,5 @@ TEST(HostCopy, IntoARingIsExact)
         [](void *to, const void *from, std::size_t len) { copy_into_ring(to, from, len); });
 }
 
-TEST(HostCopy, OutOfARingIsExactForShortMessages)
-{
-    expect_exact(
-        [](void *to, const void *from, std::size_t len) { copy_out_of_ring(to, from, len, len); });
-}
-
-TEST(HostCopy, OutOfARingIsExactForPiecesOfLongMessages)
-{
-    constexpr std::size_t message_bytes = std::size_t{64} << 20;
-    expect_exact([](void *to, const void *from, std::size_t len) {
-        copy_out_of_ring(to, from, len, message_bytes);
-    });
-}
-
 } // namespace
 } // namespace gpusm

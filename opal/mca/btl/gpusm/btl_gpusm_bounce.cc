@@ -9,7 +9,6 @@
 // so both sides of a message copy a part of it (docs/staging.md).
 #include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 
-#include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
@@ -218,7 +217,7 @@ status deliver_piece(const bounce_piece &piece)
     if (bounce_way::push == job.way) {
         return smsc_write(job.peer, piece.at, to, piece.copy.len_bytes);
     }
-    copy_out_of_ring(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes, job.len_bytes);
+    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
     return status::ok;
 }
 

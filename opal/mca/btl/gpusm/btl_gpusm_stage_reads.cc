@@ -6,7 +6,6 @@
 // write where they would go.
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
@@ -344,9 +343,8 @@ int stage_reads::progress()
          ++pieces) {
         stage_read *read = std::exchange(first_by_hand_, first_by_hand_->next);
         if (!read->get->bad) {
-            copy_out_of_ring(reinterpret_cast<void *>(read->copy.destination),
-                             reinterpret_cast<const void *>(read->copy.source),
-                             read->copy.len_bytes, read->get->len_bytes);
+            std::memcpy(reinterpret_cast<void *>(read->copy.destination),
+                        reinterpret_cast<const void *>(read->copy.source), read->copy.len_bytes);
             copied_here += read->copy.len_bytes;
         }
         end(read);
