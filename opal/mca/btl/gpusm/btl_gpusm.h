@@ -208,6 +208,8 @@ struct mca_btl_gpusm_component_t {
     std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
+    // Registrations of host memory that peers may be reading.
+    std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
 };
@@ -268,6 +270,16 @@ inline void fire_and_forget(mca_btl_gpusm_frag_t *frag, std::size_t bytes)
     frag->base.des_cbfunc = nullptr;
 }
 
+// Adds to a number that other threads change only where the program has said that it has some.
+template <typename Number> void add_to(std::atomic<Number> &number, Number amount)
+{
+    if (mca_btl_gpusm_component.threads) {
+        number.fetch_add(amount, std::memory_order_relaxed);
+    } else {
+        number.store(number.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+    }
+}
+
 // In a program without threads only.
 inline void count_alone(counter which, unsigned long long amount)
 {
@@ -277,12 +289,7 @@ inline void count_alone(counter which, unsigned long long amount)
 
 inline void count(counter which, unsigned long long amount)
 {
-    if (mca_btl_gpusm_component.threads) {
-        mca_btl_gpusm_component.counters[static_cast<unsigned>(which)].fetch_add(
-            amount, std::memory_order_relaxed);
-    } else {
-        count_alone(which, amount);
-    }
+    add_to(mca_btl_gpusm_component.counters[static_cast<unsigned>(which)], amount);
 }
 
 // help: prints the text of a [topic] of help-mpi-btl-gpusm.txt, filled in like printf.

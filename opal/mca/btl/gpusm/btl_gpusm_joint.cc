@@ -6,6 +6,10 @@
 // waiting, writes from the end; they meet somewhere (shm/split.h). A sender that is busy elsewhere
 // is not waited for: the receiver then reads all of it.
 //
+// Where messages go both ways at once, as in most collective operations, both processors are busy
+// without that, and each had better read its own: chunks cost system calls, and what the other one
+// has written is in its cache. So a receiver that has offered memory of its own reads alone.
+//
 // The two share one word per message, in the receiver's segment. The receiver has a few per peer,
 // and asks with the next one when the peer has answered the oldest: a peer that does not look is
 // not asked any more until it does.
@@ -145,6 +149,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
     if (get.len_bytes < mca_btl_gpusm_component.joint_copy_min_bytes || chunks > UINT32_MAX ||
+        mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 ||
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }

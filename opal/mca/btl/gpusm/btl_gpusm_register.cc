@@ -67,7 +67,11 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
-    return single || desk != nullptr ? status::ok : status::unsupported;
+    if (!single && nullptr == desk) {
+        return status::unsupported;
+    }
+    gpusm::add_to(mca_btl_gpusm_component.host_offers, std::uint32_t{1});
+    return status::ok;
 }
 
 // Sender's side, device memory: makes it known to the peer.
@@ -223,6 +227,9 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
         }
     } else {
         ++given->turn;
+    }
+    if (gpusm::share_kind::host == given->handle.remote.kind) {
+        gpusm::add_to(mca_btl_gpusm_component.host_offers, ~std::uint32_t{0}); // one less
     }
     gpusm::smsc_forget(given->region);
     opal_free_list_return(&registrations, &given->super);
