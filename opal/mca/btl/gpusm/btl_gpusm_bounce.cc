@@ -11,6 +11,7 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include <algorithm>
 #include <array>

@@ -5,6 +5,7 @@
 // once, and the copy given to the engine; what cannot be mapped is staged; host memory goes by
 // smsc.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 

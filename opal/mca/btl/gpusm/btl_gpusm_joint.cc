@@ -13,7 +13,7 @@
 // The two share one word per message, in the receiver's segment. The receiver has a few per peer,
 // and asks with the next one when the peer has answered the oldest: a peer that does not look is
 // not asked any more until it does.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"

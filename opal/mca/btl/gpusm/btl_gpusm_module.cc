@@ -4,6 +4,7 @@
 // btl_gpusm_module.cc: who can be reached, and where descriptors come from.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/prefetch.h"

@@ -82,7 +82,9 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
     }
     const auto fill = [=](unsigned char *at) {
         header_copy(at, header, header_size);
-        std::memcpy(at + header_size, user, payload_size);
+        if (user != nullptr) {
+            std::memcpy(at + header_size, user, payload_size);
+        }
     };
     if (!to.send_inline(frag_kind::active_message, tag, size, fill)) {
         reclaim_warm_frags(endpoint);

@@ -9,7 +9,7 @@
 // namespaces and kinds of memory are in the way. A get that fails makes ob1 send that region in
 // fragments. Who has failed some times in a row says so in its own peer slot, where the sender sees
 // it before it offers the next message.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 

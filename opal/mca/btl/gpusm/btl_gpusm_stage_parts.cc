@@ -7,6 +7,7 @@
 // pushes a part, from the end, while this process copies from the front (btl_gpusm_bounce.cc moves
 // the bytes, shm/split.h says whose they are).
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,6 +5,7 @@
 // which both sides copy: the owner takes chunks from the end (shm/split.h), brings them into its
 // registered pages and writes them into the reader's memory by single copies.
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include <cstddef>
 #include <cstdint>

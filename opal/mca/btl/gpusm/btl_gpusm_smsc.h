@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_smsc.h: single copies between host memory of this process and of a peer: what Open
+// MPI's framework smsc does for us (btl_gpusm_smsc.cc), and messages that both sides copy
+// (btl_gpusm_joint.cc). Any thread, but for progress_joint_gets and joint_message_from, which are
+// progress's.
+#ifndef BTL_GPUSM_SMSC_H
+#define BTL_GPUSM_SMSC_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+// The bytes of a registration handle that the peer needs.
+std::size_t smsc_handle_bytes();
+// Can the peer read this host memory of ours by itself? False: it cannot, or has said that it could
+// not. True: that part of the handle is complete, and *region is to be given to smsc_forget when
+// the handle is over.
+bool smsc_describe(mca_btl_base_endpoint_t *endpoint, void *base, std::size_t size,
+                   mca_btl_base_registration_handle_t *handle, void **region);
+void smsc_forget(void *region);
+// Reads host memory of the peer into host memory, and returns when that is done. `described` is
+// what smsc_describe has added to the peer's handle; `remote_address` need not have been checked.
+// Anything but `ok`: nothing, or a part, has been read.
+status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
+                 std::uint64_t remote_address, std::size_t bytes);
+// Does that need nothing described?
+bool smsc_reads_plainly();
+// The same for a whole message, which is counted.
+status smsc_copy(mca_btl_base_endpoint_t *endpoint,
+                 const mca_btl_base_registration_handle_t &remote, void *local,
+                 std::uint64_t remote_address, std::size_t bytes);
+// The other way round, of a peer that has no regions to describe (smsc_reads_plainly); counted
+// nowhere.
+status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
+                  std::uint64_t remote_address, std::size_t bytes);
+// Forgets what is known of the peer; nothing of it may be under way.
+void smsc_release(mca_btl_base_endpoint_t *endpoint);
+
+// What ob1 has given btl_get, for the callback.
+struct get_arguments {
+    void *local_address;
+    mca_btl_base_registration_handle_t *local_handle;
+    std::size_t len_bytes;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+};
+// Copies host memory of the peer into host memory, alone or with the peer. OPAL_SUCCESS: the
+// callback has been called, or will be by progress_joint_gets.
+int get_host(mca_btl_base_endpoint_t *endpoint, const mca_btl_base_registration_handle_t &remote,
+             std::uint64_t remote_address, const get_arguments &get);
+// Ends gets of which the peer has copied its part; returns how many.
+int progress_joint_gets();
+// A peer wants a part of our memory copied; does that.
+void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes);
+void release_joint(mca_btl_base_endpoint_t *endpoint);
+
+} // namespace gpusm
+
+#endif
