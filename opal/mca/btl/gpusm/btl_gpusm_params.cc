@@ -143,7 +143,7 @@ void register_parameters()
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
-    add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 64 * kibi, OPAL_INFO_LVL_5,
+    add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message of which the sender copies a part by itself, where it comes to it, while "
         "the receiver reads the rest (8 KiB or more)");
     add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
