@@ -48,7 +48,7 @@ joint_case() {
     joint_wanted=$2
     shift 2
     for attempt in 1 2 3 4 5; do
-        launch 60 2 "$@" "$perf" bw --src H --dst H --sizes 8K,16383,16385,65537,1M,3000001 \
+        launch 60 2 "$@" "$perf" bw --src H --dst H --sizes 8K,16385,32769,65537,1M,3000001 \
             --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
         joint_status=$?
         joint=no

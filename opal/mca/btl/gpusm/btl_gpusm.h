@@ -208,6 +208,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
+    std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

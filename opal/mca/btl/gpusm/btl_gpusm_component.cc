@@ -284,6 +284,8 @@ static int component_progress(void)
         return 0;
     }
     component.progressing.store(true, std::memory_order_relaxed);
+    component.rounds.store(component.rounds.load(std::memory_order_relaxed) + 1,
+                           std::memory_order_relaxed);
     // With threads another one may be inside the engine when this one is to send out what it held.
     if (gpusm::gpu_desk *desk = component.gpu.load(std::memory_order_acquire);
         desk != nullptr && !component.threads) {

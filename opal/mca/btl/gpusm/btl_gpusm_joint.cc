@@ -46,7 +46,8 @@ struct joint_ring {
     // Counted from the start of all: [answered, begun) may not be used again yet.
     std::uint32_t begun = 0;
     std::uint32_t answered = 0;
-    std::uint32_t failures = 0; // of the peer, in a row
+    std::uint32_t failures = 0;     // of the peer, in a row
+    std::uint32_t latest_round = 0; // of progress, with a message that was long enough
     std::array<joint_get, places> gets{};
 };
 
@@ -75,15 +76,28 @@ joint_ring *make_ring()
     return ring;
 }
 
+// Is it worth it? A message that comes alone must be longer than one of several: there the request
+// and the second system call are a part of its latency, while of several messages the peer copies
+// one as this process is busy with another.
+bool is_worth_it(joint_ring &ring, std::size_t len_bytes)
+{
+    const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
+    const bool alone = std::exchange(ring.latest_round, round) != round;
+    const std::size_t least_bytes = mca_btl_gpusm_component.joint_copy_min_bytes;
+    return len_bytes >= least_bytes && (!alone || len_bytes / 2 >= least_bytes);
+}
+
 // A word that the peer has answered, with the get that it was for; null: there is none.
-joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::uint32_t *granule)
+joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
+                      std::uint32_t *granule)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->joint) {
         endpoint->joint = make_ring();
     }
     joint_ring &ring = *endpoint->joint;
-    if (nullptr == ring.words || ring.failures >= failures_before_refusal) {
+    if (nullptr == ring.words || !is_worth_it(ring, len_bytes) ||
+        ring.failures >= failures_before_refusal) {
         return nullptr;
     }
     for (; ring.answered != ring.begun; ++ring.answered) {
@@ -153,7 +167,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }
-    joint_get *made = take_place(endpoint, &granule);
+    joint_get *made = take_place(endpoint, get.len_bytes, &granule);
     if (nullptr == made) {
         return nullptr;
     }
