@@ -67,11 +67,29 @@ joint_case() {
         pass "$joint_name"
     fi
 }
-joint_case both-sides-copy $can
-joint_case both-sides-copy-short-ones-too $can --mca btl_gpusm_joint_copy_min_bytes 8K
+can_joint=$can
+if [ "$(getconf _NPROCESSORS_ONLN)" -lt 2 ]; then
+    can_joint=no # and says so by reading alone
+fi
+joint_case both-sides-copy $can_joint
+joint_case both-sides-copy-short-ones-too $can_joint --mca btl_gpusm_joint_copy_min_bytes 8K
 joint_case one-side-copies no --mca btl_gpusm_joint_copy_min_bytes 4M
 joint_case both-sides-copy-without-smsc no --mca smsc ^cma,xpmem,knem
-check the-sender-is-away 90 2 "$exchange" joint-late
+if [ $can = yes ] && [ $can_joint = no ]; then
+    skip the-sender-is-away "needs two processors"
+else
+    check the-sender-is-away 90 2 "$exchange" joint-late
+fi
+launch 60 "$(($(getconf _NPROCESSORS_ONLN) + 1))" "$perf" alltoall --src H --dst H --sizes 100K,1M \
+    --iterations 5 --warmup 1 --no-limit -c
+status=$?
+if [ $status -ne 0 ]; then
+    fail more-ranks-than-processors-copy-alone "$(explain $status)"
+elif grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
+    fail more-ranks-than-processors-copy-alone "a sender has copied a part"
+else
+    pass more-ranks-than-processors-copy-alone
+fi
 
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
@@ -149,10 +167,10 @@ check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_E
 per_rank 0 LD_PRELOAD="$refuse"
 check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
 
-joint_case some-joint-copies-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+joint_case some-joint-copies-are-refused $can_joint -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
 joint_case all-joint-copies-are-refused no -x LD_PRELOAD="$refuse"
 per_rank 0 LD_PRELOAD="$refuse"
-check the-sender-is-away-and-some-are-refused 90 2 -x GPUSM_TEST_REFUSE_EVERY=7 \
+[ $can_joint = no ] || check the-sender-is-away-and-some-are-refused 90 2 -x GPUSM_TEST_REFUSE_EVERY=7 \
     "$work/per-rank-0" "$exchange" joint-late
 
 if need_gpu refused-pulls; then

@@ -192,6 +192,7 @@ struct mca_btl_gpusm_component_t {
 
     // State between init and finalize.
     bool threads; // MPI_THREAD_MULTIPLE
+    bool crowded; // this machine has fewer processors than processes of ours
     gpusm::node *node;
     std::atomic<gpusm::gpu_desk *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
@@ -348,6 +349,10 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
 // The same in a fragment of the segment whose call_back is set; there must be no bundle.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
                   mca_btl_base_tag_t tag);
+// Sends a message from desk to desk, of the size of a small fragment at most. Anything but `ok` and
+// `busy`: it has not gone, and will not.
+status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
+                    std::size_t bytes);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -203,6 +203,8 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.threads = enable_mpi_threads;
+    component.crowded =
+        static_cast<long>(opal_process_info.num_local_peers) + 1 > sysconf(_SC_NPROCESSORS_ONLN);
     mca_btl_gpusm.super.btl_registration_handle_size = gpusm::smsc_handle_bytes();
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(plan_frags(), &why)) {

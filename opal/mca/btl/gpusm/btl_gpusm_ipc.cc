@@ -15,18 +15,8 @@ namespace gpusm {
 
 bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message)
 {
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
-    if (nullptr == frag) {
-        return false;
-    }
-    std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
-    fire_and_forget(frag, sizeof(message));
-    const status s = post(endpoint, frag, frag_kind::ipc_control, 0);
-    if (status::ok != s && status::busy != s) {
-        frag_return(frag);
-        return false;
-    }
-    return true;
+    const status s = post_control(endpoint, frag_kind::ipc_control, &message, sizeof(message));
+    return status::ok == s || status::busy == s;
 }
 
 namespace {

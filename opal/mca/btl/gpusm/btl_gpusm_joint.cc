@@ -8,7 +8,9 @@
 //
 // Where messages go both ways at once, as in most collective operations, both processors are busy
 // without that, and each had better read its own: chunks cost system calls, and what the other one
-// has written is in its cache. So a receiver that has offered memory of its own reads alone.
+// has written is in its cache. So a receiver that has offered memory of its own reads alone. So it
+// does where there are more processes than processors: the sender is likely not to run, and if it
+// is interrupted in a copy, the receiver waits for its next turn.
 //
 // The two share one word per message, in the receiver's segment. The receiver has a few per peer,
 // and asks with the next one when the peer has answered the oldest: a peer that does not look is
@@ -126,23 +128,6 @@ void give_place(joint_get *place)
     place->over = true;
 }
 
-// Asks the peer for its part.
-bool ask(mca_btl_base_endpoint_t *endpoint, const joint_message &message)
-{
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(sizeof(message));
-    if (nullptr == frag) {
-        return false;
-    }
-    std::memcpy(frag->segment.seg_addr.pval, &message, sizeof(message));
-    fire_and_forget(frag, sizeof(message));
-    const status s = post(endpoint, frag, frag_kind::joint, 0);
-    if (status::ok == s || status::busy == s) {
-        return true;
-    }
-    frag_return(frag);
-    return false;
-}
-
 void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int result)
 {
     get.cbfunc(&mca_btl_gpusm.super, endpoint, get.local_address, get.local_handle, get.cbcontext,
@@ -163,6 +148,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
     if (get.len_bytes < mca_btl_gpusm_component.joint_copy_min_bytes || chunks > UINT32_MAX ||
+        mca_btl_gpusm_component.crowded ||
         mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 ||
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
@@ -181,7 +167,8 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                                    get.len_bytes,
                                    static_cast<std::uint32_t>(chunk_bytes),
                                    granule};
-    if (!ask(endpoint, message)) {
+    const status s = post_control(endpoint, frag_kind::joint, &message, sizeof(message));
+    if (status::ok != s && status::busy != s) {
         made->split->answer.store(split_answer::written, std::memory_order_relaxed);
         give_place(made);
         return nullptr;

@@ -176,6 +176,22 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
     return post_bound(endpoint, frag, kind, tag);
 }
 
+status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
+                    std::size_t bytes)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes);
+    if (nullptr == frag) {
+        return status::no_memory;
+    }
+    std::memcpy(frag->segment.seg_addr.pval, message, bytes);
+    fire_and_forget(frag, bytes);
+    const status s = post(endpoint, frag, kind, 0);
+    if (status::ok != s && status::busy != s) {
+        frag_return(frag);
+    }
+    return s;
+}
+
 void mark_active(mca_btl_base_endpoint_t *endpoint)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);

@@ -23,23 +23,15 @@ stage_message stage_message_of(stage_operation operation, std::uint32_t get)
 bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message,
                         const stage_target *target)
 {
-    const std::size_t bytes = sizeof(message) + (nullptr == target ? 0 : sizeof(*target));
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes);
-    status s = status::no_memory;
-    if (frag != nullptr) {
-        auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
-        std::memcpy(payload, &message, sizeof(message));
-        if (target != nullptr) {
-            std::memcpy(payload + sizeof(message), target, sizeof(*target));
-        }
-        fire_and_forget(frag, bytes);
-        s = post(to, frag, frag_kind::stage, 0);
-    }
+    struct {
+        stage_message message;
+        stage_target target;
+    } both{message, nullptr == target ? stage_target{} : *target};
+    static_assert(sizeof(both) == sizeof(stage_message) + sizeof(stage_target));
+    const status s = post_control(to, frag_kind::stage, &both,
+                                  nullptr == target ? sizeof(message) : sizeof(both));
     if (status::ok == s || status::busy == s) {
         return true;
-    }
-    if (frag != nullptr) {
-        frag_return(frag);
     }
     if (!to->peer->closed()) {
         log_line(log_level::error,
