@@ -80,16 +80,26 @@ if [ $can = yes ] && [ $can_joint = no ]; then
 else
     check the-sender-is-away 90 2 "$exchange" joint-late
 fi
-launch 60 "$(($(getconf _NPROCESSORS_ONLN) + 1))" "$perf" alltoall --src H --dst H --sizes 100K,1M \
-    --iterations 5 --warmup 1 --no-limit -c
-status=$?
-if [ $status -ne 0 ]; then
-    fail more-ranks-than-processors-copy-alone "$(explain $status)"
-elif grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
-    fail more-ranks-than-processors-copy-alone "a sender has copied a part"
-else
-    pass more-ranks-than-processors-copy-alone
-fi
+# The same messages by one pair, and by more ranks than there are processors.
+crowd=$(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
+pairs_case() {
+    launch 60 "$1" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
+        --warmup 1 --no-limit -c
+    status=$?
+    joint=no
+    if grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
+        joint=yes
+    fi
+    if [ $status -ne 0 ]; then
+        fail "$2" "$(explain $status)"
+    elif [ $joint != "$3" ]; then
+        fail "$2" "the sender has copied a part: $joint, expected $3"
+    else
+        pass "$2"
+    fi
+}
+pairs_case 2 one-pair-copies-together $can_joint
+pairs_case "$crowd" more-ranks-than-processors-copy-alone no
 
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
