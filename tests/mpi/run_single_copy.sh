@@ -41,6 +41,11 @@ perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
+# path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
+path_says() {
+    if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi
+}
+
 # joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
 joint_case() {
@@ -51,10 +56,7 @@ joint_case() {
         launch 60 2 "$@" "$perf" bw --src H --dst H --sizes 8K,16385,32769,65537,1M,3000001 \
             --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
         joint_status=$?
-        joint=no
-        if grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
-            joint=yes
-        fi
+        joint=$(path_says 'of the single copies by the sender')
         if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
             break
         fi
@@ -86,10 +88,7 @@ pairs_case() {
     launch 60 "$1" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
         --warmup 1 --no-limit -c
     status=$?
-    joint=no
-    if grep -q '^path: .* MB of the single copies by the sender' "$work/output"; then
-        joint=yes
-    fi
+    joint=$(path_says 'of the single copies by the sender')
     if [ $status -ne 0 ]; then
         fail "$2" "$(explain $status)"
     elif [ $joint != "$3" ]; then
@@ -114,10 +113,7 @@ shared_case() {
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
         --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
     shared_status=$?
-    shared=no
-    if grep -q '^path: .* MB pu[ls][lh]ed' "$work/output"; then
-        shared=yes
-    fi
+    shared=$(path_says 'pu[ls][lh]ed')
     if [ $shared_status -ne 0 ]; then
         fail "$shared_name" "$(explain $shared_status)"
     elif [ $shared != "$shared_wanted" ]; then

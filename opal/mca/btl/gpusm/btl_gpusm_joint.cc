@@ -55,7 +55,6 @@ struct joint_ring {
 
 namespace {
 
-constexpr std::uint32_t failures_before_refusal = 4;
 constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
 
 // Every chunk costs a system call, so there are few; long messages have more, for the sake of a

@@ -20,7 +20,6 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::uint32_t failures_before_refusal = 4;
 constexpr std::size_t most_registration_bytes =
     sizeof(mca_btl_base_registration_handle_t::single_copy);
 

@@ -15,6 +15,9 @@
 
 namespace gpusm {
 
+// Single copies of a peer that have failed so many times in a row are not tried any more.
+inline constexpr std::uint32_t failures_before_refusal = 4;
+
 // The bytes of a registration handle that the peer needs.
 std::size_t smsc_handle_bytes();
 // Can the peer read this host memory of ours by itself? False: it cannot, or has said that it could
