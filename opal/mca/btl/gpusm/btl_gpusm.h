@@ -340,6 +340,10 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 // callback of ours lets it try again, and there may be none to come.
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
 void frag_return(mca_btl_gpusm_frag_t *frag);
+// The next message is likely to be as long as this one, which has been sent. The peer that read the
+// next fragment has its lines: takes them back before they are written. In a program without
+// threads only.
+void own_next_frag(const mca_btl_gpusm_frag_t *like);
 // The endpoint needs attention in progress.
 void mark_active(mca_btl_base_endpoint_t *endpoint);
 

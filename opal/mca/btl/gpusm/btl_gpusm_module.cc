@@ -48,8 +48,7 @@ mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
     return made;
 }
 
-// The peer that read the next fragment has its lines. Take them back before they are written.
-static void own_ahead(const opal_free_list_t &list)
+static void own_ahead(const opal_free_list_t &list, std::size_t bytes)
 {
     const auto *next =
         reinterpret_cast<const mca_btl_gpusm_frag_t *>(list.super.opal_lifo_head.data.item);
@@ -57,9 +56,14 @@ static void own_ahead(const opal_free_list_t &list)
         return;
     }
     const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
-    for (std::size_t line = 0; line < fetched_ahead_bytes; line += cache_line_bytes) {
+    for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
         prefetch_to_write(at + line);
     }
+}
+
+void own_next_frag(const mca_btl_gpusm_frag_t *like)
+{
+    own_ahead(*like->list, sizeof(frag_header) + like->segment.seg_len);
 }
 
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
@@ -74,7 +78,7 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         }
         auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
         if (!mca_btl_gpusm_component.threads) {
-            own_ahead(*list);
+            own_ahead(*list, fetched_ahead_bytes);
         }
         return frag;
     }

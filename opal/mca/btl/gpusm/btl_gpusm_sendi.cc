@@ -86,8 +86,9 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
             std::memcpy(at + header_size, user, payload_size);
         }
     };
-    if (!to.send_inline(frag_kind::active_message, tag, size, fill)) {
-        reclaim_warm_frags(endpoint);
+    if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
+        to.own_next_inline(size);
+    } else {
         mca_btl_gpusm_frag_t *frag = frag_get(size);
         if (nullptr == frag) {
             return false;
@@ -100,6 +101,10 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
             frag_return(frag);
             return false;
         }
+        // Now, not before: so messages to and fro take two fragments by turns, and the one that is
+        // next has been read by the time that this one is answered.
+        reclaim_warm_frags(endpoint);
+        own_next_frag(frag);
     }
     count_host_message(payload_size);
     return true;

@@ -20,6 +20,7 @@
 #ifndef GPUSM_SHM_MAILBOX_H
 #define GPUSM_SHM_MAILBOX_H
 
+#include "opal/mca/btl/gpusm/base/prefetch.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <algorithm>
@@ -142,6 +143,18 @@ class mailbox_writer {
             skip_at_ = 0;
         }
         written_ += place.units;
+    }
+
+    // Takes the lines of the next message, of so many bytes, from the reader of the lap before, as
+    // far as it is known to be done with them.
+    void own_ahead(std::size_t bytes) const
+    {
+        const std::uint32_t first = written_ & (units_ - 1);
+        const std::uint32_t end =
+            first + std::min(mailbox_units_for(bytes), at_hand_until_ - written_);
+        for (std::uint32_t unit = first; unit < end; unit += cache_line_bytes / sizeof(*ring_)) {
+            prefetch_to_write(&ring_[unit]);
+        }
     }
 
   private:
