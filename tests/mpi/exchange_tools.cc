@@ -36,8 +36,8 @@ constexpr expected expected_ways[] = {
 constexpr std::size_t ring_from_bytes = 16384;
 // Shorter ones are not written: btl_gpusm_direct_host_min_bytes.
 constexpr std::size_t direct_from_bytes = 32768;
-// Messages from host memory up to btl_gpusm_eager_limit go at once, without a get. No test whose
-// ways are watched has lengths between the two.
+// Messages from host memory up to btl_gpusm_eager_limit go at once, without a get: whoever starts a
+// test that watches the ways of lengths between the two gives that parameter this value.
 constexpr std::size_t eager_bytes = 6144;
 
 more_driver_api load_more()

@@ -41,6 +41,51 @@ perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
+# Where a single copy takes long, longer messages go in two copies: the limit is what the machine makes
+# it, unless the user says otherwise. A message of 12 KiB is beyond the least limit.
+# limit_case NAME LEAST MOST SINGLE OPTIONS...: every rank's limit, and whether 12 KiB go in one copy
+limit_case() {
+    limit_name=$1
+    limit_least=$2
+    limit_most=$3
+    limit_single=$4
+    shift 4
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" "$perf" bw --src H --dst H --sizes 12K \
+        --iterations 3 --warmup 1 --no-limit -c
+    limit_status=$?
+    single=$(sed -n 's/^path: .*single copy \([0-9]*\).*/\1/p' "$work/output")
+    right=$(sed -n 's/.*go in two copies up to \([0-9]*\) bytes$/\1/p' "$work/output" |
+        awk -v least="$limit_least" -v most="$limit_most" '$1 >= least && $1 <= most' | wc -l)
+    if [ $limit_status -ne 0 ]; then
+        fail "$limit_name" "$(explain $limit_status)"
+    elif [ "$right" -ne 2 ]; then
+        fail "$limit_name" "$right of 2 ranks say that the limit is $limit_least to $limit_most"
+    elif [ "$limit_single" = no ] && [ "${single:-0}" -ne 0 ]; then
+        fail "$limit_name" "$single messages of 12 KiB in one copy"
+    else
+        pass "$limit_name"
+    fi
+}
+limit_case two-copies-as-far-as-the-machine-says 8448 32768 either
+limit_case two-copies-of-8-KiB-without-single-copies 8448 8448 no --mca btl_gpusm_use_single_copy 0
+limit_case two-copies-no-longer-than-a-fragment 8000 8000 either --mca btl_gpusm_max_send_size 8000
+if [ $can = yes ]; then
+    limit_case two-copies-where-one-is-slow 32768 32768 no -x "LD_PRELOAD=$refuse" \
+        -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
+fi
+launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_eager_limit 4096 "$perf" bw --src H \
+    --dst H --sizes 5000 --iterations 3 --warmup 1 --no-limit -c
+status=$?
+if [ $status -ne 0 ]; then
+    fail two-copies-as-far-as-the-user-says "$(explain $status)"
+elif [ "$(count_in_output 'go in two copies up to')" -ne 0 ]; then
+    fail two-copies-as-far-as-the-user-says "another limit was chosen"
+elif [ $can = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
+    fail two-copies-as-far-as-the-user-says "messages of 5000 bytes went in two copies"
+else
+    pass two-copies-as-far-as-the-user-says
+fi
+
 # path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
 path_says() {
     if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi

@@ -134,7 +134,7 @@ enum class counter : unsigned {
 // The fragments come in sizes; a list each, so that one cannot starve another.
 enum class frag_size : unsigned {
     small, // control messages and inline sends
-    eager, // btl_eager_limit
+    eager, // eager_frag_bytes, or btl_eager_limit if that is less
     max,   // btl_max_send_size
     gpu,   // btl_accelerator_max_send_size
     count,
@@ -252,6 +252,11 @@ namespace gpusm {
 
 // params: registers everything with MCA.
 void register_parameters();
+// Messages of 8 KiB, with ob1's header, go at once everywhere: the two copies of a fragment take no
+// longer than a rendezvous and the system call of a single copy.
+inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
+// Sets the limits that the user has not set: btl_eager_limit by what that system call costs here.
+void choose_limits();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();

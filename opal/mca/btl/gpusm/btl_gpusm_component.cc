@@ -49,9 +49,9 @@ int frags_to_add(unsigned size)
 std::size_t plan_frags()
 {
     mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const std::size_t payloads[frag_sizes] = {small_payload_bytes, module.btl_eager_limit,
-                                              module.btl_max_send_size,
-                                              module.btl_accelerator_max_send_size};
+    const std::size_t payloads[frag_sizes] = {
+        small_payload_bytes, std::min(module.btl_eager_limit, gpusm::eager_frag_bytes),
+        module.btl_max_send_size, module.btl_accelerator_max_send_size};
     std::size_t bytes = gpusm::host_ring_bytes() + gpusm::bounce_bytes();
     for (unsigned size = 0; size < frag_sizes; ++size) {
         mca_btl_gpusm_component.frag_capacity[size] = payloads[size];
@@ -199,6 +199,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     *num_btls = 0;
+    gpusm::choose_limits();
     if (!gpusm::check_parameters()) {
         return nullptr;
     }

@@ -4,10 +4,13 @@
 // btl_gpusm_params.cc: MCA parameters, their ranges, and the performance variables. Parameters
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
+#include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -18,6 +21,8 @@ namespace {
 constexpr std::size_t kibi = 1024;
 constexpr std::size_t mebi = 1024 * kibi;
 constexpr std::size_t gibi = 1024 * mebi;
+
+constexpr std::size_t least_eager_limit = kibi;
 
 mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 mca_btl_base_module_t &module = mca_btl_gpusm.super;
@@ -47,6 +52,15 @@ void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
     (void)mca_base_component_var_register(
         &component.super.btl_version, name, description, mca_type<T>::value, nullptr, 0,
         static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY, storage);
+}
+
+// Has nobody set that parameter?
+bool is_default(const char *name)
+{
+    const int found = mca_base_var_find("opal", "btl", "gpusm", name);
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    return found >= 0 && OPAL_SUCCESS == mca_base_var_get_value(found, nullptr, &source, nullptr) &&
+           MCA_BASE_VAR_SOURCE_DEFAULT == source;
 }
 
 // One value that must lie in a range; all as 64-bit numbers.
@@ -187,9 +201,9 @@ void register_parameters()
         "taken)");
 
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
-    // Messages of 4 KiB still go in two copies: the system call of a single copy takes longer.
-    module.btl_eager_limit = 6 * kibi;
-    module.btl_rndv_eager_limit = 6 * kibi;
+    // As long as nobody sets them: choose_limits.
+    module.btl_eager_limit = eager_frag_bytes;
+    module.btl_rndv_eager_limit = eager_frag_bytes;
     module.btl_max_send_size = 32 * kibi;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
@@ -213,6 +227,23 @@ void register_parameters()
         module.btl_accelerator_eager_limit = SIZE_MAX;
     }
 #endif
+}
+
+void choose_limits()
+{
+    if (is_default("eager_limit")) {
+        // Where both ways take equally long (docs/performance.md).
+        constexpr std::uint64_t bytes_per_us = 14 * kibi;
+        const std::uint64_t worth_bytes = smsc_call_ns() * bytes_per_us / 1000;
+        module.btl_eager_limit =
+            std::max(least_eager_limit,
+                     std::min(std::max(worth_bytes, eager_frag_bytes), module.btl_max_send_size));
+        log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
+                 module.btl_eager_limit);
+    }
+    if (is_default("rndv_eager_limit")) {
+        module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);
+    }
 }
 
 bool check_parameters()
@@ -249,7 +280,7 @@ bool check_parameters()
         {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
-        {"eager_limit", module.btl_eager_limit, kibi, 64 * kibi},
+        {"eager_limit", module.btl_eager_limit, least_eager_limit, 64 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
         {"max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi},
         {"accelerator_max_send_size", module.btl_accelerator_max_send_size,
