@@ -13,13 +13,13 @@ namespace {
 
 TEST(Split, TheLastChunkMayBeShort)
 {
-    EXPECT_EQ(0U, split_chunks(0));
-    EXPECT_EQ(1U, split_chunks(1));
-    EXPECT_EQ(1U, split_chunks(split_chunk_bytes));
-    EXPECT_EQ(2U, split_chunks(split_chunk_bytes + 1));
-    EXPECT_EQ(split_chunk_bytes, split_bytes(0, split_chunk_bytes + 1));
-    EXPECT_EQ(1U, split_bytes(1, split_chunk_bytes + 1));
-    EXPECT_EQ(split_chunk_bytes, split_bytes(1, 2 * split_chunk_bytes));
+    EXPECT_EQ(0U, split_chunks(0, 10));
+    EXPECT_EQ(1U, split_chunks(1, 10));
+    EXPECT_EQ(1U, split_chunks(10, 10));
+    EXPECT_EQ(2U, split_chunks(11, 10));
+    EXPECT_EQ(10U, split_bytes(0, 11, 10));
+    EXPECT_EQ(1U, split_bytes(1, 11, 10));
+    EXPECT_EQ(10U, split_bytes(1, 20, 10));
 }
 
 TEST(Split, BothTakeUntilTheyMeet)

@@ -17,11 +17,11 @@ namespace {
 // The reader takes what is left of a split range after so many pieces of the owner's.
 TEST(StageRing, OfASplitRangeTellsWhatItHasTakenAndThenThatThisIsAll)
 {
-    constexpr std::uint64_t len_bytes = 40 * split_chunk_bytes + 7;
+    constexpr std::uint64_t len_bytes = 40 * pull_chunk_bytes + 7;
     for (std::uint32_t cuts = 0; cuts < 12; ++cuts) {
         stage_ring ring(usual);
         split_word split{};
-        split_begin(&split, static_cast<std::uint32_t>(split_chunks(len_bytes)));
+        split_begin(&split, static_cast<std::uint32_t>(split_chunks(len_bytes, pull_chunk_bytes)));
         ASSERT_EQ(ring.fetch(3, 5, 0x1000, len_bytes, nullptr, 0, &split), status::ok);
         std::uint64_t cut_bytes = 0;
         stage_piece piece;
@@ -34,7 +34,7 @@ TEST(StageRing, OfASplitRangeTellsWhatItHasTakenAndThenThatThisIsAll)
         for (std::uint32_t chunk = 0; split_take(&split, split_end::back, &chunk);) {
         }
         EXPECT_FALSE(ring.cut(&piece)) << "the rest is the reader's";
-        EXPECT_EQ(cut_bytes, std::min(len_bytes, split_look(split).front * split_chunk_bytes));
+        EXPECT_EQ(cut_bytes, std::min(len_bytes, split_look(split).front * pull_chunk_bytes));
         std::uint64_t told_bytes = 0;
         const std::vector<stage_word> words = all_words(&ring);
         ASSERT_FALSE(words.empty());
@@ -55,10 +55,10 @@ TEST(StageRing, OfASplitRangeTellsWhatItHasTakenAndThenThatThisIsAll)
 
 TEST(StageRing, ASplitRangeThatNobodyElseCopiesIsCopiedWhole)
 {
-    constexpr std::uint64_t len_bytes = 9 * split_chunk_bytes + 1;
+    constexpr std::uint64_t len_bytes = 9 * pull_chunk_bytes + 1;
     stage_ring ring(usual);
     split_word split{};
-    split_begin(&split, static_cast<std::uint32_t>(split_chunks(len_bytes)));
+    split_begin(&split, static_cast<std::uint32_t>(split_chunks(len_bytes, pull_chunk_bytes)));
     ASSERT_EQ(ring.fetch(0, 0, 0, len_bytes, nullptr, 0, &split), status::ok);
     ASSERT_EQ(fetch(&ring, 0, 1, 100), status::ok) << "an ordinary one behind it";
     std::uint64_t bytes = 0;
@@ -79,7 +79,7 @@ TEST(StageRing, ASplitRangeThatIsCancelledEndsInAFailure)
     stage_ring ring(usual);
     split_word split{};
     split_begin(&split, 100);
-    ASSERT_EQ(ring.fetch(0, 4, 0, 100 * split_chunk_bytes, nullptr, 0, &split), status::ok);
+    ASSERT_EQ(ring.fetch(0, 4, 0, 100 * pull_chunk_bytes, nullptr, 0, &split), status::ok);
     stage_piece piece;
     ASSERT_TRUE(ring.cut(&piece));
     ring.cancel(0, 4);
@@ -97,7 +97,7 @@ TEST(StageRing, ASplitThatSkipsChunksEndsInAFailure)
     stage_ring ring(usual);
     split_word split{};
     split_begin(&split, 100);
-    ASSERT_EQ(ring.fetch(0, 4, 0, 50 * split_chunk_bytes, nullptr, 0, &split), status::ok);
+    ASSERT_EQ(ring.fetch(0, 4, 0, 50 * pull_chunk_bytes, nullptr, 0, &split), status::ok);
     stage_piece piece;
     ASSERT_TRUE(ring.cut(&piece));
     ring.filled(piece.number, true);

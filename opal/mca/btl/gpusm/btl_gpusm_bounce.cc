@@ -38,11 +38,14 @@ struct piece_pool {
 };
 
 constexpr std::size_t small_pieces = 64;
-constexpr std::size_t long_pieces = 16;
+constexpr std::size_t long_pieces = 8;
+constexpr std::size_t long_bytes = 256 * 1024;
 piece_pool small_pool{4096, nullptr};
-piece_pool long_pool{128 * 1024, nullptr};
-constexpr std::uint32_t chunks_of_piece = 128 * 1024 / split_chunk_bytes;
-static_assert(0 < chunks_of_piece);
+piece_pool long_pool{long_bytes, nullptr};
+// The longest that the device fills: some of these are under way at once, and are to be in the
+// cache when the processor comes to them.
+constexpr std::size_t filled_bytes = 128 * 1024;
+static_assert(filled_bytes >= push_chunk_bytes && filled_bytes <= long_bytes);
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
@@ -97,11 +100,14 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
         job->all_sent = left == *bytes;
         return true;
     }
-    const std::uint64_t all = split_chunks(job->len_bytes);
+    const std::uint64_t chunk_bytes =
+        bounce_way::pull == job->way ? pull_chunk_bytes : push_chunk_bytes;
+    const std::uint64_t all = split_chunks(job->len_bytes, chunk_bytes);
+    const auto most = static_cast<std::uint32_t>(most_bytes / chunk_bytes);
     const bool front = bounce_way::out == job->way;
     std::uint32_t first = 0;
-    const std::uint32_t taken = split_take_some(
-        job->split, front ? split_end::front : split_end::back, chunks_of_piece, &first);
+    const std::uint32_t taken =
+        split_take_some(job->split, front ? split_end::front : split_end::back, most, &first);
     if (0 == taken) {
         // The word may be changed by a peer: in our segment it must say that the two have met.
         const split_state end = split_look(*job->split);
@@ -117,8 +123,8 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
         return false;
     }
     job->chunks += taken;
-    *place = first * split_chunk_bytes;
-    *bytes = std::min(taken * split_chunk_bytes, job->len_bytes - *place);
+    *place = first * chunk_bytes;
+    *bytes = std::min(taken * chunk_bytes, job->len_bytes - *place);
     return true;
 }
 
@@ -135,7 +141,7 @@ bool send_out(bounce *job)
             return false;
         }
         std::uint64_t bytes = 0;
-        if (!cut(job, from.piece_bytes, &piece->place, &bytes)) {
+        if (!cut(job, std::min(from.piece_bytes, filled_bytes), &piece->place, &bytes)) {
             break;
         }
         from.free = piece->next;

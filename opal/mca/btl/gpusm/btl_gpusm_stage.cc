@@ -93,7 +93,8 @@ split_word *split_of(const mca_btl_base_endpoint_t *reader, const stage_message 
 {
     const peer_segment &shared = reader->peer->shared();
     const std::uint64_t offset = std::uint64_t{target.handle.slot} * granule_bytes;
-    return message.len_bytes > 0 && split_chunks(message.len_bytes) <= UINT32_MAX &&
+    return message.len_bytes > 0 &&
+                   split_chunks(message.len_bytes, push_chunk_bytes) <= UINT32_MAX &&
                    shared.holds(offset, sizeof(split_word))
                ? reinterpret_cast<split_word *>(shared.base() + offset)
                : nullptr;

@@ -27,7 +27,7 @@ bool would_pull(const get_request *get)
     const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const bool is_direct = 0 != (get->remote.flags & page_locked) && component.use_direct_host;
     return component.stage_pull && get->copy.len_bytes >= component.stage_pull_min_bytes &&
-           split_chunks(get->copy.len_bytes) <= UINT32_MAX && !is_direct &&
+           split_chunks(get->copy.len_bytes, pull_chunk_bytes) <= UINT32_MAX && !is_direct &&
            share_kind::host == get->remote.kind && !is_for_host(get) &&
            0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() && can_bounce();
 }
@@ -36,7 +36,8 @@ bool would_pull(const get_request *get)
 bool fits_together(const get_request *get)
 {
     const bounce &job = get->bouncing;
-    const std::uint64_t begin = (split_chunks(job.len_bytes) - job.chunks) * split_chunk_bytes;
+    const std::uint64_t begin =
+        (split_chunks(job.len_bytes, pull_chunk_bytes) - job.chunks) * pull_chunk_bytes;
     return get->owners_bytes == std::min(begin, job.len_bytes);
 }
 
@@ -60,7 +61,8 @@ bool stage_reads::split_pull(get_request *get, staged_get *made, stage_target *t
     if (nullptr == split) {
         return false;
     }
-    split_begin(split, static_cast<std::uint32_t>(split_chunks(get->copy.len_bytes)));
+    split_begin(split,
+                static_cast<std::uint32_t>(split_chunks(get->copy.len_bytes, pull_chunk_bytes)));
     made->is_split = true;
     made->split = number;
     *target = split_target(number, 0, get->copy.len_bytes);
@@ -84,7 +86,8 @@ void stage_reads::end_pull(get_request *get)
     if (nullptr == get->owner) {
         give_split(static_cast<std::uint32_t>(job.split - splits_));
     }
-    if (get->owner != nullptr && !job.failed && job.chunks == split_chunks(job.len_bytes)) {
+    if (get->owner != nullptr && !job.failed &&
+        job.chunks == split_chunks(job.len_bytes, pull_chunk_bytes)) {
         forget_owner(get);
     }
     end_part(get, !job.failed && (!get->a_part_is_over || fits_together(get)));
@@ -168,7 +171,8 @@ void stage_reads::share(get_request *get)
     }
     made->is_shared = made->has_target = true;
     made->split = number;
-    split_begin(split, static_cast<std::uint32_t>(split_chunks(get->copy.len_bytes)));
+    split_begin(split,
+                static_cast<std::uint32_t>(split_chunks(get->copy.len_bytes, push_chunk_bytes)));
     stage_message message = stage_message_of(stage_operation::fetch, made->number);
     message.handle = get->remote;
     message.offset = get->remote_address - get->remote.base;
@@ -197,7 +201,8 @@ void stage_reads::end_own_part(get_request *get)
         }
         get->a_part_is_over = true;
     }
-    if (get->owner != nullptr && !job.failed && job.chunks == split_chunks(job.len_bytes)) {
+    if (get->owner != nullptr && !job.failed &&
+        job.chunks == split_chunks(job.len_bytes, push_chunk_bytes)) {
         forget_owner(get);
     }
     end_part(get, !job.failed);
@@ -231,7 +236,7 @@ void stage_reads::end_shared(mca_btl_base_endpoint_t *owner, staged_get *of)
         // Nothing, if it has taken no chunk: then this process does all of it.
         const std::uint64_t len_bytes = get->copy.len_bytes;
         const std::uint64_t behind =
-            std::min(len_bytes, std::uint64_t{met.back} * split_chunk_bytes);
+            std::min(len_bytes, std::uint64_t{met.back} * push_chunk_bytes);
         if (good) {
             count(counter::pushed_host_bytes, len_bytes - behind);
         } else if (behind < len_bytes && !owner->peer->closed()) {

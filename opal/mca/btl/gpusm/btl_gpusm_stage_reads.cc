@@ -265,7 +265,7 @@ void stage_reads::written(mca_btl_base_endpoint_t *owner, const stage_message &m
     bool sensible = get != nullptr;
     if (sensible && get->is_split) {
         const std::uint64_t front = split_look(splits_[get->split]).front;
-        sensible = get->accept_all_told(std::min(get->len_bytes, front * split_chunk_bytes));
+        sensible = get->accept_all_told(std::min(get->len_bytes, front * pull_chunk_bytes));
     } else if (sensible) {
         sensible = get->accept_written();
     }

@@ -22,7 +22,10 @@
 
 namespace gpusm {
 
-inline constexpr std::uint64_t split_chunk_bytes = 32 * 1024; // unless the two agree on another
+// Of a range that is pushed, and of one that is pulled; others agree on theirs. A pulled chunk is a
+// piece in the owner's ring at least, which costs two messages and a submission.
+inline constexpr std::uint64_t push_chunk_bytes = 32 * 1024;
+inline constexpr std::uint64_t pull_chunk_bytes = 64 * 1024;
 
 // What the process that does not own the word says when it will not look at the word again.
 enum class split_answer : std::uint32_t {
@@ -54,14 +57,13 @@ constexpr split_state split_unpack(std::uint64_t word)
 }
 
 // How many chunks a range has; the last one may be short.
-constexpr std::uint64_t split_chunks(std::uint64_t len_bytes,
-                                     std::uint64_t chunk_bytes = split_chunk_bytes)
+constexpr std::uint64_t split_chunks(std::uint64_t len_bytes, std::uint64_t chunk_bytes)
 {
     return (len_bytes + chunk_bytes - 1) / chunk_bytes;
 }
 // The bytes of a chunk of a range of that length.
 constexpr std::uint64_t split_bytes(std::uint64_t chunk, std::uint64_t len_bytes,
-                                    std::uint64_t chunk_bytes = split_chunk_bytes)
+                                    std::uint64_t chunk_bytes)
 {
     return std::min(chunk_bytes, len_bytes - chunk * chunk_bytes);
 }

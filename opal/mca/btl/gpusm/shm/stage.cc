@@ -192,8 +192,8 @@ void stage_ring::find_uncut(peer_entry *of)
 bool stage_ring::size_piece(fetch_entry *of, std::uint32_t number, std::uint32_t *blocks,
                             std::size_t *len_bytes)
 {
-    const std::size_t room = *blocks * shape_.block_bytes / split_chunk_bytes;
-    const std::size_t wanted = std::max<std::size_t>(1, *len_bytes / split_chunk_bytes);
+    const std::size_t room = *blocks * shape_.block_bytes / pull_chunk_bytes;
+    const std::size_t wanted = std::max<std::size_t>(1, *len_bytes / pull_chunk_bytes);
     std::uint32_t first = 0;
     std::uint32_t taken = 0;
     if (room > 0) {
@@ -204,13 +204,13 @@ bool stage_ring::size_piece(fetch_entry *of, std::uint32_t number, std::uint32_t
             if (none == of->oldest_unsaid) {
                 speak(of);
             }
-        } else if (first * split_chunk_bytes != of->cut_bytes || of->cut_bytes >= of->len_bytes) {
+        } else if (first * pull_chunk_bytes != of->cut_bytes || of->cut_bytes >= of->len_bytes) {
             taken = 0; // a peer's word
             spoil(of);
         }
     }
     if (taken > 0) {
-        *len_bytes = std::min(taken * split_chunk_bytes, of->len_bytes - of->cut_bytes);
+        *len_bytes = std::min(taken * pull_chunk_bytes, of->len_bytes - of->cut_bytes);
     }
     const auto needed =
         taken > 0
@@ -234,7 +234,7 @@ bool stage_ring::cut(stage_piece *out)
         }
         std::size_t len = stage_piece_len(shape_, from->pieces, from->len_bytes - from->cut_bytes);
         if (from->split != nullptr) {
-            len = std::max<std::size_t>(len, split_chunk_bytes);
+            len = std::max<std::size_t>(len, pull_chunk_bytes);
         }
         const auto wanted = static_cast<std::uint32_t>(std::min<std::size_t>(
             (len + shape_.block_bytes - 1) / shape_.block_bytes, stage_ring_blocks));

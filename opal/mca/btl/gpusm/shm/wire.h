@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 7;
+inline constexpr std::uint32_t wire_version = 8;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
