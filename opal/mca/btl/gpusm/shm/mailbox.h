@@ -146,13 +146,15 @@ class mailbox_writer {
     }
 
     // Takes the lines of the next message, of so many bytes, from the reader of the lap before, as
-    // far as it is known to be done with them.
+    // far as it is known to be done with them; but not the first, at which it is looking.
     void own_ahead(std::size_t bytes) const
     {
+        constexpr std::uint32_t units_of_line = cache_line_bytes / sizeof(*ring_);
         const std::uint32_t first = written_ & (units_ - 1);
         const std::uint32_t end =
             first + std::min(mailbox_units_for(bytes), at_hand_until_ - written_);
-        for (std::uint32_t unit = first; unit < end; unit += cache_line_bytes / sizeof(*ring_)) {
+        for (std::uint32_t unit = first / units_of_line * units_of_line + units_of_line; unit < end;
+             unit += units_of_line) {
             prefetch_to_write(&ring_[unit]);
         }
     }
