@@ -7,9 +7,11 @@
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
 //   GPUSM_TEST_REFUSE_DELAY   so many microseconds before each call, as where system calls are slow
+//   GPUSM_TEST_REFUSE_KILL    the so manieth call that writes kills its process half-way
 //
 // A call that fails has copied the first half.
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 
 #include <dlfcn.h>
@@ -62,5 +64,13 @@ extern "C" ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
                                      unsigned long remote_count, unsigned long flags)
 {
     static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "process_vm_writev"));
+    static const char *kills = std::getenv("GPUSM_TEST_REFUSE_KILL");
+    static std::atomic<int> writes{0};
+    if (kills != nullptr && ++writes == std::atoi(kills)) {
+        const struct iovec half_here = {local->iov_base, local->iov_len / 2};
+        const struct iovec half_there = {remote->iov_base, local->iov_len / 2};
+        (void)real(pid, &half_here, 1, &half_there, 1, flags);
+        (void)raise(SIGKILL);
+    }
     return now_and_then(real, pid, local, local_count, remote, remote_count, flags);
 }

@@ -69,10 +69,6 @@ limit_case() {
 limit_case two-copies-as-far-as-the-machine-says 8448 32768 either
 limit_case two-copies-of-8-KiB-without-single-copies 8448 8448 no --mca btl_gpusm_use_single_copy 0
 limit_case two-copies-no-longer-than-a-fragment 8000 8000 either --mca btl_gpusm_max_send_size 8000
-if [ $can = yes ]; then
-    limit_case two-copies-where-one-is-slow 32768 32768 no -x "LD_PRELOAD=$refuse" \
-        -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
-fi
 launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_eager_limit 4096 "$perf" bw --src H \
     --dst H --sizes 5000 --iterations 3 --warmup 1 --no-limit -c
 status=$?
@@ -211,6 +207,9 @@ if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
     finish
 fi
 
+limit_case two-copies-where-one-is-slow 32768 32768 no -x LD_PRELOAD="$refuse" \
+    -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
+
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
 check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
 check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \
@@ -248,5 +247,23 @@ elif [ "$tries" -lt 2 ] || [ "$tries" -gt 20 ]; then
     fail $name "$tries attempts"
 else
     pass $name
+fi
+
+# killed_case NAME FROM: the sender is killed while it writes into the receiver's memory, and the job
+# ends for that reason
+killed_case() {
+    launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
+        -x GPUSM_TEST_REFUSE_KILL=9 "$perf" bw --src "$2" --dst H --sizes 1M --window 16 \
+        --iterations 200 --no-limit
+    status=$?
+    if [ $status -eq 137 ]; then
+        pass "$1"
+    else
+        fail "$1" "status $status instead of 137, that of a killed process"
+    fi
+}
+[ $can_joint = no ] || killed_case killed-while-both-sides-copy H
+if need_gpu killed-while-it-pushes; then
+    killed_case killed-while-it-pushes D
 fi
 finish
