@@ -252,10 +252,11 @@ namespace gpusm {
 
 // params: registers everything with MCA.
 void register_parameters();
-// Messages of 8 KiB, with ob1's header, go at once everywhere: the two copies of a fragment take no
-// longer than a rendezvous and the system call of a single copy.
+// Messages of 8 KiB, with ob1's header, go at once unless there are many peers: the two copies of a
+// fragment take no longer than a rendezvous and the system call of a single copy.
 inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
-// Sets the limits that the user has not set: btl_eager_limit by what that system call costs here.
+// Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
+// and by the number of peers.
 void choose_limits();
 // False, after a help text, when a value is out of range.
 bool check_parameters();

@@ -235,9 +235,13 @@ void choose_limits()
         // Where both ways take equally long (docs/performance.md).
         constexpr std::uint64_t bytes_per_us = 14 * kibi;
         const std::uint64_t worth_bytes = smsc_call_ns() * bytes_per_us / 1000;
+        // What messages to all peers at once, as in an all-to-all, may take of the segment.
+        constexpr std::size_t most_bytes = 192 * kibi;
+        const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
+        const std::size_t fitting_bytes = std::max(6 * kibi, most_bytes / peers);
         module.btl_eager_limit =
-            std::max(least_eager_limit,
-                     std::min(std::max(worth_bytes, eager_frag_bytes), module.btl_max_send_size));
+            std::max(least_eager_limit, std::min({std::max(worth_bytes, eager_frag_bytes),
+                                                  fitting_bytes, module.btl_max_send_size}));
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
