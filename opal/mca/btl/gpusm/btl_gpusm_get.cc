@@ -88,10 +88,13 @@ void finish_get(get_request *get, status outcome)
 
 bool bounce_get(get_request *get)
 {
-    // What is page-locked in part only, the driver does not copy by itself.
+    // The question takes a microsecond, as long as the processor for so many bytes. What is
+    // page-locked in part only, the driver does not copy by itself.
+    constexpr std::size_t not_worth_asking_bytes = 8192;
     const gpu_desk &desk = *mca_btl_gpusm_component.gpu;
-    return !is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes) &&
-           bounce_failed_get(get);
+    const bool direct = get->copy.len_bytes > not_worth_asking_bytes &&
+                        is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes);
+    return !direct && bounce_failed_get(get);
 }
 
 bool bounce_failed_get(get_request *get)
