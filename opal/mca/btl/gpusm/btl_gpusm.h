@@ -42,6 +42,13 @@
 
 namespace gpusm {
 
+// The latest message that has gone into a mailbox, of more than a line.
+struct sent_inline {
+    peer *to;                  // null: there is nothing to do any more
+    std::size_t bytes;         // with ob1's header
+    std::uint32_t idle_rounds; // of progress, since
+};
+
 struct joint_ring; // btl_gpusm_joint.cc
 struct joint_get;
 
@@ -210,6 +217,7 @@ struct mca_btl_gpusm_component_t {
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
+    gpusm::sent_inline latest;         // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -363,6 +371,8 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
 // `busy`: it has not gone, and will not.
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes);
+// sendi: has an idle process take the lines of the next message from the reader of the lap before.
+void own_next_inline();
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -147,6 +147,7 @@ void release_component()
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     component.joint_gets.store(nullptr, std::memory_order_relaxed);
+    component.latest = {};
     for (opal_free_list_t &list : component.frags) {
         OBJ_DESTRUCT(&list);
     }
@@ -305,6 +306,9 @@ static int component_progress(void)
                 take_our_own(endpoint, header, payload);
             }
         });
+    if (component.latest.to != nullptr && 0 == events) {
+        gpusm::own_next_inline();
+    }
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
     }

@@ -10,6 +10,7 @@
 #include "opal/mca/btl/gpusm/base/short_copy.h"
 
 #include <cstring>
+#include <utility>
 
 namespace gpusm {
 
@@ -87,7 +88,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         }
     };
     if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
-        to.own_next_inline(size);
+        mca_btl_gpusm_component.latest = {&to, size, 0};
     } else {
         mca_btl_gpusm_frag_t *frag = frag_get(size);
         if (nullptr == frag) {
@@ -111,6 +112,17 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
 }
 
 } // namespace
+
+void own_next_inline()
+{
+    // The reader's processor fetches lines ahead by itself, these among them, as long as it reads
+    // the message before them. Then they would have to come twice.
+    constexpr std::uint32_t rounds_of_reader = 4;
+    sent_inline &latest = mca_btl_gpusm_component.latest;
+    if (++latest.idle_rounds >= rounds_of_reader) {
+        std::exchange(latest.to, nullptr)->own_next_inline(latest.bytes);
+    }
+}
 
 } // namespace gpusm
 
