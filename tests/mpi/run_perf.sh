@@ -184,6 +184,23 @@ else
             fail "compare-$mode" "$(explain $status), or there is no table"
         fi
     done
+    # Another MPI, with a gpusm_perf of its own; here it is this one over again.
+    name=compare-other
+    mpicxx=$GPUSM_OMPI_PREFIX/bin/mpicxx
+    if [ "${GPUSM_SANITIZERS-no}" != no ]; then
+        skip $name "needs a program without sanitizers"
+    elif ! make -C "$GPUSM_BUILDDIR/bench" other-perf OTHER_MPICXX="$mpicxx" >"$work/output" 2>&1; then
+        fail $name "other-perf cannot be built"
+    elif ! timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --rounds 1 --btl sm,again \
+        --mpirun "$GPUSM_MPIRUN" --perf "$perf" --markdown "$work/other.md" \
+        --other again="$GPUSM_MPIRUN -n 2 --mca btl sm,self $GPUSM_BUILDDIR/bench/gpusm_perf/other_perf" \
+        latency --src H --dst H --sizes 8 --iterations 2 --no-limit >"$work/output" 2>&1; then
+        fail $name "$(explain $?)"
+    elif ! grep -q '^| size | limit | sm | sm / limit | again | ' "$work/other.md"; then
+        fail $name "no column of the other one"
+    else
+        pass $name
+    fi
     if grep -q '^| size .* messages/s |$' "$work/bw.md"; then
         pass compare-message-rate
     else
