@@ -189,11 +189,12 @@ else
     mpicxx=$GPUSM_OMPI_PREFIX/bin/mpicxx
     if [ "${GPUSM_SANITIZERS-no}" != no ]; then
         skip $name "needs a program without sanitizers"
-    elif ! make -C "$GPUSM_BUILDDIR/bench" other-perf OTHER_MPICXX="$mpicxx" >"$work/output" 2>&1; then
+    elif ! make -C "$GPUSM_BUILDDIR/bench" other-perf OTHER_MPICXX="$mpicxx" \
+        OTHER_PERF="$work/other_perf" >"$work/output" 2>&1; then
         fail $name "other-perf cannot be built"
     elif ! timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --rounds 1 --btl sm,again \
         --mpirun "$GPUSM_MPIRUN" --perf "$perf" --markdown "$work/other.md" \
-        --other again="$GPUSM_MPIRUN -n 2 --mca btl sm,self $GPUSM_BUILDDIR/bench/gpusm_perf/other_perf" \
+        --other again="$GPUSM_MPIRUN -n 2 --mca btl sm,self $work/other_perf" \
         latency --src H --dst H --sizes 8 --iterations 2 --no-limit >"$work/output" 2>&1; then
         fail $name "$(explain $?)"
     elif ! grep -q '^| size | limit | sm | sm / limit | again | ' "$work/other.md"; then
