@@ -82,6 +82,19 @@ else
     pass two-copies-as-far-as-the-user-says
 fi
 
+# Messages to all peers at once take memory, so with many of them the limit is lower.
+launch 60 26 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" alltoall --src H --dst H --sizes 8K \
+    --iterations 1 --warmup 1 --no-limit -c
+status=$?
+right=$(count_in_output 'go in two copies up to 7864 bytes')
+if [ $status -ne 0 ]; then
+    fail two-copies-with-many-peers "$(explain $status)"
+elif [ "$right" -ne 26 ]; then
+    fail two-copies-with-many-peers "$right of 26 ranks say that the limit is 192 KiB / 25"
+else
+    pass two-copies-with-many-peers
+fi
+
 # path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
 path_says() {
     if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi
