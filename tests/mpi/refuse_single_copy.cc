@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // refuse_single_copy.cc: a library for LD_PRELOAD in whose presence reading and writing another
-// process's memory fail, as they do where ptrace is restricted.
+// process's memory fail, as they do where ptrace is restricted; or take long, or are the end.
 //
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
@@ -25,6 +25,14 @@
 using function = decltype(&process_vm_readv);
 static_assert(std::is_same_v<function, decltype(&process_vm_writev)>);
 
+static void copy_half(function real, pid_t pid, const struct iovec *local,
+                      const struct iovec *remote, unsigned long flags)
+{
+    const struct iovec half_here = {local->iov_base, local->iov_len / 2};
+    const struct iovec half_there = {remote->iov_base, local->iov_len / 2};
+    (void)real(pid, &half_here, 1, &half_there, 1, flags);
+}
+
 static ssize_t now_and_then(function real, pid_t pid, const struct iovec *local,
                             unsigned long local_count, const struct iovec *remote,
                             unsigned long remote_count, unsigned long flags)
@@ -39,9 +47,7 @@ static ssize_t now_and_then(function real, pid_t pid, const struct iovec *local,
     if (++calls % (nullptr == every ? 1 : std::atoi(every)) != 0) {
         return real(pid, local, local_count, remote, remote_count, flags);
     }
-    const struct iovec half_here = {local->iov_base, local->iov_len / 2};
-    const struct iovec half_there = {remote->iov_base, local->iov_len / 2};
-    (void)real(pid, &half_here, 1, &half_there, 1, flags);
+    copy_half(real, pid, local, remote, flags);
     if (log != nullptr) {
         const int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         (void)(write(fd, "x\n", 2) == 2);
@@ -67,9 +73,7 @@ extern "C" ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
     static const char *kills = std::getenv("GPUSM_TEST_REFUSE_KILL");
     static std::atomic<int> writes{0};
     if (kills != nullptr && ++writes == std::atoi(kills)) {
-        const struct iovec half_here = {local->iov_base, local->iov_len / 2};
-        const struct iovec half_there = {remote->iov_base, local->iov_len / 2};
-        (void)real(pid, &half_here, 1, &half_there, 1, flags);
+        copy_half(real, pid, local, remote, flags);
         (void)raise(SIGKILL);
     }
     return now_and_then(real, pid, local, local_count, remote, remote_count, flags);

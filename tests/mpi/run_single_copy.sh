@@ -99,6 +99,16 @@ fi
 path_says() {
     if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi
 }
+# judge NAME STATUS FOUND WANTED WHAT: by the status of the run, and what path_says has found
+judge() {
+    if [ "$2" -ne 0 ]; then
+        fail "$1" "$(explain "$2")"
+    elif [ "$3" != "$4" ]; then
+        fail "$1" "$5: $3, expected $4"
+    else
+        pass "$1"
+    fi
+}
 
 # joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
@@ -115,13 +125,8 @@ joint_case() {
             break
         fi
     done
-    if [ $joint_status -ne 0 ]; then
-        fail "$joint_name" "$(explain $joint_status)"
-    elif [ $joint != "$joint_wanted" ]; then
-        fail "$joint_name" "the sender has copied a part: $joint, expected $joint_wanted ($attempt)"
-    else
-        pass "$joint_name"
-    fi
+    judge "$joint_name" $joint_status $joint "$joint_wanted" \
+        "the sender has copied a part in $attempt attempts"
 }
 can_joint=$can
 if [ "$(getconf _NPROCESSORS_ONLN)" -lt 2 ]; then
@@ -141,15 +146,8 @@ crowd=$(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
 pairs_case() {
     launch 60 "$1" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
         --warmup 1 --no-limit -c
-    status=$?
-    joint=$(path_says 'of the single copies by the sender')
-    if [ $status -ne 0 ]; then
-        fail "$2" "$(explain $status)"
-    elif [ $joint != "$3" ]; then
-        fail "$2" "the sender has copied a part: $joint, expected $3"
-    else
-        pass "$2"
-    fi
+    judge "$2" $? "$(path_says 'of the single copies by the sender')" "$3" \
+        "the sender has copied a part"
 }
 pairs_case 2 one-pair-copies-together $can_joint
 pairs_case "$crowd" more-ranks-than-processors-copy-alone no
@@ -166,15 +164,7 @@ shared_case() {
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
         --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
-    shared_status=$?
-    shared=$(path_says 'pu[ls][lh]ed')
-    if [ $shared_status -ne 0 ]; then
-        fail "$shared_name" "$(explain $shared_status)"
-    elif [ $shared != "$shared_wanted" ]; then
-        fail "$shared_name" "pulled or pushed: $shared, expected $shared_wanted"
-    else
-        pass "$shared_name"
-    fi
+    judge "$shared_name" $? "$(path_says 'pu[ls][lh]ed')" "$shared_wanted" "pulled or pushed"
 }
 pull_case() {
     pull_name=$1
