@@ -217,7 +217,7 @@ struct mca_btl_gpusm_component_t {
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
-    gpusm::sent_inline latest;         // in a program without threads
+    gpusm::sent_inline latest_inline;  // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

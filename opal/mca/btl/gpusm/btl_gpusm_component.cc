@@ -147,7 +147,7 @@ void release_component()
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     component.joint_gets.store(nullptr, std::memory_order_relaxed);
-    component.latest = {};
+    component.latest_inline = {};
     for (opal_free_list_t &list : component.frags) {
         OBJ_DESTRUCT(&list);
     }
@@ -306,7 +306,7 @@ static int component_progress(void)
                 take_our_own(endpoint, header, payload);
             }
         });
-    if (component.latest.to != nullptr && 0 == events) {
+    if (component.latest_inline.to != nullptr && 0 == events) {
         gpusm::own_next_inline();
     }
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {

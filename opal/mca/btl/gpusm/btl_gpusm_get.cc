@@ -88,7 +88,7 @@ void finish_get(get_request *get, status outcome)
 
 bool bounce_get(get_request *get)
 {
-    // The question takes a microsecond, as long as the processor for so many bytes. What is
+    // The question takes a microsecond; the processor copies so many bytes in less. What is
     // page-locked in part only, the driver does not copy by itself.
     constexpr std::size_t not_worth_asking_bytes = 8192;
     const gpu_desk &desk = *mca_btl_gpusm_component.gpu;

@@ -88,7 +88,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         }
     };
     if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
-        mca_btl_gpusm_component.latest = {&to, size, 0};
+        mca_btl_gpusm_component.latest_inline = {&to, size, 0};
     } else {
         mca_btl_gpusm_frag_t *frag = frag_get(size);
         if (nullptr == frag) {
@@ -118,7 +118,7 @@ void own_next_inline()
     // The reader's processor fetches lines ahead by itself, these among them, as long as it reads
     // the message before them. Then they would have to come twice.
     constexpr std::uint32_t rounds_of_reader = 4;
-    sent_inline &latest = mca_btl_gpusm_component.latest;
+    sent_inline &latest = mca_btl_gpusm_component.latest_inline;
     if (++latest.idle_rounds >= rounds_of_reader) {
         std::exchange(latest.to, nullptr)->own_next_inline(latest.bytes);
     }

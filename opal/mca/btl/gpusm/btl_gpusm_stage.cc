@@ -88,6 +88,7 @@ void drop_closed(both_sides &of)
 }
 
 // Where the reader has put the word that splits the range; null: nowhere, as far as one can see.
+// Its chunks are at least of the length of those that are pushed.
 split_word *split_of(const mca_btl_base_endpoint_t *reader, const stage_message &message,
                      const stage_target &target)
 {
