@@ -20,6 +20,14 @@ survives third-open-fails cuIpcOpenMemHandle:3:2
 survives host-memory-cannot-be-registered cuMemHostRegister:0:1
 survives no-event-can-be-made cuEventCreate:0:2
 survives no-buffer-id cuPointerGetAttribute:0:1
+# A copy about which the driver answers with an error may run all the same. It must have ended before
+# its message goes another way, or it overwrites what comes next.
+for test in "pairs --kinds HD --max-size 2M" "locked --kinds D"; do
+    # shellcheck disable=SC2086 # options
+    check "late-copies-and-no-question-is-answered-${test%% *}" 60 2 \
+        -x GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US=5000 -x GPUSM_SOFTCUDA_FAIL=cuEventQuery:0:700 \
+        "$exchange" $test
+done
 
 # One rank cannot open what the other exports, but the other can.
 per_rank 1 GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217

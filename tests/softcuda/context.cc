@@ -94,6 +94,8 @@ CUresult driver_start()
     the_driver = d;
     d->memory_bytes = number_from_environment("GPUSM_SOFTCUDA_MEMORY_MB", 16384) << 20;
     d->delay_us = number_from_environment("GPUSM_SOFTCUDA_DELAY_US", 0);
+    d->delay_nonblocking_us =
+        number_from_environment("GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US", d->delay_us);
     d->peers_connected = number_from_environment("GPUSM_SOFTCUDA_PEERS", 1) != 0;
     d->early_return = number_from_environment("GPUSM_SOFTCUDA_EARLY_RETURN", 1) != 0;
     d->taken.open();

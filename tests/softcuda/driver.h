@@ -59,7 +59,8 @@ struct driver {
     std::uint64_t memory_bytes = 0; // of each device
     bool peers_connected = true;
     bool early_return = true;
-    unsigned long long delay_us = 0;
+    unsigned long long delay_us = 0;             // in the legacy stream and blocking ones
+    unsigned long long delay_nonblocking_us = 0; // in those that it does not wait for
 
     registry taken;
     address_space space;

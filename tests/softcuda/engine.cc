@@ -134,7 +134,10 @@ std::uint64_t submit(const hold &, const stream_ref &s, operation op)
     } else if (s->blocking() && s->ctx->legacy != nullptr) {
         order_after(op, s->ctx->legacy);
     }
-    op.not_before = clock::now() + std::chrono::microseconds(drv().delay_us);
+    const bool waits_for_legacy = s->legacy || s->blocking();
+    op.not_before =
+        clock::now() +
+        std::chrono::microseconds(waits_for_legacy ? drv().delay_us : drv().delay_nonblocking_us);
     s->queue.push_back(std::move(op));
     if (!s->started) {
         s->started = start_worker(s);

@@ -193,6 +193,18 @@ TEST_F(CopyEngineFaults, ItsDestructorDoesNotDestroyEventsInAnotherContext)
     EXPECT_EQ(fake().calls["event_destroy"], before);
 }
 
+// The driver may answer a question with an error while the copies go on.
+TEST_F(CopyEngineFaults, CopiesAboutWhichAQuestionFailsAreWaitedForBeforeTheyComeBack)
+{
+    const log_capture log;
+    (void)submit(0, 1);
+    EXPECT_EQ(collect(), "");
+    EXPECT_EQ(fake().calls["stream_synchronize"], 0);
+    fake().fail("event_query", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_EQ(collect(), "0! ");
+    EXPECT_EQ(fake().calls["stream_synchronize"], 1);
+}
+
 // Their end cannot be seen, and the caller may reuse the memory of what it gets back.
 TEST_F(CopyEngineFaults, CopiesWithoutAnEventAreWaitedForBeforeTheyComeBack)
 {

@@ -48,7 +48,7 @@ class journal {
     std::map<std::uint64_t, std::size_t> unit_of;    // by a copy's destination
     std::map<CUstream, std::vector<fake_copy>> open; // started, and no event after them yet
     // Destinations of what may have been started in a batch that failed, or before an event that
-    // could not be recorded.
+    // could not be recorded, or which runs while a question about it fails.
     std::map<CUstream, std::set<std::uint64_t>> loose;
     bool in_doubt = false; // the driver did not say whether something had ended
 
@@ -73,6 +73,17 @@ class journal {
             fake().launches[unit.launch].finished = true;
         }
         running.erase(number);
+    }
+    // What runs of those units may have no end that anybody sees.
+    template <class predicate> void lose(predicate is_meant)
+    {
+        for (const std::size_t number : running) {
+            for (const fake_copy &each : units[number].copies) {
+                if (is_meant(units[number])) {
+                    loose[units[number].stream].insert(each.destination);
+                }
+            }
+        }
     }
     // May that copy be running, and nobody will see its end?
     bool is_loose(std::uint64_t destination) const
@@ -185,14 +196,19 @@ inline void journal::attach(gpusm::driver_api *api)
     };
     api->event_query = [](CUevent event) {
         const CUresult result = book().real_.event_query(event);
-        book().in_doubt = book().in_doubt || result != fake().query_answer[event];
+        if (result != fake().query_answer[event]) {
+            book().in_doubt = true;
+            book().lose([event](const started_unit &each) { return each.event == event; });
+        }
         return result;
     };
     // After a bad end the driver says so about everything on that stream.
     api->stream_query = [](CUstream stream) {
         CUresult result = book().real_.stream_query(stream);
-        book().in_doubt =
-            book().in_doubt || (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+            book().in_doubt = true;
+            book().lose([stream](const started_unit &each) { return each.stream == stream; });
+        }
         bool others_run = false;
         for (const started_unit &each : book().units) {
             if (each.by_kernel && each.stream == stream && !each.handed_back) {

@@ -207,6 +207,22 @@ TEST(SoftcudaStream, DelayIsTheLeastTimeUntilAnOperationRuns)
     });
 }
 
+TEST(SoftcudaStream, NonBlockingStreamsMayHaveADelayOfTheirOwn)
+{
+    NEEDS_SOFTCUDA();
+    alone([] {
+        setenv("GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US", "100000", 1);
+        start();
+        CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
+        CUevent late = make_event();
+        EXPECT_EQ(CU(cuEventRecord)(late, s), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuStreamSynchronize)(make_stream(CU_STREAM_DEFAULT)), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuEventQuery)(late), CUDA_ERROR_NOT_READY);
+        EXPECT_EQ(CU(cuEventSynchronize)(late), CUDA_SUCCESS);
+    });
+}
+
 TEST(SoftcudaStream, AnEventOfAnotherContextCannotBeRecordedHere)
 {
     NEEDS_DEVICES(2);

@@ -226,11 +226,15 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
     } else if (!ask_driver) {
         return answer::not_ready;
     }
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT; // what runs in one that is gone ends with it
     {
         const driver_scope scope(driver_, of.on->context);
         if (scope.entered()) {
             result = by_kernel ? driver_.stream_query(in.stream) : driver_.event_query(in.done);
+            if (CUDA_SUCCESS != result && CUDA_ERROR_NOT_READY != result) {
+                // Not all errors end what runs, and it must not run when it is handed back.
+                (void)driver_.stream_synchronize(in.stream);
+            }
         }
     }
     if (CUDA_ERROR_NOT_READY == result) {
