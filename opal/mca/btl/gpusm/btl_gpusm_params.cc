@@ -232,7 +232,7 @@ void register_parameters()
 void choose_limits()
 {
     if (is_default("eager_limit")) {
-        // Where both ways take equally long (docs/performance.md).
+        // Where both ways take equally long (docs/performance-host.md).
         constexpr std::uint64_t bytes_per_us = 14 * kibi;
         const std::uint64_t worth_bytes = smsc_call_ns() * bytes_per_us / 1000;
         // What messages to all peers at once, as in an all-to-all, may take of the segment.
