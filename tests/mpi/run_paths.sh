@@ -67,31 +67,67 @@ if need_gpusm $name && need_softcuda $name; then
         --mca btl_gpusm_use_cuda_ipc_same_gpu 0
 fi
 
-# calls_by_gpusm DIR: lines in the call logs that name gpusm as the caller
-calls_by_gpusm() {
-    cat "$1"/*.log 2>/dev/null | grep -c ' mca_btl_gpusm\.so' || true
+# calls_in DIR PATTERN: lines of the call logs there
+calls_in() {
+    cat "$1"/*.log 2>/dev/null | grep -c "$2" || true
 }
+by_gpusm=' mca_btl_gpusm\.so'
+by_open_mpi=' mca_accelerator_cuda\.so'
 
+# Open MPI asks about every buffer whether it is device memory. gpusm answers that with one driver
+# call; host messages make no other, and none if the question is left to Open MPI.
 name=host-only-program-makes-no-driver-call
 if need_gpusm $name && need_softcuda $name; then
-    mkdir "$work/host" "$work/device"
+    mkdir "$work/ours" "$work/theirs" "$work/device"
     # That the log would show such calls is shown first.
     launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/device" "$exchange" many --kinds D
-    seen=$(calls_by_gpusm "$work/device")
-    if [ "$seen" -eq 0 ]; then
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/theirs" --mca btl_gpusm_quick_pointer_check 0 \
+        "$exchange" pairs --kinds H
+    status=$?
+    calls=$(calls_in "$work/theirs" "$by_gpusm")
+    if [ "$(calls_in "$work/device" "$by_gpusm")" -eq 0 ]; then
         fail $name "the call log shows no call by gpusm for device memory either"
+    elif [ $status -ne 0 ]; then
+        fail $name "$(explain $status)"
+    elif [ "$calls" -ne 0 ]; then
+        cat "$work"/theirs/*.log | grep "$by_gpusm" | sort | uniq -c >"$work/output"
+        fail $name "$calls driver calls by gpusm"
     else
-        launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/host" "$exchange" pairs --kinds H
-        status=$?
-        calls=$(calls_by_gpusm "$work/host")
-        if [ $status -ne 0 ]; then
-            fail $name "$(explain $status)"
-        elif [ "$calls" -ne 0 ]; then
-            cat "$work"/host/*.log | grep ' mca_btl_gpusm\.so' | sort | uniq -c >"$work/output"
-            fail $name "$calls driver calls by gpusm"
-        else
-            pass $name
-        fi
+        pass $name
+    fi
+    name=host-buffers-cost-one-driver-call
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/ours" "$exchange" pairs --kinds H
+    status=$?
+    calls=$(calls_in "$work/ours" "$by_gpusm")
+    questions=$(calls_in "$work/theirs" "^cuPointerGetAttributes .*$by_open_mpi")
+    if [ $status -ne 0 ]; then
+        fail $name "$(explain $status)"
+    elif [ "$(calls_in "$work/ours" "^cuPointerGetAttributes .*$by_gpusm")" -ne "$calls" ]; then
+        cat "$work"/ours/*.log | grep "$by_gpusm" | sort | uniq -c >"$work/output"
+        fail $name "gpusm asks the driver about more than buffers"
+    elif [ "$calls" -eq 0 ] || [ "$calls" -gt $((questions * 11 / 10)) ]; then
+        fail $name "$calls driver calls by gpusm, where Open MPI asks $questions questions"
+    elif [ "$(calls_in "$work/ours" "$by_open_mpi")" -gt $((questions / 10)) ]; then
+        fail $name "Open MPI asks the driver all the same"
+    else
+        pass $name
+    fi
+    # Host memory that the driver knows is left to Open MPI, in programs that use devices, too.
+    name=page-locked-buffers-are-open-mpis-question
+    rm -rf "$work/ours" "$work/theirs"
+    mkdir "$work/ours" "$work/theirs"
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/theirs" --mca btl_gpusm_quick_pointer_check 0 \
+        "$exchange" pairs --kinds HR --max-size 64K
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/ours" "$exchange" pairs --kinds HR --max-size 64K
+    status=$?
+    ours=$(calls_in "$work/ours" "^cuMemRetainAllocationHandle .*$by_open_mpi")
+    theirs=$(calls_in "$work/theirs" "^cuMemRetainAllocationHandle .*$by_open_mpi")
+    if [ $status -ne 0 ]; then
+        fail $name "$(explain $status)"
+    elif [ "$ours" -eq 0 ] || [ "$ours" -gt $((theirs * 3 / 4)) ]; then
+        fail $name "Open MPI is asked $ours times, without gpusm's check $theirs times"
+    else
+        pass $name
     fi
 fi
 finish

@@ -142,6 +142,7 @@ void release_component()
     if (nullptr == component.node) {
         return;
     }
+    remove_pointer_check();
     release_stage();
     release_descriptors();
     delete component.gpu.exchange(nullptr);

@@ -37,7 +37,7 @@ gpu_desk *gpu()
     if (nullptr == component.gpu && component.use_cuda_ipc) {
         if (const driver_api *driver = driver_load(); driver != nullptr) {
             component.gpu = new gpu_desk(*driver, component.threads);
-            install_pointer_check(*driver);
+            extend_pointer_check();
             install_free_notices();
         }
     }
@@ -54,7 +54,6 @@ gpu_desk::gpu_desk(const driver_api &api, bool threads)
 
 gpu_desk::~gpu_desk()
 {
-    remove_pointer_check();
     remove_free_notices();
     look_at_contexts();
     (void)copies.cancel_all();

@@ -169,8 +169,10 @@ class gpu_desk {
 gpu_desk *gpu();
 
 // pointer: from now on, and until remove_pointer_check, gpusm answers Open MPI's question whether
-// an address is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc).
-void install_pointer_check(const driver_api &api);
+// an address is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc): that
+// it is not; and from extend_pointer_check on, which the first GPU message calls, that it is, too.
+void install_pointer_check();
+void extend_pointer_check();
 void remove_pointer_check();
 
 // frees: with the parameter notice_frees, and until remove_free_notices, which the segment must

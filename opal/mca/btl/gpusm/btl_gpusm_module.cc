@@ -119,6 +119,7 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         gpusm::peer *peer = mca_btl_gpusm_component.node->add_peer(identity, directory);
         endpoints[i] = gpusm::endpoint_of(*peer);
         endpoints[i]->proc = procs[i];
+        gpusm::install_pointer_check();
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
             if (OPAL_SUCCESS != rc) {

@@ -5,18 +5,19 @@
 //
 // Open MPI asks its accelerator component that question about the buffer of every send and every
 // receive. accelerator/cuda of 5.0 first tries whether the address belongs to a VMM allocation or
-// to a memory pool, and only then what kind of memory it is: some ten driver calls, more than two
-// microseconds, several times what the rest of a small message costs. Later versions ask for the
-// kind first and are done when the answer is ordinary device memory. This file does the same for
-// 5.0: one driver call decides what the driver does not know and what it calls device memory, of
-// whatever kind; the rest (registered host memory, memory of a host's NUMA node) goes to the
-// component as before, and so does a thread without a context. No answer changes, but for the
-// number of the device of pool memory that other devices may use, too: the component names the
-// first of those.
+// to a memory pool, and only then what kind of memory it is: two or three driver calls for host
+// memory, some ten for device memory, more than two microseconds, several times what the rest of a
+// small message costs. Later versions ask for the kind first and are done when the answer is
+// ordinary device memory. This file does the same for 5.0: one driver call decides what the driver
+// does not know and what it calls device memory, of whatever kind; the rest (registered host
+// memory, memory of a host's NUMA node) goes to the component as before, and so does a thread
+// without a context. No answer changes, but for the number of the device of pool memory that other
+// devices may use, too: the component names the first of those.
 //
 // It takes the place of the component's function in the table through which Open MPI calls it,
-// from the first GPU message to the end of this component; the parameter quick_pointer_check
-// switches that off.
+// from the first peer to the end of this component; the parameter quick_pointer_check switches
+// that off. Until the first GPU message it answers for host memory only: about device memory the
+// component is asked, which sets itself up by that.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
@@ -117,6 +118,28 @@ void set_check(decltype(opal_accelerator.check_addr) function)
 // set in each case.
 extern "C" {
 
+// As long as there has been no GPU message.
+static int host_check_addr(const void *address, int *dev_id, uint64_t *flags)
+{
+    if (address != nullptr && flags != nullptr) {
+        // The question that the component believes, too: this form answers 0 about what the driver
+        // does not know.
+        CUmemorytype type{};
+        CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+        void *values[] = {&type};
+        const CUresult result = gpusm::driver->pointer_get_attributes(
+            1, attributes, values, reinterpret_cast<std::uint64_t>(address));
+        // Not initialised: the program does without devices, or has not come to them yet.
+        if (CUDA_ERROR_NOT_INITIALIZED == result ||
+            (CUDA_SUCCESS == result && 0 == static_cast<unsigned>(type))) {
+            *dev_id = MCA_ACCELERATOR_NO_DEVICE_ID;
+            *flags = 0;
+            return 0;
+        }
+    }
+    return gpusm::component_check(address, dev_id, flags);
+}
+
 static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
 {
     if (nullptr == address || nullptr == flags) {
@@ -196,27 +219,35 @@ void end_of_question()
     }
 }
 
-void install_pointer_check(const driver_api &api)
+void install_pointer_check()
 {
-#if 5 == OPAL_MAJOR_VERSION
+#if 5 == OPAL_MAJOR_VERSION // later, accelerator/cuda does it itself
     const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
     if (!mca_btl_gpusm_component.quick_pointer_check || component_check != nullptr ||
         0 != std::strcmp("cuda", selected)) {
         return;
     }
-    driver = &api;
-    component_check = opal_accelerator.check_addr;
-    set_check(quick_check_addr);
-    log_line(log_level::info, "buffers are looked at with one driver call");
-#else
-    (void)api; // accelerator/cuda does it itself
+    driver = driver_load();
+    if (driver != nullptr) {
+        component_check = opal_accelerator.check_addr;
+        set_check(host_check_addr);
+    }
 #endif
+}
+
+void extend_pointer_check()
+{
+    if (component_check != nullptr && host_check_addr == opal_accelerator.check_addr) {
+        set_check(quick_check_addr);
+        log_line(log_level::info, "buffers are looked at with one driver call");
+    }
 }
 
 void remove_pointer_check()
 {
     // Somebody else may have put a function over ours; that one still needs it.
-    if (component_check != nullptr && quick_check_addr == opal_accelerator.check_addr) {
+    if (component_check != nullptr && (host_check_addr == opal_accelerator.check_addr ||
+                                       quick_check_addr == opal_accelerator.check_addr)) {
         set_check(component_check);
         component_check = nullptr;
     }
