@@ -31,6 +31,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/base/two_copies.h"
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
@@ -218,6 +219,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
+    gpusm::two_copies two_copies;      // likewise, and where the user has not set the limit
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -264,8 +266,10 @@ void register_parameters();
 // fragment take no longer than a rendezvous and the system call of a single copy.
 inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers.
-void choose_limits();
+// and by the number of peers. Without threads it follows component.two_copies from then on.
+void choose_limits(bool threads);
+// component.two_copies has another limit now.
+void follow_two_copies();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();

@@ -201,7 +201,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     *num_btls = 0;
-    gpusm::choose_limits();
+    gpusm::choose_limits(enable_mpi_threads);
     if (!gpusm::check_parameters()) {
         return nullptr;
     }

@@ -229,12 +229,25 @@ void register_parameters()
 #endif
 }
 
-void choose_limits()
+void follow_two_copies()
+{
+    // Attempts whether two copies are still slow come again and again.
+    static std::size_t told_bytes = 0;
+    const std::size_t limit = module.btl_eager_limit = component.two_copies.limit();
+    if (!component.two_copies.is_trying() && limit != told_bytes) {
+        log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
+                 limit);
+        told_bytes = limit;
+    }
+}
+
+void choose_limits(bool threads)
 {
     if (is_default("eager_limit")) {
         // Where both ways take equally long (docs/performance-host.md).
         constexpr std::uint64_t bytes_per_us = 14 * kibi;
-        const std::uint64_t worth_bytes = smsc_call_ns() * bytes_per_us / 1000;
+        const std::uint64_t call_ns = smsc_call_ns();
+        const std::uint64_t worth_bytes = call_ns * bytes_per_us / 1000;
         // What messages to all peers at once, as in an all-to-all, may take of the segment.
         constexpr std::size_t most_bytes = 192 * kibi;
         const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
@@ -242,6 +255,8 @@ void choose_limits()
         module.btl_eager_limit =
             std::max(least_eager_limit, std::min({std::max(worth_bytes, eager_frag_bytes),
                                                   fitting_bytes, module.btl_max_send_size}));
+        component.two_copies =
+            threads || 0 == call_ns ? two_copies{} : two_copies(module.btl_eager_limit, call_ns);
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }

@@ -68,6 +68,10 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
+    gpusm::two_copies &watched = mca_btl_gpusm_component.two_copies;
+    if (single ? watched.went_singly(size) : watched.stop()) {
+        gpusm::follow_two_copies();
+    }
     if (!single && nullptr == desk) {
         return status::unsupported;
     }

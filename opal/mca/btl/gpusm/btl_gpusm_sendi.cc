@@ -9,6 +9,7 @@
 
 #include "opal/mca/btl/gpusm/base/short_copy.h"
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -68,6 +69,24 @@ void count_host_message(std::size_t payload_size)
     return true;
 }
 
+// The first of the two copies of a message of `size` bytes.
+template <typename Fill>
+inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
+{
+    two_copies &watched = mca_btl_gpusm_component.two_copies;
+    if (!watched.is_due(size)) [[likely]] {
+        fill(at);
+        return;
+    }
+    using clock = std::chrono::steady_clock;
+    const auto begin = clock::now();
+    fill(at);
+    const auto took = std::chrono::nanoseconds(clock::now() - begin).count();
+    if (watched.timed(size, static_cast<std::uint64_t>(took))) {
+        follow_two_copies();
+    }
+}
+
 // A plain message of any size up to the eager limit, to a peer with a mailbox: in it, or in a
 // fragment. False: nothing has happened.
 bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *convertor,
@@ -94,7 +113,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         if (nullptr == frag) {
             return false;
         }
-        fill(static_cast<unsigned char *>(frag->segment.seg_addr.pval));
+        fill_fragment(static_cast<unsigned char *>(frag->segment.seg_addr.pval), size, fill);
         fire_and_forget(frag, size);
         frag->call_back = false;
         const status s = post_bound(endpoint, frag, frag_kind::active_message, tag);

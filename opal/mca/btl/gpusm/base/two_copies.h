@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// base/two_copies.h: up to which length messages between host memories go in two copies, through a
+// fragment, instead of one by a system call. What the system call costs is known at start. What the
+// copies cost is known only from the messages: a fragment's lines come from the cache of the
+// processor that has read the message before, and between sockets, or parts of a processor without
+// a common cache, that takes five times as long as within one. So now and then the first copy is
+// timed. All peers together, as Open MPI knows one limit for a BTL.
+#ifndef GPUSM_BASE_TWO_COPIES_H
+#define GPUSM_BASE_TWO_COPIES_H
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace gpusm {
+
+// Not thread-safe. Lengths are in bytes, with all headers.
+class two_copies {
+  public:
+    // Below, the copies are a small part of what a message costs.
+    static constexpr std::size_t timed_from_bytes = 4096;
+    static constexpr std::size_t least_bytes = timed_from_bytes + 256;
+
+    two_copies() = default; // watches nothing
+    // Up to `most_bytes` where lines of cache come fast; a single copy of no bytes takes `call_ns`.
+    two_copies(std::size_t most_bytes, std::uint64_t call_ns)
+        : most_bytes_(most_bytes), limit_(most_bytes), call_ns_(call_ns)
+    {
+    }
+
+    // The length up to which they are worth it, as far as is known.
+    std::size_t limit() const { return limit_; }
+    // It has been raised to see whether they are still slow.
+    bool is_trying() const { return in_a_row_; }
+
+    // Is the first copy of this message to be timed? Once for each message.
+    bool is_due(std::size_t bytes)
+    {
+        return bytes >= timed_from_bytes && most_bytes_ > least_bytes && 0 == --until_due_;
+    }
+
+    // That copy took so long. True: the limit is another one now, or again the one of the start.
+    bool timed(std::size_t bytes, std::uint64_t ns)
+    {
+        constexpr std::uint64_t kibi = 1024;
+        ns_per_kib_[timed_++] = ns * kibi / bytes;
+        if (timed_ < ns_per_kib_.size()) {
+            until_due_ = in_a_row_ ? 1 : messages_between;
+            return false;
+        }
+        timed_ = 0;
+        const bool tried_again = std::exchange(in_a_row_, false);
+        until_due_ = messages_between;
+        // The median: some are interrupted, and some find lines that nobody has read.
+        const auto middle = ns_per_kib_.begin() + ns_per_kib_.size() / 2;
+        std::nth_element(ns_per_kib_.begin(), middle, ns_per_kib_.end());
+        if (*middle < slow_ns_per_kib) {
+            return set(most_bytes_) || tried_again;
+        }
+        return set(std::clamp<std::size_t>(call_ns_ * kibi / *middle, least_bytes, most_bytes_));
+    }
+
+    // A message went in a single copy. True: the limit is another one now, so that it can be seen
+    // whether two are still slow: the processes may have moved.
+    bool went_singly(std::size_t bytes)
+    {
+        if (bytes > most_bytes_ || limit_ == most_bytes_ || ++singly_ < messages_before_retry) {
+            return false;
+        }
+        in_a_row_ = true;
+        until_due_ = 1;
+        timed_ = 0;
+        return set(most_bytes_);
+    }
+
+    // There are peers with which single copies cannot be had. True: the limit is another one now.
+    bool stop()
+    {
+        if (0 == most_bytes_) {
+            return false;
+        }
+        in_a_row_ = false;
+        return set(std::exchange(most_bytes_, 0));
+    }
+
+  private:
+    // 4 bytes per nanosecond. Within one part of a processor it is 10 to 20.
+    static constexpr std::uint64_t slow_ns_per_kib = 250;
+    static constexpr std::uint32_t messages_between = 16;
+    static constexpr std::uint32_t messages_before_retry = 1024;
+
+    bool set(std::size_t bytes)
+    {
+        singly_ = 0;
+        const bool changed = bytes != limit_;
+        limit_ = bytes;
+        return changed;
+    }
+
+    std::size_t most_bytes_ = 0;
+    std::size_t limit_ = 0;
+    std::uint64_t call_ns_ = 0;
+    std::uint32_t until_due_ = messages_between;
+    std::uint32_t singly_ = 0; // since the limit was lowered
+    std::array<std::uint64_t, 9> ns_per_kib_{};
+    std::uint32_t timed_ = 0; // of these
+    bool in_a_row_ = false;
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/base/two_copies.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+namespace {
+
+constexpr std::size_t kibi = 1024;
+constexpr std::size_t most = 20 * kibi;
+constexpr std::uint64_t call_ns = 1500;
+constexpr std::uint64_t fast = 70; // ns per KiB
+constexpr std::uint64_t slow = 350;
+
+class TwoCopies : public testing::Test {
+  protected:
+    // Messages of that length, as long as they go in two copies. Returns how many were timed.
+    int send(int messages, std::size_t bytes, std::uint64_t ns_per_kib)
+    {
+        int timed = 0;
+        for (int i = 0; i < messages; ++i) {
+            if (bytes > watched_.limit()) {
+                changes_ += watched_.went_singly(bytes) ? 1 : 0;
+            } else if (watched_.is_due(bytes)) {
+                ++timed;
+                changes_ += watched_.timed(bytes, ns_per_kib * bytes / kibi) ? 1 : 0;
+            }
+        }
+        return timed;
+    }
+
+    two_copies watched_{most, call_ns};
+    int changes_ = 0;
+};
+
+TEST_F(TwoCopies, WithoutAnythingToWatchNothingIsTimed)
+{
+    watched_ = two_copies();
+    EXPECT_EQ(send(1000, 0, slow), 0);
+    EXPECT_FALSE(watched_.is_due(8 * kibi));
+    EXPECT_FALSE(watched_.went_singly(8 * kibi));
+    EXPECT_FALSE(watched_.stop());
+}
+
+TEST_F(TwoCopies, FastOnesChangeNothingAndFewAreTimed)
+{
+    const int timed = send(10000, 8 * kibi, fast);
+    EXPECT_GT(timed, 100);
+    EXPECT_LT(timed, 10000 / 10);
+    EXPECT_EQ(watched_.limit(), most);
+    EXPECT_EQ(changes_, 0);
+}
+
+TEST_F(TwoCopies, ShortOnesAreNotTimed)
+{
+    EXPECT_EQ(send(10000, 2 * kibi, slow), 0);
+    EXPECT_EQ(watched_.limit(), most);
+}
+
+TEST_F(TwoCopies, SlowOnesLowerTheLimitToWhatTheCallIsWorth)
+{
+    send(1000, 16 * kibi, slow);
+    // 1500 ns at 350 ns per KiB would be 4388 bytes.
+    EXPECT_GE(watched_.limit(), two_copies::least_bytes);
+    EXPECT_LE(watched_.limit(), 4 * kibi + 400);
+    EXPECT_EQ(changes_, 1);
+}
+
+TEST_F(TwoCopies, TheLimitIsNeverBeyondItsBounds)
+{
+    send(1000, 16 * kibi, 100000);
+    EXPECT_EQ(watched_.limit(), two_copies::least_bytes);
+    watched_ = two_copies(most, 1000000); // a very slow call
+    send(1000, 16 * kibi, slow);
+    EXPECT_EQ(watched_.limit(), most);
+}
+
+TEST_F(TwoCopies, SomeSlowOnesAreNothing)
+{
+    for (int i = 0; i < 4000; ++i) {
+        if (watched_.is_due(8 * kibi)) {
+            EXPECT_FALSE(watched_.timed(8 * kibi, 8 * (i % 3 == 0 ? 100 * slow : fast)));
+        }
+    }
+    EXPECT_EQ(watched_.limit(), most);
+}
+
+TEST_F(TwoCopies, AfterManySingleCopiesTwoAreTriedAgain)
+{
+    send(1000, 16 * kibi, slow);
+    ASSERT_LT(watched_.limit(), most);
+    int longest_row = 0; // of messages in two copies while these are slow
+    int row = 0;
+    int in_two = 0;
+    for (int i = 0; i < 10000; ++i) {
+        const bool two = 16 * kibi <= watched_.limit();
+        row = two ? row + 1 : 0;
+        in_two += two ? 1 : 0;
+        longest_row = std::max(longest_row, row);
+        send(1, 16 * kibi, slow);
+    }
+    EXPECT_GT(in_two, 0);
+    EXPECT_LE(longest_row, 10);
+    EXPECT_LT(in_two, 10000 / 50);
+
+    send(2000, 16 * kibi, fast);
+    EXPECT_EQ(watched_.limit(), most);
+    const int before = changes_;
+    send(10000, 16 * kibi, fast);
+    EXPECT_EQ(changes_, before);
+}
+
+TEST_F(TwoCopies, LongerMessagesThanTheFirstLimitSayNothing)
+{
+    send(1000, 16 * kibi, slow);
+    const std::size_t lowered = watched_.limit();
+    send(10000, most + 1, fast);
+    EXPECT_EQ(watched_.limit(), lowered);
+}
+
+TEST_F(TwoCopies, WithoutSingleCopiesTheFirstLimitIsBackForGood)
+{
+    send(1000, 16 * kibi, slow);
+    ASSERT_LT(watched_.limit(), most);
+    EXPECT_TRUE(watched_.stop());
+    EXPECT_EQ(watched_.limit(), most);
+    EXPECT_FALSE(watched_.stop());
+    EXPECT_EQ(send(1000, 16 * kibi, slow), 0);
+    EXPECT_EQ(watched_.limit(), most);
+}
+
+TEST_F(TwoCopies, ALimitThatIsLowAnywayIsNotWatched)
+{
+    watched_ = two_copies(two_copies::least_bytes, call_ns);
+    EXPECT_EQ(send(1000, 4 * kibi, slow), 0);
+}
+
+} // namespace
+} // namespace gpusm
