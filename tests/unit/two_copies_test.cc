@@ -115,6 +115,27 @@ TEST_F(TwoCopies, AfterManySingleCopiesTwoAreTriedAgain)
     EXPECT_EQ(changes_, before);
 }
 
+TEST_F(TwoCopies, WhereNineInARowAreFastAndManyAreNotTheyAreTriedLessAndLess)
+{
+    int in_two = 0;
+    int row = 0;
+    for (int i = 0; i < 1000000; ++i) {
+        const bool two = 16 * kibi <= watched_.limit();
+        row = two ? row + 1 : 0;
+        in_two += two ? 1 : 0;
+        send(1, 16 * kibi, row > 9 ? slow : fast);
+    }
+    EXPECT_GT(in_two, 1000);
+    EXPECT_LT(in_two, 1000000 / 100);
+
+    send(200000, 16 * kibi, fast); // until the next attempt and after it
+    ASSERT_EQ(watched_.limit(), most);
+    send(200, 16 * kibi, slow);
+    ASSERT_LT(watched_.limit(), most);
+    send(1100, 16 * kibi, fast);
+    EXPECT_EQ(watched_.limit(), most) << "the next attempt comes early again";
+}
+
 TEST_F(TwoCopies, LongerMessagesThanTheFirstLimitSayNothing)
 {
     send(1000, 16 * kibi, slow);

@@ -59,8 +59,11 @@ class two_copies {
         const auto middle = ns_per_kib_.begin() + ns_per_kib_.size() / 2;
         std::nth_element(ns_per_kib_.begin(), middle, ns_per_kib_.end());
         if (*middle < slow_ns_per_kib) {
+            retry_after_ = tried_again ? retry_after_ : first_retry / 2;
             return set(most_bytes_) || tried_again;
         }
+        // Nine in a row may find lines that have rested, and be fast though many are not.
+        retry_after_ = tried_again ? retry_after_ : std::min(2 * retry_after_, last_retry);
         return set(std::clamp<std::size_t>(call_ns_ * kibi / *middle, least_bytes, most_bytes_));
     }
 
@@ -68,7 +71,7 @@ class two_copies {
     // whether two are still slow: the processes may have moved.
     bool went_singly(std::size_t bytes)
     {
-        if (bytes > most_bytes_ || limit_ == most_bytes_ || ++singly_ < messages_before_retry) {
+        if (bytes > most_bytes_ || limit_ == most_bytes_ || ++singly_ < retry_after_) {
             return false;
         }
         in_a_row_ = true;
@@ -91,7 +94,10 @@ class two_copies {
     // 4 bytes per nanosecond. Within one part of a processor it is 10 to 20.
     static constexpr std::uint64_t slow_ns_per_kib = 250;
     static constexpr std::uint32_t messages_between = 16;
-    static constexpr std::uint32_t messages_before_retry = 1024;
+    // Messages by single copies before two are tried again: more from time to time, as long as two
+    // turn out to be slow.
+    static constexpr std::uint32_t first_retry = 1024;
+    static constexpr std::uint32_t last_retry = 64 * first_retry;
 
     bool set(std::size_t bytes)
     {
@@ -105,7 +111,8 @@ class two_copies {
     std::size_t limit_ = 0;
     std::uint64_t call_ns_ = 0;
     std::uint32_t until_due_ = messages_between;
-    std::uint32_t singly_ = 0; // since the limit was lowered
+    std::uint32_t singly_ = 0; // messages since the limit was lowered
+    std::uint32_t retry_after_ = first_retry / 2;
     std::array<std::uint64_t, 9> ns_per_kib_{};
     std::uint32_t timed_ = 0; // of these
     bool in_a_row_ = false;
