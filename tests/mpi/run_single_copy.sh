@@ -213,11 +213,12 @@ fi
 limit_case two-copies-where-one-is-slow 32768 32768 no -x LD_PRELOAD="$refuse" \
     -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
 
-# Where two copies turn out to be slow, the limit goes down, and up again when they are not any more.
-# slow_copies_case NAME LINES OPTIONS...: so many times, or more, a rank has changed its limit
+# Where two copies turn out to be slow, the limit goes down. (That it goes up again when they are not
+# any more is unit_two_copies' business: here they may be slow by nature.)
+# slow_copies_case NAME WATCHED OPTIONS...: yes or no, whether that is seen
 slow_copies_case() {
     slow_name=$1
-    slow_lines=$2
+    slow_watched=$2
     shift 2
     launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 -x LD_PRELOAD="$slow" "$@" "$perf" bw --src H --dst H \
         --sizes 8000 --iterations 60 --warmup 1 --no-limit -c
@@ -225,21 +226,20 @@ slow_copies_case() {
     changes=$(count_in_output 'from now on host messages of up to')
     if [ $slow_status -ne 0 ]; then
         fail "$slow_name" "$(explain $slow_status)"
-    elif [ "$changes" -lt "$slow_lines" ]; then
-        fail "$slow_name" "the limit has changed $changes times, expected $slow_lines"
-    elif [ "$slow_lines" -eq 0 ] && [ "$changes" -gt 0 ]; then
+    elif [ "$slow_watched" = no ] && [ "$changes" -gt 0 ]; then
         fail "$slow_name" "the limit has changed $changes times"
-    elif [ "$slow_lines" -gt 0 ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
+    elif [ "$slow_watched" = yes ] && [ "$changes" -eq 0 ]; then
+        fail "$slow_name" "the limit has not changed"
+    elif [ "$slow_watched" = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
         fail "$slow_name" "no message went in a single copy"
     else
         pass "$slow_name"
     fi
 }
 slow=$GPUSM_BUILDDIR/tests/mpi/slow_memcpy.so
-slow_copies_case two-copies-that-are-slow 1
-slow_copies_case two-copies-that-were-slow 2 -x GPUSM_TEST_SLOW_MEMCPYS=150
-slow_copies_case two-copies-that-are-slow-and-the-user-says 0 --mca btl_gpusm_eager_limit 8448
-slow_copies_case two-copies-that-are-slow-without-single-copies 0 --mca btl_gpusm_use_single_copy 0
+slow_copies_case two-copies-that-are-slow yes
+slow_copies_case two-copies-that-are-slow-and-the-user-says no --mca btl_gpusm_eager_limit 8448
+slow_copies_case two-copies-that-are-slow-without-single-copies no --mca btl_gpusm_use_single_copy 0
 
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
 check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M

@@ -3,26 +3,17 @@
 //
 // slow_memcpy.cc: a library for LD_PRELOAD in whose presence memcpy of 4 to 64 KiB takes a
 // microsecond per KiB, as where cache lines come from far away.
-//
-//   GPUSM_TEST_SLOW_MEMCPYS   only the first so many are slow (default: all)
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
-
-#include <atomic>
 
 extern "C" void *memcpy(void *to, const void *from, std::size_t bytes)
 {
     constexpr std::size_t kibi = 1024;
     if (bytes >= 4 * kibi && bytes <= 64 * kibi) {
-        static const char *most = std::getenv("GPUSM_TEST_SLOW_MEMCPYS");
-        static std::atomic<long> calls{0};
-        if (nullptr == most || ++calls <= std::atol(most)) {
-            using clock = std::chrono::steady_clock;
-            const auto until = clock::now() + std::chrono::nanoseconds(bytes);
-            while (clock::now() < until) {
-            }
+        using clock = std::chrono::steady_clock;
+        const auto until = clock::now() + std::chrono::nanoseconds(bytes);
+        while (clock::now() < until) {
         }
     }
     return std::memmove(to, from, bytes);
