@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/base/two_copies.h"
+#include "opal/mca/btl/gpusm/shm/two_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +32,26 @@ class TwoCopies : public testing::Test {
             }
         }
         return timed;
+    }
+
+    // So many messages of 16 KiB; of those that go in two copies one behind the other, the first
+    // `fast_ones` are fast. Returns how many went in two, and the longest row of them.
+    struct tried {
+        int in_two = 0;
+        int longest_row = 0;
+    };
+    tried send_rows(int messages, int fast_ones)
+    {
+        tried seen;
+        int row = 0;
+        for (int i = 0; i < messages; ++i) {
+            const bool two = 16 * kibi <= watched_.limit();
+            row = two ? row + 1 : 0;
+            seen.in_two += two ? 1 : 0;
+            seen.longest_row = std::max(seen.longest_row, row);
+            send(1, 16 * kibi, row > fast_ones ? slow : fast);
+        }
+        return seen;
     }
 
     two_copies watched_{most, call_ns};
@@ -94,19 +114,10 @@ TEST_F(TwoCopies, AfterManySingleCopiesTwoAreTriedAgain)
 {
     send(1000, 16 * kibi, slow);
     ASSERT_LT(watched_.limit(), most);
-    int longest_row = 0; // of messages in two copies while these are slow
-    int row = 0;
-    int in_two = 0;
-    for (int i = 0; i < 10000; ++i) {
-        const bool two = 16 * kibi <= watched_.limit();
-        row = two ? row + 1 : 0;
-        in_two += two ? 1 : 0;
-        longest_row = std::max(longest_row, row);
-        send(1, 16 * kibi, slow);
-    }
-    EXPECT_GT(in_two, 0);
-    EXPECT_LE(longest_row, 10);
-    EXPECT_LT(in_two, 10000 / 50);
+    const tried seen = send_rows(10000, 0);
+    EXPECT_GT(seen.in_two, 0);
+    EXPECT_LE(seen.longest_row, 10);
+    EXPECT_LT(seen.in_two, 10000 / 50);
 
     send(2000, 16 * kibi, fast);
     EXPECT_EQ(watched_.limit(), most);
@@ -117,16 +128,9 @@ TEST_F(TwoCopies, AfterManySingleCopiesTwoAreTriedAgain)
 
 TEST_F(TwoCopies, WhereNineInARowAreFastAndManyAreNotTheyAreTriedLessAndLess)
 {
-    int in_two = 0;
-    int row = 0;
-    for (int i = 0; i < 1000000; ++i) {
-        const bool two = 16 * kibi <= watched_.limit();
-        row = two ? row + 1 : 0;
-        in_two += two ? 1 : 0;
-        send(1, 16 * kibi, row > 9 ? slow : fast);
-    }
-    EXPECT_GT(in_two, 1000);
-    EXPECT_LT(in_two, 1000000 / 100);
+    const tried seen = send_rows(1000000, 9);
+    EXPECT_GT(seen.in_two, 1000);
+    EXPECT_LT(seen.in_two, 1000000 / 100);
 
     send(200000, 16 * kibi, fast); // until the next attempt and after it
     ASSERT_EQ(watched_.limit(), most);

@@ -31,9 +31,9 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/base/two_copies.h"
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/btl/gpusm/shm/two_copies.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <atomic>

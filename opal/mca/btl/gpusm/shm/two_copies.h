@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// base/two_copies.h: up to which length messages between host memories go in two copies, through a
+// shm/two_copies.h: up to which length messages between host memories go in two copies, through a
 // fragment, instead of one by a system call. What the system call costs is known at start. What the
 // copies cost is known only from the messages: a fragment's lines come from the cache of the
-// processor that has read the message before, and between sockets, or parts of a processor without
-// a common cache, that takes five times as long as within one. So now and then the first copy is
-// timed. All peers together, as Open MPI knows one limit for a BTL.
-#ifndef GPUSM_BASE_TWO_COPIES_H
-#define GPUSM_BASE_TWO_COPIES_H
+// processor that has read the message before, which took five times as long in some minutes as in
+// others on the cores of one virtual machine (docs/performance-host.md). So now and then the first
+// copy is timed. All peers together, as Open MPI knows one limit for a BTL.
+#ifndef GPUSM_SHM_TWO_COPIES_H
+#define GPUSM_SHM_TWO_COPIES_H
 
 #include <algorithm>
 #include <array>
@@ -91,7 +91,7 @@ class two_copies {
     }
 
   private:
-    // 4 bytes per nanosecond. Within one part of a processor it is 10 to 20.
+    // 4 bytes per nanosecond. On those cores it was 15 in a fast minute, and 3 in a slow one.
     static constexpr std::uint64_t slow_ns_per_kib = 250;
     static constexpr std::uint32_t messages_between = 16;
     // Messages by single copies before two are tried again: more from time to time, as long as two
