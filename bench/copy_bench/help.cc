@@ -28,6 +28,9 @@ What to print (default: --table --signals):
                  in host memory written by cuStreamWriteValue32, the kernel's flag; and what
                  single driver calls cost that nobody waits for
   --grid         the kernel alone, for 64 x 64K, 64 x 256K and 16 x 1M, with 4 to 128 blocks
+  --host         between the device and registered host memory, into the device and out of it, of
+                 which the lines are in memory (at rest), or in this processor's cache because it
+                 has just written them, or just read them
   --busy         64 x 8 and 16 x 64K while kernels of an application fill the device: none; blocks
                  of 100 us that all end together; blocks of 50 to 150 us that do not; one wave of
                  blocks of 5 ms. "longest" is the longest of all repetitions, "ended first" how

@@ -69,6 +69,9 @@ std::string print_parts(const options &opt, workplace &at, submitter &by)
     if (opt.grid && error.empty()) {
         error = print_grid(opt, at);
     }
+    if (opt.host && error.empty()) {
+        error = print_host(opt, at, by);
+    }
     if (opt.busy && error.empty()) {
         error = print_busy(opt, at, by);
     }
@@ -114,6 +117,9 @@ std::size_t room_for(const options &opt)
     }
     if (opt.grid) {
         std::for_each(std::begin(grid_cells), std::end(grid_cells), make_room);
+    }
+    if (opt.host) {
+        std::for_each(std::begin(host_cells), std::end(host_cells), make_room);
     }
     if (opt.busy) {
         std::for_each(std::begin(busy_cells), std::end(busy_cells), make_room);

@@ -116,6 +116,7 @@ bool set_flag(const std::string &argument, options *result)
         {"--table", &options::cells},
         {"--signals", &options::signals},
         {"--grid", &options::grid},
+        {"--host", &options::host},
         {"--busy", &options::busy},
     };
     for (const flag &f : flags) {
@@ -178,7 +179,7 @@ std::string parse_options(int argc, char *const *argv, options *result)
             return error;
         }
     }
-    if (!result->cells && !result->signals && !result->grid && !result->busy) {
+    if (!result->cells && !result->signals && !result->grid && !result->host && !result->busy) {
         result->cells = true;
         result->signals = true;
     }

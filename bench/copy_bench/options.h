@@ -28,6 +28,7 @@ struct options {
     bool cells = false; // the parts to print
     bool signals = false;
     bool grid = false;
+    bool host = false;
     bool busy = false;
 };
 

@@ -95,6 +95,8 @@ good no-kernel '$1 == 2 { ++rows; if ($5 != "-" || $6 == "kernel" || $12 != "-")
     END { if (rows != 1) print "no row" }' --table --counts 2 --sizes 64 --blocks 0
 good grid '$1 ~ /^[0-9]+$/ { ++rows; if (NF != 7) print "not a row: " $0 }
     END { if (rows != 9) print rows + 0 " rows, expected 9" }' --grid
+good host '/^(into|out of) the device/ { ++rows; if ($NF !~ /^[0-9.]+$/ || $(NF - 2) !~ /^[0-9.]+$/) print "not a row: " $0 }
+    END { if (rows != 24) print rows + 0 " rows, expected 24" }' --host
 good busy '/^(none|blocks of|one wave)/ { ++rows; if ($NF !~ /^([0-9]+\/[0-9]+|-)$/) print "not a row: " $0 }
     END { if (rows != 8) print rows + 0 " rows, expected 8" }' --busy
 
@@ -103,6 +105,8 @@ few="--table --counts 4 --sizes 64"
 {
     broken lost-batch-is-noticed cuMemcpyBatchAsync:0:0 1 '4 x 64, batch: wrong byte 0 of copy 0' $few
     broken lost-kernel-is-noticed cuLaunchKernel:0:0 1 'waiting for copies, kernel' $few
+    broken lost-copy-of-host-memory-is-noticed cuLaunchKernel:0:0 1 'waiting for copies, kernel' --host
+    broken wrong-bytes-of-host-memory-are-noticed cuMemcpyBatchAsync:0:0 1 'host, batch: wrong byte' --host
     broken failing-copy-is-noticed cuMemcpyAsync:9:719 1 'CUDA_ERROR_LAUNCH_FAILED' $few
     broken refused-kernel-is-left-out cuModuleLoadDataEx:0:209 0 'kernel: none; .*cuModuleLoadDataEx' $few
     broken no-device cuInit:0:100 2 '^copy_bench: .*NO_DEVICE' $few
