@@ -52,6 +52,7 @@ struct subtest {
 constexpr subtest subtests[] = {
     {"pairs", test_pairs, 2, true},
     {"gather", test_gather, 2, true},
+    {"gather-from-host", test_gather_from_host, 2, true},
     {"behind-end", test_behind_end, 2, true},
     {"alltoall", test_alltoall, 1, true},
     {"any-source", test_any_source, 2, true},

@@ -78,8 +78,9 @@ bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
-void test_pairs(context &c);  // exchange_pairs.cc
-void test_gather(context &c); // exchange_gather.cc
+void test_pairs(context &c); // exchange_pairs.cc
+void test_gather(context &c);
+void test_gather_from_host(context &c); // exchange_gather.cc
 void test_behind_end(context &c);
 void test_alltoall(context &c);   // exchange_groups.cc
 void test_any_source(context &c); // exchange_order.cc

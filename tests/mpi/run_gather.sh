@@ -75,6 +75,17 @@ gathers into-every-kind-of-memory "$by_kernel"
 # Managed memory moves between the devices and the host, so it is left to the driver.
 gathers_test="gather --kinds M"
 gathers into-other-memory-not-by-kernel "$not_by_kernel"
+# Over the bus: the registered pages between are for the kernel like device memory. (M needs the GPU
+# to be there, and is none for the kernel.)
+gathers_test="gather --kinds HM"
+gathers into-host-memory "$by_kernel"
+gathers into-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_for_host 0
+gathers_test="gather-from-host --kinds D"
+gathers from-host-memory "$by_kernel"
+gathers from-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_for_host 0
+gathers from-host-memory-without-pulls "$by_kernel" --mca btl_gpusm_stage_pull 0
+gathers_test="gather-from-host --kinds M"
+gathers from-host-into-other-memory-not-by-kernel "$not_by_kernel"
 gathers_test=
 
 if need_softcuda what-the-driver-refuses; then
@@ -86,6 +97,14 @@ if need_softcuda what-the-driver-refuses; then
     gathers first-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
     gathers third-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:3:701
     gathers every-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
+    gathers_test="gather-from-host --kinds D"
+    gathers rings-that-are-not-registered-are-not-for-the-kernel "$not_by_kernel" \
+        -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
+    gathers other-addresses-on-the-device-are-not-for-the-kernel "$not_by_kernel" \
+        -x GPUSM_SOFTCUDA_FAIL=cuMemHostGetDevicePointer:2:1
+    gathers every-launch-of-host-memory-refused "$not_by_kernel" \
+        -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
+    gathers_test=
     per_rank 1 GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
     gathers one-rank-cannot-load "$by_kernel" "$work/per-rank-1"
 

@@ -131,6 +131,16 @@ TEST(CopyChoice, LimitsOfOneTurnGatheringOff)
     EXPECT_FALSE(is_due({64, 64 * mib}, {1, 8}, 1, one_at_a_time));
 }
 
+TEST(CopyChoice, InAHurryTheyGoOutAsIfNothingWereInFlight)
+{
+    const copy_limits limits{.depth = 4, .batch_copies = 64, .early_bytes = mib};
+    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, false, false));
+    EXPECT_TRUE(is_due({1, 8}, {1, 8}, 1, limits, false, true));
+    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, true, true)) << "held all the same";
+    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 4, limits, false, true)) << "beyond the depth";
+    EXPECT_FALSE(is_due({0, 0}, {1, 8}, 1, limits, false, true)) << "there is nothing";
+}
+
 TEST(CopyChoice, TheGreatestLimitsDoNotOverflow)
 {
     const copy_limits never_early{

@@ -205,12 +205,13 @@ class NotForTheKernel : public CopyEngineKernel,
 
 INSTANTIATE_TEST_SUITE_P(
     Requests, NotForTheKernel,
-    testing::Values(
-        not_for_the_kernel{"HostMemory", {.len_bytes = 64, .on_device = false}},
-        not_for_the_kernel{"Empty", {.len_bytes = 0, .on_device = true}},
-        not_for_the_kernel{"TooLong", {.len_bytes = 1001, .on_device = true}},
-        not_for_the_kernel{
-            "Waiting", {.len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .on_device = true}}),
+    testing::Values(not_for_the_kernel{"HostMemory", {.len_bytes = 64, .for_kernel = false}},
+                    not_for_the_kernel{"Empty", {.len_bytes = 0, .for_kernel = true}},
+                    not_for_the_kernel{"TooLong", {.len_bytes = 1001, .for_kernel = true}},
+                    not_for_the_kernel{"Waiting",
+                                       {.len_bytes = 64,
+                                        .wait_for = handle_of<CUevent>(0x77),
+                                        .for_kernel = true}}),
     [](const auto &about) { return about.param.name; });
 
 TEST_P(NotForTheKernel, GoesByTheDriverAmongOthersThatDoNot)

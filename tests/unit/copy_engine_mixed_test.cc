@@ -93,16 +93,48 @@ TEST_F(CopyEngineMixed, WhatIsNotForTheKernelIsNotForItBehindALargeOneEither)
     make_engine({.kernel_bytes = 1000});
     (void)submit(0, large);
     const copy_request others[] = {
-        {.len_bytes = 64, .on_device = false},
-        {.len_bytes = 0, .on_device = true},
-        {.len_bytes = 1001, .on_device = true},
-        {.len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .on_device = true},
+        {.len_bytes = 64, .for_kernel = false},
+        {.len_bytes = 0, .for_kernel = true},
+        {.len_bytes = 1001, .for_kernel = true},
+        {.len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .for_kernel = true},
     };
     for (const copy_request &each : others) {
         (void)submit(0, each);
     }
     EXPECT_EQ(collect_until_idle(), "0 1 2 3 4 ");
     EXPECT_EQ(launches(), 0U);
+}
+
+// One is on the bus, and one is begun meanwhile.
+TEST_F(CopyEngineMixed, OverTheBusTwoSubmissionsAreInFlightBeforeFurtherCopiesGather)
+{
+    const copy_request over_bus{.len_bytes = 64, .over_bus = true};
+    for (int i = 0; i < 5; ++i) {
+        (void)submit(0, over_bus);
+        EXPECT_EQ(fake().copies.size(), std::min<std::size_t>(i + 1, 2)) << i;
+    }
+    fake().finish(0);
+    EXPECT_EQ(collect(), "0 ");
+    EXPECT_EQ(fake().copies.size(), 5U) << "the other three go out together";
+    EXPECT_EQ(recorded(), 3U);
+    EXPECT_EQ(collect_until_idle(), "1 2 3 4 ");
+}
+
+TEST_F(CopyEngineMixed, OverTheBusTheKernelCopiesWhatItMay)
+{
+    const copy_request over_bus{.len_bytes = 64, .for_kernel = true, .over_bus = true};
+    engine().hold(true);
+    for (int i = 0; i < 4; ++i) {
+        (void)submit(0, over_bus);
+    }
+    EXPECT_EQ(launches(), 0U) << "held";
+    engine().hold(false);
+    (void)collect();
+    EXPECT_EQ(launches(), 1U);
+    (void)submit(0, over_bus); // alone, so it is the driver's, and not behind the launch
+    EXPECT_EQ(launches(), 1U);
+    EXPECT_EQ(fake().copies.size(), 1U);
+    EXPECT_EQ(collect_until_idle(), "0 1 2 3 4 ");
 }
 
 TEST_F(CopyEngineMixed, WithoutTheKernelALoneSmallCopyGoesByTheDriverAtOnce)

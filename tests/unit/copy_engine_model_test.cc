@@ -64,7 +64,7 @@ class CopyEngineModel : public copy_engine_fixture {
     // What gathers apart from the rest, and may go by the kernel.
     bool is_small(const copy_request &request) const
     {
-        return request.on_device && nullptr == request.wait_for && request.len_bytes > 0 &&
+        return request.for_kernel && nullptr == request.wait_for && request.len_bytes > 0 &&
                request.len_bytes <= limits_.kernel_bytes;
     }
     // The number of the request that has that destination, see the fixture.
@@ -77,7 +77,8 @@ class CopyEngineModel : public copy_engine_fixture {
     {
         copy_request what;
         what.len_bytes = once_in(12) ? 0 : any(4000);
-        what.on_device = !once_in(3);
+        what.for_kernel = !once_in(3);
+        what.over_bus = once_in(3);
         what.wait_for = once_in(10) ? handle_of<CUevent>(0x77) : nullptr;
         (void)submit(any(2), what);
         check_started();

@@ -107,7 +107,7 @@ class copy_engine_fixture : public testing::Test {
     // One that the kernel may do, if it is not too long.
     gpusm::copy_request *submit_small(std::size_t on, std::size_t len_bytes = 64)
     {
-        return submit(on, gpusm::copy_request{.len_bytes = len_bytes, .on_device = true});
+        return submit(on, gpusm::copy_request{.len_bytes = len_bytes, .for_kernel = true});
     }
     void submit_many(std::size_t on, int count, std::size_t len_bytes = 1)
     {

@@ -240,7 +240,7 @@ TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceIsPrepared)
         const std::size_t before = allocations;
         for (std::size_t i = 0; i < requests_.size(); ++i) {
             requests_[i].len_bytes = i;
-            requests_[i].on_device = i % 3 != 0;
+            requests_[i].for_kernel = i % 3 != 0;
             engine().submit(device(0), &requests_[i]);
         }
         std::size_t back = 0;

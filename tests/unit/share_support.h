@@ -176,7 +176,7 @@ inline void copy_by_kernel(gpusm::device &on, CUdeviceptr to, CUdeviceptr from,
         parts[i].destination = to + begin;
         parts[i].source = from + begin;
         parts[i].len_bytes = len_bytes * (i + 1) / parts.size() - begin;
-        parts[i].on_device = true;
+        parts[i].for_kernel = true;
         engine.submit(on, &parts[i]);
     }
     engine.hold(false);

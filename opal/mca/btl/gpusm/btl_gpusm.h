@@ -177,6 +177,7 @@ struct mca_btl_gpusm_component_t {
     size_t copy_early_bytes;
     unsigned copy_streams;
     size_t kernel_max_bytes;
+    bool kernel_for_host;
     unsigned kernel_blocks;
     bool use_batch_copies;
     bool quick_pointer_check;

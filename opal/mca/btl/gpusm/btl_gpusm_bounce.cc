@@ -150,7 +150,9 @@ bool send_out(bounce *job)
         piece->copy.source = job->source + piece->place;
         piece->copy.len_bytes = bytes;
         piece->copy.wait_for = job->wait_for;
-        piece->copy.on_device = false;
+        // A launch has one end for all its copies, and a long job's come one after the other.
+        piece->copy.for_kernel =
+            job->for_kernel && nullptr == job->split && desk.kernel_touches(*job->on, piece->at);
         ++job->under_way;
         desk.copies.submit(*job->on, &piece->copy);
     }
@@ -187,6 +189,7 @@ bool pull_piece(bounce *job)
         job->failed = true;
         return true;
     }
+    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
     long_pool.free = piece->next;
     piece->job = job;
     piece->place = place;
@@ -194,10 +197,10 @@ bool pull_piece(bounce *job)
     piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = nullptr;
-    piece->copy.on_device = false;
+    piece->copy.for_kernel = job->for_kernel && desk.kernel_touches(*job->on, piece->at);
     ++job->under_way;
     count(counter::pulled_host_bytes, bytes);
-    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
+    desk.copies.submit(*job->on, &piece->copy);
     return true;
 }
 
@@ -255,6 +258,7 @@ bool can_bounce()
     for (bounce_piece &each : pieces) {
         each.at = at;
         each.copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
+        each.copy.over_bus = true;
         at += &each < &pieces[small_pieces] ? small_pool.piece_bytes : long_pool.piece_bytes;
         give_piece(&each);
     }

@@ -33,6 +33,7 @@ struct bounce {
     std::uint64_t destination;
     std::uint64_t len_bytes;
     CUevent wait_for; // for the device memory to be read; null: nothing
+    bool for_kernel;  // a kernel may touch the device memory
     mca_btl_base_endpoint_t *peer;
     // Not null when another process copies a part. `out` takes from the front, the others from the
     // back. Every push and pull has one.

@@ -110,6 +110,8 @@ bool bounce_failed_get(get_request *get)
     job.destination = get->copy.destination;
     job.len_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
+    job.for_kernel =
+        get->mapping != nullptr && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
     stage_share(get);
     start_bounce(&job);
     return true;
@@ -134,8 +136,8 @@ status start_get(get_request *get)
     if (status::ok == s) {
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
-        get->copy.on_device =
-            get->copy.on_device && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
+        get->copy.for_kernel =
+            get->copy.for_kernel && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
         if (!is_for_host(get) || !bounce_get(get)) {
             desk.copies.submit(*get->into, &get->copy);
         }
@@ -273,7 +275,7 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->copy.part_of = static_cast<std::uint8_t>(gpusm::copy_part::get);
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
-    get->copy.on_device = local != nullptr && get->copy.destination + size <= local->plain_until;
+    get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(desk->lock);
     // What the owner stages for host memory needs no context here.

@@ -127,6 +127,20 @@ void gpu_desk::register_segment()
     registered_to_ = to;
 }
 
+bool gpu_desk::kernel_touches(device &in, const unsigned char *at)
+{
+    if (device::answer::not_asked == in.host_addresses) {
+        const driver_scope scope(driver, in.context);
+        CUdeviceptr there = 0;
+        const bool is_same = scope.entered() &&
+                             CUDA_SUCCESS == driver.mem_host_get_device_pointer(
+                                                 &there, const_cast<unsigned char *>(at), 0) &&
+                             reinterpret_cast<std::uint64_t>(at) == there;
+        in.host_addresses = is_same ? device::answer::yes : device::answer::no;
+    }
+    return device::answer::yes == in.host_addresses && mca_btl_gpusm_component.kernel_for_host;
+}
+
 bool gpu_desk::is_registered(const unsigned char *at, std::size_t len_bytes)
 {
     register_segment();

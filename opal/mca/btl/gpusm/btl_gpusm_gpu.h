@@ -63,6 +63,8 @@ class gpu_desk {
     {
         return share_kind::legacy != handle.kind || mapped.key.device == into.index;
     }
+    // The same of host memory that is registered with the driver for all contexts, as `at` is.
+    bool kernel_touches(device &in, const unsigned char *at);
     mapping_cache imports;
     // Keeps file descriptors that have come until `import` takes them.
     void keep_descriptors(mca_btl_base_endpoint_t &from, descriptor_message &&message);

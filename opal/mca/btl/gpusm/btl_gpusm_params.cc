@@ -147,6 +147,9 @@ void register_parameters()
         "switches the kernel off");
     add("kernel_max_bytes", &component.kernel_max_bytes, limits.kernel_bytes, OPAL_INFO_LVL_9,
         "Longest copy that the kernel may do (1 .. 1 GiB)");
+    add("kernel_for_host", &component.kernel_for_host, true, OPAL_INFO_LVL_5,
+        "Let the kernel copy between registered host memory and devices, too; without it only the "
+        "driver's copy engines do, which do not wait for kernels of the program");
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");

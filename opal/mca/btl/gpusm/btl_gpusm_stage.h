@@ -230,7 +230,8 @@ class stage_reads {
         get_request *last_waiting = nullptr;
         // Of the host ring, with the driver.
         bool tried_to_register = false;
-        void *registered = nullptr;
+        unsigned char *registered = nullptr;
+        unsigned char *end_of_registered = nullptr;
         device *registered_in = nullptr;
     };
 

@@ -72,6 +72,7 @@ bool stage_reads::split_pull(get_request *get, staged_get *made, stage_target *t
     job.on = get->into;
     job.source = get->remote_address;
     job.destination = get->copy.destination;
+    job.for_kernel = get->copy.for_kernel;
     job.len_bytes = get->copy.len_bytes;
     job.peer = get->endpoint;
     job.split = split;

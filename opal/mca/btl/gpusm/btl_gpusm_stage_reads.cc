@@ -186,8 +186,8 @@ void stage_reads::copy_from_device(stage_read *read, const stage_message &messag
     if (status::ok == s) {
         read->copy.source = read->mapped->local_base +
                             (message.handle.base - read->mapped->remote_base) + message.position;
-        read->copy.on_device =
-            request->copy.on_device &&
+        read->copy.for_kernel =
+            request->copy.for_kernel &&
             gpu_desk::kernel_reads(*read->mapped, message.handle, *request->into);
         count(counter::device_ring_bytes, message.len_bytes);
         desk_.copies.submit(*request->into, &read->copy);
@@ -212,6 +212,13 @@ void stage_reads::copy_from_host(stage_read *read, const unsigned char *from)
     read->copy.source = reinterpret_cast<std::uint64_t>(from);
     count(counter::host_ring_bytes, read->copy.len_bytes);
     if (!is_for_host(request)) {
+        // The ring that is registered is the one of the first piece that came.
+        const peer_rings &rings = rings_of(read->owner);
+        read->copy.over_bus = true;
+        read->copy.for_kernel = request->copy.for_kernel && rings.registered != nullptr &&
+                                from >= rings.registered &&
+                                from + read->copy.len_bytes <= rings.end_of_registered &&
+                                desk_.kernel_touches(*request->into, rings.registered);
         desk_.copies.submit(*request->into, &read->copy);
         return;
     }
@@ -239,6 +246,7 @@ void stage_reads::register_ring(stage_read *read, const stage_message &message)
                                                            CU_MEMHOSTREGISTER_PORTABLE);
     if (CUDA_SUCCESS == result) {
         rings.registered = start;
+        rings.end_of_registered = start + message.handle.len_bytes;
         rings.registered_in = in;
     } else {
         log_line(log_level::info,

@@ -289,7 +289,8 @@ void stage_rings::fill(owned_ring &ring, const stage_piece &piece, std::size_t *
     copy.source = piece.source;
     copy.len_bytes = piece.len_bytes;
     copy.wait_for = waits_for_legacy(*source->device) ? source->device->ipc_event : nullptr;
-    copy.on_device = ring.on != nullptr && piece.source + piece.len_bytes <= source->plain_until;
+    copy.over_bus = nullptr == ring.on;
+    copy.for_kernel = ring.on != nullptr && piece.source + piece.len_bytes <= source->plain_until;
     desk_.copies.submit(*source->device, &copy);
 }
 

@@ -124,7 +124,7 @@ void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
-    const bool small = request->len_bytes <= limits_.kernel_bytes && request->on_device &&
+    const bool small = request->len_bytes <= limits_.kernel_bytes && request->for_kernel &&
                        nullptr == request->wait_for && request->len_bytes > 0;
     gathering &with = small ? to.small : to.large;
     with.waiting.append(request);
@@ -140,8 +140,11 @@ void copy_engine::launch(lane &of, bool held)
         // Large ones may take long, so they leave a place to the small ones.
         const bool has_place =
             &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
-        return has_place && is_due(each.load, each.in_flight,
-                                   static_cast<std::uint32_t>(of.in_order.size()), limits_, held);
+        const bool hurry = each.waiting.first != nullptr && each.waiting.first->over_bus &&
+                           each.submissions < bus_submissions;
+        return has_place &&
+               is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
+                      limits_, held, hurry);
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {

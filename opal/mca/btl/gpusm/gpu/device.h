@@ -28,6 +28,8 @@ struct device {
     CUstream stream = nullptr;     // non-blocking, highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
+    // Has registered host memory the address there that it has here? Asked when it is needed.
+    enum class answer : std::uint8_t { not_asked, no, yes } host_addresses = answer::not_asked;
     // A few bytes of device memory of the context, and their buffer id. They die with it, and that
     // can be asked without a context; 0: there are none. A context that the program destroyed must
     // not be touched, and another one may have its address.
