@@ -66,7 +66,7 @@ limit_case() {
         pass "$limit_name"
     fi
 }
-limit_case two-copies-as-far-as-the-machine-says 8448 32768 either
+limit_case two-copies-as-far-as-the-machine-says 8448 33024 either
 limit_case two-copies-of-8-KiB-without-single-copies 8448 8448 no --mca btl_gpusm_use_single_copy 0
 limit_case two-copies-no-longer-than-a-fragment 8000 8000 either --mca btl_gpusm_max_send_size 8000
 launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_eager_limit 4096 "$perf" bw --src H \
@@ -94,6 +94,44 @@ elif [ "$right" -ne 26 ]; then
 else
     pass two-copies-with-many-peers
 fi
+
+# Messages in rows go in two copies up to another limit, where single ones can be had.
+# rows_case NAME LAST OPTIONS... -- ARGUMENTS OF GPUSM_PERF: the last limit that the sender says it
+# has changed to, none if it says nothing
+rows_case() {
+    rows_name=$1
+    rows_last=$2
+    shift 2
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" --iterations 40 --warmup 1 --no-limit -c
+    rows_status=$?
+    rows_found=$(sed -n 's/.*from now on host messages of up to \([0-9]*\) bytes.*/\1/p' \
+        "$work/output" | tail -n 1)
+    if [ $rows_status -ne 0 ]; then
+        fail "$rows_name" "$(explain $rows_status)"
+    elif [ "${rows_found:-none}" != "$rows_last" ]; then
+        fail "$rows_name" "the limit became ${rows_found:-none}, expected $rows_last"
+    else
+        pass "$rows_name"
+    fi
+}
+raised=none
+[ $can = yes ] && raised=16640
+lone="--mca btl_gpusm_eager_limit 8448"
+rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
+# shellcheck disable=SC2086 # lists of options
+{
+    rows_case rows-go-in-two-copies $raised $rows "$perf" bw --src H --dst H --sizes 16000
+    rows_case rows-both-ways-go-in-two-copies $raised $rows "$perf" bibw --src H --dst H --sizes 16000
+    rows_case messages-alone-do-not none $rows "$perf" latency --src H --dst H --sizes 16000
+    rows_case longer-rows-do-not none $rows "$perf" bw --src H --dst H --sizes 17000
+    rows_case rows-are-left-alone-where-the-user-sets-the-limit none $lone "$perf" bw --src H \
+        --dst H --sizes 16000
+    rows_case rows-are-switched-off none $lone --mca btl_gpusm_eager_limit_in_rows 0 "$perf" bw \
+        --src H --dst H --sizes 16000
+    if [ $can = yes ] && need_gpu rows-into-a-device-do-not; then
+        rows_case rows-into-a-device-do-not 8448 $rows "$perf" bw --src H --dst D --sizes 16000
+    fi
+}
 
 # path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
 path_says() {
@@ -210,7 +248,7 @@ if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
     finish
 fi
 
-limit_case two-copies-where-one-is-slow 32768 32768 no -x LD_PRELOAD="$refuse" \
+limit_case two-copies-where-one-is-slow 33024 33024 no -x LD_PRELOAD="$refuse" \
     -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
 
 # Where two copies turn out to be slow, the limit goes down. (That it goes up again when they are not

@@ -32,6 +32,7 @@
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/shm/message_rows.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/two_copies.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
@@ -74,6 +75,7 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
+    std::uint64_t heard_in_row; // peer->next_sequence at the last message of a row
     gpusm::joint_ring *joint;   // owned; null until the first such get
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool staged_only;           // it cannot map that memory, and fetches it through host memory
@@ -197,6 +199,7 @@ struct mca_btl_gpusm_component_t {
     bool stage_push;
     int cuda_ipc_verbose;
     bool use_single_copy;
+    size_t eager_limit_in_rows;
     size_t joint_copy_min_bytes;
 
     // State between init and finalize.
@@ -221,6 +224,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
     gpusm::two_copies two_copies;      // likewise, and where the user has not set the limit
+    gpusm::message_rows message_rows;  // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -267,10 +271,11 @@ void register_parameters();
 // fragment take no longer than a rendezvous and the system call of a single copy.
 inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers. Without threads it follows component.two_copies from then on.
+// and by the number of peers. Without threads it follows component.two_copies and
+// component.message_rows from then on.
 void choose_limits(bool threads);
-// component.two_copies has another limit now.
-void follow_two_copies();
+// One of them has another limit now.
+void follow_limits();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();

@@ -54,6 +54,9 @@ void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
         static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
+// 32 KiB and ob1's header.
+constexpr std::size_t max_frag_bytes = 32 * kibi + 256;
+
 // Has nobody set that parameter?
 bool is_default(const char *name)
 {
@@ -160,6 +163,10 @@ void register_parameters()
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
+    add("eager_limit_in_rows", &component.eager_limit_in_rows, max_frag_bytes, OPAL_INFO_LVL_5,
+        "What eager_limit becomes, if that is less, while messages between host memories come in "
+        "rows, without an answer between; not more than 192 KiB divided by the number of peers. "
+        "Where eager_limit is set this has to be set, too");
     add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message of which the sender copies a part by itself, where it comes to it, while "
         "the receiver reads the rest (8 KiB or more); one that comes alone must be twice as long");
@@ -207,7 +214,7 @@ void register_parameters()
     // As long as nobody sets them: choose_limits.
     module.btl_eager_limit = eager_frag_bytes;
     module.btl_rndv_eager_limit = eager_frag_bytes;
-    module.btl_max_send_size = 32 * kibi;
+    module.btl_max_send_size = max_frag_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
@@ -232,36 +239,47 @@ void register_parameters()
 #endif
 }
 
-void follow_two_copies()
+void follow_limits()
 {
-    // Attempts whether two copies are still slow come again and again.
+    // Attempts and samples come again and again, and are not worth a line.
     static std::size_t told_bytes = 0;
-    const std::size_t limit = module.btl_eager_limit = component.two_copies.limit();
-    if (!component.two_copies.is_trying() && limit != told_bytes) {
+    const message_rows &rows = component.message_rows;
+    const std::size_t watched_bytes = component.two_copies.limit();
+    const std::size_t lone_bytes = 0 == watched_bytes ? rows.lone_bytes() : watched_bytes;
+    // Where two copies are slow, they are so in rows, too.
+    const bool longer = rows.in_rows() && lone_bytes >= rows.lone_bytes();
+    module.btl_eager_limit = longer ? rows.most_bytes() : lone_bytes;
+    if (!component.two_copies.is_trying() && !rows.is_sampling() &&
+        module.btl_eager_limit != told_bytes) {
+        told_bytes = module.btl_eager_limit;
         log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
-                 limit);
-        told_bytes = limit;
+                 told_bytes);
     }
 }
 
 void choose_limits(bool threads)
 {
-    if (is_default("eager_limit")) {
+    // What messages to all peers at once, as in an all-to-all, may take of the segment.
+    constexpr std::size_t most_bytes = 192 * kibi;
+    const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
+    const std::size_t fitting_bytes =
+        std::min(std::max(6 * kibi, most_bytes / peers), module.btl_max_send_size);
+    const bool choose = is_default("eager_limit");
+    if (choose) {
         // Where both ways take equally long (docs/performance-host.md).
         constexpr std::uint64_t bytes_per_us = 14 * kibi;
         const std::uint64_t call_ns = smsc_call_ns();
         const std::uint64_t worth_bytes = call_ns * bytes_per_us / 1000;
-        // What messages to all peers at once, as in an all-to-all, may take of the segment.
-        constexpr std::size_t most_bytes = 192 * kibi;
-        const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
-        const std::size_t fitting_bytes = std::max(6 * kibi, most_bytes / peers);
-        module.btl_eager_limit =
-            std::max(least_eager_limit, std::min({std::max(worth_bytes, eager_frag_bytes),
-                                                  fitting_bytes, module.btl_max_send_size}));
+        module.btl_eager_limit = std::max(
+            least_eager_limit, std::min(std::max(worth_bytes, eager_frag_bytes), fitting_bytes));
         component.two_copies =
             threads || 0 == call_ns ? two_copies{} : two_copies(module.btl_eager_limit, call_ns);
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
+    }
+    if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
+        component.message_rows = message_rows(
+            module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));
     }
     if (is_default("rndv_eager_limit")) {
         module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

@@ -69,8 +69,12 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         made->handle.remote.flags |= gpusm::page_locked;
     }
     gpusm::two_copies &watched = mca_btl_gpusm_component.two_copies;
-    if (single ? watched.went_singly(size) : watched.stop()) {
-        gpusm::follow_two_copies();
+    const bool other_limit = single ? watched.went_singly(size) : watched.stop();
+    const bool in_rows =
+        single && mca_btl_gpusm_component.message_rows.offered(
+                      size, mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed));
+    if (other_limit || in_rows) {
+        gpusm::follow_limits();
     }
     if (!single && nullptr == desk) {
         return status::unsupported;

@@ -83,7 +83,17 @@ inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
     fill(at);
     const auto took = std::chrono::nanoseconds(clock::now() - begin).count();
     if (watched.timed(size, static_cast<std::uint64_t>(took))) {
-        follow_two_copies();
+        follow_limits();
+    }
+}
+
+// A message of a row is on its way.
+void follow_row(mca_btl_base_endpoint_t *endpoint)
+{
+    const std::uint64_t heard = endpoint->peer->next_sequence;
+    if (mca_btl_gpusm_component.message_rows.sent(heard !=
+                                                  std::exchange(endpoint->heard_in_row, heard))) {
+        follow_limits();
     }
 }
 
@@ -114,6 +124,9 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
             return false;
         }
         fill_fragment(static_cast<unsigned char *>(frag->segment.seg_addr.pval), size, fill);
+        if (mca_btl_gpusm_component.message_rows.concerns(size)) [[unlikely]] {
+            follow_row(endpoint);
+        }
         fire_and_forget(frag, size);
         frag->call_back = false;
         const status s = post_bound(endpoint, frag, frag_kind::active_message, tag);
