@@ -279,6 +279,29 @@ slow_copies_case two-copies-that-are-slow yes
 slow_copies_case two-copies-that-are-slow-and-the-user-says no --mca btl_gpusm_eager_limit 8448
 slow_copies_case two-copies-that-are-slow-without-single-copies no --mca btl_gpusm_use_single_copy 0
 
+# There short messages of a row are not shared either. (One that comes alone would have to be longer.)
+# slow_joint_case NAME WANTED OPTIONS...
+slow_joint_case() {
+    slow_joint_name=$1
+    slow_joint_wanted=$2
+    shift 2
+    for attempt in 1 2 3 4 5; do
+        launch 60 2 -x LD_PRELOAD="$slow" "$@" "$perf" bw --src H --dst H --sizes 8000,30000 \
+            --iterations 20 --warmup 10 --no-limit -c
+        slow_joint_status=$?
+        joint=$(path_says 'of the single copies by the sender')
+        if [ $slow_joint_status -ne 0 ] || [ $joint = "$slow_joint_wanted" ] ||
+            [ "$slow_joint_wanted" = no ]; then
+            break
+        fi
+    done
+    judge "$slow_joint_name" $slow_joint_status $joint "$slow_joint_wanted" \
+        "the sender has copied a part in $attempt attempts"
+}
+slow_joint_case short-messages-are-not-shared-where-lines-are-slow no
+slow_joint_case short-messages-are-shared-where-nobody-looks $can_joint \
+    --mca btl_gpusm_eager_limit 8448
+
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
 check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
 check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \

@@ -73,6 +73,7 @@ TEST_F(TwoCopies, FastOnesChangeNothingAndFewAreTimed)
     EXPECT_GT(timed, 100);
     EXPECT_LT(timed, 10000 / 10);
     EXPECT_EQ(watched_.limit(), most);
+    EXPECT_FALSE(watched_.are_slow());
     EXPECT_EQ(changes_, 0);
 }
 
@@ -89,6 +90,9 @@ TEST_F(TwoCopies, SlowOnesLowerTheLimitToWhatTheCallIsWorth)
     EXPECT_GE(watched_.limit(), two_copies::least_bytes);
     EXPECT_LE(watched_.limit(), 4 * kibi + 400);
     EXPECT_EQ(changes_, 1);
+    EXPECT_TRUE(watched_.are_slow());
+    watched_.stop();
+    EXPECT_FALSE(watched_.are_slow()) << "nobody looks any more";
 }
 
 TEST_F(TwoCopies, TheLimitIsNeverBeyondItsBounds)

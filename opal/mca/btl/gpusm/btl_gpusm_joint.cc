@@ -79,25 +79,31 @@ joint_ring *make_ring()
 
 // Is it worth it? A message that comes alone must be longer than one of several: there the request
 // and the second system call are a part of its latency, while of several messages the peer copies
-// one as this process is busy with another.
-bool is_worth_it(joint_ring &ring, std::size_t len_bytes)
+// one as this process is busy with another. Where lines of cache come slowly, those that a request
+// takes keep short ones of several waiting for longer than the copy that they save.
+bool is_worth_it(joint_ring &ring, const remote_handle &remote, std::size_t len_bytes)
 {
+    constexpr std::size_t least_where_slow = 64 * 1024;
     const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
     const bool alone = std::exchange(ring.latest_round, round) != round;
     const std::size_t least_bytes = mca_btl_gpusm_component.joint_copy_min_bytes;
-    return len_bytes >= least_bytes && (!alone || len_bytes / 2 >= least_bytes);
+    if (alone) {
+        return len_bytes / 2 >= least_bytes;
+    }
+    return len_bytes >= least_bytes &&
+           (0 == (remote.flags & lines_are_slow) || len_bytes >= least_where_slow);
 }
 
 // A word that the peer has answered, with the get that it was for; null: there is none.
-joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
-                      std::uint32_t *granule)
+joint_get *take_place(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                      std::size_t len_bytes, std::uint32_t *granule)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->joint) {
         endpoint->joint = make_ring();
     }
     joint_ring &ring = *endpoint->joint;
-    if (nullptr == ring.words || !is_worth_it(ring, len_bytes) ||
+    if (nullptr == ring.words || !is_worth_it(ring, remote, len_bytes) ||
         ring.failures >= failures_before_refusal) {
         return nullptr;
     }
@@ -152,7 +158,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }
-    joint_get *made = take_place(endpoint, get.len_bytes, &granule);
+    joint_get *made = take_place(endpoint, remote, get.len_bytes, &granule);
     if (nullptr == made) {
         return nullptr;
     }

@@ -69,6 +69,9 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         made->handle.remote.flags |= gpusm::page_locked;
     }
     gpusm::two_copies &watched = mca_btl_gpusm_component.two_copies;
+    if (watched.are_slow()) {
+        made->handle.remote.flags |= gpusm::lines_are_slow;
+    }
     const bool other_limit = single ? watched.went_singly(size) : watched.stop();
     const bool in_rows =
         single && mca_btl_gpusm_component.message_rows.offered(

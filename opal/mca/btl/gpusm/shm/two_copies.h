@@ -34,6 +34,8 @@ class two_copies {
 
     // The length up to which they are worth it, as far as is known.
     std::size_t limit() const { return limit_; }
+    // They have turned out to be slow.
+    bool are_slow() const { return limit_ < most_bytes_; }
     // It has been raised to see whether they are still slow.
     bool is_trying() const { return in_a_row_; }
 

@@ -189,7 +189,7 @@ struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
     share_kind kind;
-    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked
+    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked, lines_are_slow
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
@@ -206,6 +206,8 @@ inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 // The program has page-locked the memory, and its owner would copy it into memory of the reader.
 inline constexpr std::uint8_t page_locked = 2;
+// Its owner has seen that lines of cache come slowly between the two processors.
+inline constexpr std::uint8_t lines_are_slow = 4;
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
