@@ -269,9 +269,9 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
     get->cbfunc = cbfunc;
     get->cbcontext = cbcontext;
     get->cbdata = cbdata;
+    get->copy = {}; // the free list gives what was there before
     get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
     get->copy.len_bytes = size;
-    get->copy.wait_for = nullptr;
     get->copy.part_of = static_cast<std::uint8_t>(gpusm::copy_part::get);
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.

@@ -35,7 +35,7 @@ struct copy_request {
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     bool for_kernel = false;    // a kernel may touch both buffers, so ours may copy it
-    bool over_bus = false;      // one of them is host memory: see is_due
+    bool over_bus = false;      // a piece for which a processor waits: see is_due
     std::uint8_t part_of = 0;   // free for the caller
     status outcome = status::ok;
     copy_request *next = nullptr;
