@@ -79,6 +79,7 @@ constexpr subtest subtests[] = {
     {"locked-life", test_locked_life, 2, true},
     {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
     {"context-switched", test_context_switched, 2, true},
+    {"host-context-destroyed", test_host_context_destroyed, 2, true},
     {"device-switched", test_device_switched, 2, true},
     {"two-devices", test_two_devices, 2, true},
     {"never", test_never, 2, false},

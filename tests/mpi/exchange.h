@@ -105,6 +105,7 @@ void test_locked_in_part(context &c);
 void test_locked_life(context &c);
 void test_threads_without_context(context &c); // exchange_contexts.cc
 void test_context_switched(context &c);
+void test_host_context_destroyed(context &c);
 void test_device_switched(context &c);
 void test_two_devices(context &c);
 void test_never(context &c);

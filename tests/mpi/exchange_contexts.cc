@@ -188,6 +188,33 @@ void test_context_switched(context &c)
     enter(false);
 }
 
+// Host memory into two contexts and out of them, of which the first is then destroyed, and the
+// other one again. What of the host's memory the first one had registered is not registered any
+// more.
+void test_host_context_destroyed(context &c)
+{
+    constexpr std::size_t len = 3 << 20;
+    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
+        return;
+    }
+    auto host = c.make(memory_kind::host, len);
+    const auto swap_some = [&](const std::string &what) {
+        auto on_device = c.make(plain, len);
+        for (int i = 0; i < 4; ++i) {
+            swap_checked(c, *host, *on_device, "host memory into " + what);
+            swap_checked(c, *on_device, *host, "host memory out of " + what);
+        }
+    };
+    own_context first(c);
+    (void)c.expect_true(first.make_current(), "the context can be made current");
+    swap_some("a context of its own");
+    (void)c.expect_true(c.gpu->make_current().empty(), "another one can be made current");
+    swap_some("another one");
+    (void)c.expect_true(first.destroy(), "the first one can be destroyed");
+    (void)c.expect_true(c.gpu->make_current().empty(), "the other one can be made current");
+    swap_some("the other one, after that");
+}
+
 namespace {
 
 // The device after this rank's own one. Null, with the subtest skipped, when this rank or its peer

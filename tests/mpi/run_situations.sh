@@ -17,6 +17,7 @@ need_gpu situations || finish
 
 check threads-without-a-context 60 2 "$exchange" threads-without-context
 check context-switched-after-init 60 2 "$exchange" context-switched
+check context-of-host-messages-destroyed 60 2 "$exchange" host-context-destroyed
 check device-switched-after-init 60 2 "$exchange" device-switched
 check two-devices-in-one-rank 60 2 "$exchange" two-devices
 check a-rank-that-never-uses-cuda 60 2 "$exchange" never --kinds DMVWACP

@@ -55,6 +55,7 @@ constexpr std::uint32_t split_pieces = 3;
 
 std::array<bounce_piece, small_pieces + long_pieces> pieces;
 bool asked_for_memory = false;
+const device *registered_by = nullptr; // the pages of all pieces; their context may be gone
 
 // Jobs in order.
 struct job_list {
@@ -128,6 +129,11 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
     return true;
 }
 
+bool kernel_touches(const bounce_piece &piece, device &in)
+{
+    return mca_btl_gpusm_component.gpu.load()->kernel_touches(in, registered_by, piece.at);
+}
+
 // Sends out what has places. False: some of the job has to wait for one.
 bool send_out(bounce *job)
 {
@@ -152,7 +158,7 @@ bool send_out(bounce *job)
         piece->copy.wait_for = job->wait_for;
         // A launch has one end for all its copies, and a long job's come one after the other.
         piece->copy.for_kernel =
-            job->for_kernel && nullptr == job->split && desk.kernel_touches(*job->on, piece->at);
+            job->for_kernel && nullptr == job->split && kernel_touches(*piece, *job->on);
         ++job->under_way;
         desk.copies.submit(*job->on, &piece->copy);
     }
@@ -189,7 +195,6 @@ bool pull_piece(bounce *job)
         job->failed = true;
         return true;
     }
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
     long_pool.free = piece->next;
     piece->job = job;
     piece->place = place;
@@ -197,10 +202,10 @@ bool pull_piece(bounce *job)
     piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = nullptr;
-    piece->copy.for_kernel = job->for_kernel && desk.kernel_touches(*job->on, piece->at);
+    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
     ++job->under_way;
     count(counter::pulled_host_bytes, bytes);
-    desk.copies.submit(*job->on, &piece->copy);
+    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
     return true;
 }
 
@@ -253,6 +258,7 @@ bool can_bounce()
                  "device memory goes to host memory directly, without registered memory between");
         return false;
     }
+    registered_by = mca_btl_gpusm_component.gpu.load()->registered_by(own.at(granule));
     const auto start = reinterpret_cast<std::uintptr_t>(own.at(granule));
     auto *at = own.at(granule) + (page_bytes - start % page_bytes) % page_bytes;
     for (bounce_piece &each : pieces) {
@@ -329,6 +335,7 @@ void release_bounces()
     small_pool.free = long_pool.free = nullptr;
     pieces = {};
     asked_for_memory = false;
+    registered_by = nullptr;
     waiting = {};
     pulling = {};
     arrived = nullptr;

@@ -127,8 +127,11 @@ void gpu_desk::register_segment()
     registered_to_ = to;
 }
 
-bool gpu_desk::kernel_touches(device &in, const unsigned char *at)
+bool gpu_desk::kernel_touches(device &in, const device *by, const unsigned char *at) const
 {
+    if (by != &in || !mca_btl_gpusm_component.kernel_for_host) {
+        return false;
+    }
     if (device::answer::not_asked == in.host_addresses) {
         const driver_scope scope(driver, in.context);
         CUdeviceptr there = 0;
@@ -138,7 +141,16 @@ bool gpu_desk::kernel_touches(device &in, const unsigned char *at)
                              reinterpret_cast<std::uint64_t>(at) == there;
         in.host_addresses = is_same ? device::answer::yes : device::answer::no;
     }
-    return device::answer::yes == in.host_addresses && mca_btl_gpusm_component.kernel_for_host;
+    return device::answer::yes == in.host_addresses;
+}
+
+const device *gpu_desk::registered_by(const unsigned char *at) const
+{
+    const device *found = nullptr;
+    for (const auto &[start, by] : registrations_) { // one behind the other
+        found = at >= start ? by : found;
+    }
+    return found;
 }
 
 bool gpu_desk::is_registered(const unsigned char *at, std::size_t len_bytes)

@@ -63,8 +63,9 @@ class gpu_desk {
     {
         return share_kind::legacy != handle.kind || mapped.key.device == into.index;
     }
-    // The same of host memory that is registered with the driver for all contexts, as `at` is.
-    bool kernel_touches(device &in, const unsigned char *at);
+    // The same of host memory, as `at` is some, that was registered with the driver in the context
+    // of `by`; null: of none. With that context goes what it has registered.
+    bool kernel_touches(device &in, const device *by, const unsigned char *at) const;
     mapping_cache imports;
     // Keeps file descriptors that have come until `import` takes them.
     void keep_descriptors(mca_btl_base_endpoint_t &from, descriptor_message &&message);
@@ -75,6 +76,8 @@ class gpu_desk {
 
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
+    // In whose context that part of it was; null: in none.
+    const device *registered_by(const unsigned char *at) const;
 
     // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
     // mappings whose export is over, registers new parts of the segment with the driver.

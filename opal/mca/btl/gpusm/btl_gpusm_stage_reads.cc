@@ -215,10 +215,10 @@ void stage_reads::copy_from_host(stage_read *read, const unsigned char *from)
         // The ring that is registered is the one of the first piece that came.
         const peer_rings &rings = rings_of(read->owner);
         read->copy.over_bus = true;
-        read->copy.for_kernel = request->copy.for_kernel && rings.registered != nullptr &&
-                                from >= rings.registered &&
-                                from + read->copy.len_bytes <= rings.end_of_registered &&
-                                desk_.kernel_touches(*request->into, rings.registered);
+        read->copy.for_kernel =
+            request->copy.for_kernel && rings.registered != nullptr && from >= rings.registered &&
+            from + read->copy.len_bytes <= rings.end_of_registered &&
+            desk_.kernel_touches(*request->into, rings.registered_in, rings.registered);
         desk_.copies.submit(*request->into, &read->copy);
         return;
     }
