@@ -150,13 +150,15 @@ judge() {
 
 # joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
+joint_usual="--sizes 8K,16385,32769,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1"
+joint_perf=$joint_usual
 joint_case() {
     joint_name=$1
     joint_wanted=$2
     shift 2
     for attempt in 1 2 3 4 5; do
-        launch 60 2 "$@" "$perf" bw --src H --dst H --sizes 8K,16385,32769,65537,1M,3000001 \
-            --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+        # shellcheck disable=SC2086 # options
+        launch 60 2 "$@" "$perf" bw --src H --dst H --no-limit -c $joint_perf
         joint_status=$?
         joint=$(path_says 'of the single copies by the sender')
         if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
@@ -280,27 +282,11 @@ slow_copies_case two-copies-that-are-slow-and-the-user-says no --mca btl_gpusm_e
 slow_copies_case two-copies-that-are-slow-without-single-copies no --mca btl_gpusm_use_single_copy 0
 
 # There short messages of a row are not shared either. (One that comes alone would have to be longer.)
-# slow_joint_case NAME WANTED OPTIONS...
-slow_joint_case() {
-    slow_joint_name=$1
-    slow_joint_wanted=$2
-    shift 2
-    for attempt in 1 2 3 4 5; do
-        launch 60 2 -x LD_PRELOAD="$slow" "$@" "$perf" bw --src H --dst H --sizes 8000,30000 \
-            --iterations 20 --warmup 10 --no-limit -c
-        slow_joint_status=$?
-        joint=$(path_says 'of the single copies by the sender')
-        if [ $slow_joint_status -ne 0 ] || [ $joint = "$slow_joint_wanted" ] ||
-            [ "$slow_joint_wanted" = no ]; then
-            break
-        fi
-    done
-    judge "$slow_joint_name" $slow_joint_status $joint "$slow_joint_wanted" \
-        "the sender has copied a part in $attempt attempts"
-}
-slow_joint_case short-messages-are-not-shared-where-lines-are-slow no
-slow_joint_case short-messages-are-shared-where-nobody-looks $can_joint \
+joint_perf="--sizes 8000,30000 --iterations 20 --warmup 10"
+joint_case short-messages-are-not-shared-where-lines-are-slow no -x LD_PRELOAD="$slow"
+joint_case short-messages-are-shared-where-nobody-looks $can_joint -x LD_PRELOAD="$slow" \
     --mca btl_gpusm_eager_limit 8448
+joint_perf=$joint_usual
 
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
 check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M

@@ -60,11 +60,13 @@ class TwoCopies : public testing::Test {
 
 TEST_F(TwoCopies, WithoutAnythingToWatchNothingIsTimed)
 {
-    watched_ = two_copies();
+    watched_ = two_copies(most);
     EXPECT_EQ(send(1000, 0, slow), 0);
     EXPECT_FALSE(watched_.is_due(8 * kibi));
     EXPECT_FALSE(watched_.went_singly(8 * kibi));
+    EXPECT_FALSE(watched_.are_slow());
     EXPECT_FALSE(watched_.stop());
+    EXPECT_EQ(watched_.limit(), most);
 }
 
 TEST_F(TwoCopies, FastOnesChangeNothingAndFewAreTimed)

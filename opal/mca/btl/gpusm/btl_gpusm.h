@@ -223,7 +223,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
-    gpusm::two_copies two_copies;      // likewise, and where the user has not set the limit
+    gpusm::two_copies two_copies;      // watches in those where the user has not set the limit
     gpusm::message_rows message_rows;  // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;

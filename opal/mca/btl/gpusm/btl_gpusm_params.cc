@@ -243,14 +243,12 @@ void follow_limits()
 {
     // Attempts and samples come again and again, and are not worth a line.
     static std::size_t told_bytes = 0;
+    const two_copies &watched = component.two_copies;
     const message_rows &rows = component.message_rows;
-    const std::size_t watched_bytes = component.two_copies.limit();
-    const std::size_t lone_bytes = 0 == watched_bytes ? rows.lone_bytes() : watched_bytes;
     // Where two copies are slow, they are so in rows, too.
-    const bool longer = rows.in_rows() && lone_bytes >= rows.lone_bytes();
-    module.btl_eager_limit = longer ? rows.most_bytes() : lone_bytes;
-    if (!component.two_copies.is_trying() && !rows.is_sampling() &&
-        module.btl_eager_limit != told_bytes) {
+    module.btl_eager_limit =
+        rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
+    if (!watched.is_trying() && !rows.is_sampling() && module.btl_eager_limit != told_bytes) {
         told_bytes = module.btl_eager_limit;
         log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
                  told_bytes);
@@ -265,18 +263,19 @@ void choose_limits(bool threads)
     const std::size_t fitting_bytes =
         std::min(std::max(6 * kibi, most_bytes / peers), module.btl_max_send_size);
     const bool choose = is_default("eager_limit");
+    std::uint64_t call_ns = 0;
     if (choose) {
         // Where both ways take equally long (docs/performance-host.md).
         constexpr std::uint64_t bytes_per_us = 14 * kibi;
-        const std::uint64_t call_ns = smsc_call_ns();
+        call_ns = smsc_call_ns();
         const std::uint64_t worth_bytes = call_ns * bytes_per_us / 1000;
         module.btl_eager_limit = std::max(
             least_eager_limit, std::min(std::max(worth_bytes, eager_frag_bytes), fitting_bytes));
-        component.two_copies =
-            threads || 0 == call_ns ? two_copies{} : two_copies(module.btl_eager_limit, call_ns);
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
+    component.two_copies = threads || 0 == call_ns ? two_copies(module.btl_eager_limit)
+                                                   : two_copies(module.btl_eager_limit, call_ns);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
         component.message_rows = message_rows(
             module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));

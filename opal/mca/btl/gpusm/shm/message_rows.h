@@ -33,7 +33,6 @@ class message_rows {
     // But for the next one, which goes in a single copy to show where such messages go to.
     bool is_sampling() const { return is_sampling_; }
     std::size_t most_bytes() const { return most_bytes_; }
-    std::size_t lone_bytes() const { return lone_bytes_; }
 
     // Has sent() to be told of a message of that length which goes in two copies?
     bool concerns(std::size_t bytes) const { return in_rows_ && bytes > lone_bytes_; }

@@ -25,7 +25,9 @@ class two_copies {
     static constexpr std::size_t timed_from_bytes = 4096;
     static constexpr std::size_t least_bytes = timed_from_bytes + 256;
 
-    two_copies() = default; // watches nothing
+    two_copies() = default;
+    // Up to so many, and nothing is watched.
+    explicit two_copies(std::size_t limit_bytes) : limit_(limit_bytes) {}
     // Up to `most_bytes` where lines of cache come fast; a single copy of no bytes takes `call_ns`.
     two_copies(std::size_t most_bytes, std::uint64_t call_ns)
         : most_bytes_(most_bytes), limit_(most_bytes), call_ns_(call_ns)
