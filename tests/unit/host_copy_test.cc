@@ -50,5 +50,22 @@ TEST(HostCopy, IntoARingIsExact)
         [](void *to, const void *from, std::size_t len) { copy_into_ring(to, from, len); });
 }
 
+TEST(HostCopy, PastTheCacheIsExact)
+{
+    expect_exact(
+        [](void *to, const void *from, std::size_t len) { copy_past_cache(to, from, len); });
+}
+
+// Parts of a short message and of a long one, of which some go past the cache.
+TEST(HostCopy, OutOfARingIsExact)
+{
+    for (const std::size_t message : {std::size_t{4096}, std::size_t{1} << 30}) {
+        copies_out_of_rings out;
+        expect_exact([&out, message](void *to, const void *from, std::size_t len) {
+            out.copy(to, from, len, message);
+        });
+    }
+}
+
 } // namespace
 } // namespace gpusm

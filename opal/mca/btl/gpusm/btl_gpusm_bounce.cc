@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -232,7 +231,8 @@ status deliver_piece(const bounce_piece &piece)
     if (bounce_way::push == job.way) {
         return smsc_write(job.peer, piece.at, to, piece.copy.len_bytes);
     }
-    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
+    mca_btl_gpusm_component.gpu.load()->by_processor.copy(reinterpret_cast<void *>(to), piece.at,
+                                                          piece.copy.len_bytes, job.len_bytes);
     return status::ok;
 }
 

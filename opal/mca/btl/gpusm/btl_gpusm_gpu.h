@@ -6,6 +6,7 @@
 #ifndef BTL_GPUSM_GPU_H
 #define BTL_GPUSM_GPU_H
 
+#include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
@@ -31,12 +32,13 @@ class gpu_desk {
     gpu_desk(const gpu_desk &) = delete;
     gpu_desk &operator=(const gpu_desk &) = delete;
 
-    // Held around every call below and around `devices` and `copies`.
+    // Held around every call below and around what follows it.
     optional_mutex lock;
 
     const driver_api &driver;
     device_table devices;
     copy_engine copies;
+    copies_out_of_rings by_processor;
 
     // Owner's side (btl_gpusm_export.cc). The export that covers [address, address + len_bytes),
     // made if there is none or if the one there is over; referenced once for the caller, who gives

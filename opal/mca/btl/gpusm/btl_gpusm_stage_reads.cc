@@ -9,7 +9,6 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace gpusm {
@@ -351,8 +350,9 @@ int stage_reads::progress()
          ++pieces) {
         stage_read *read = std::exchange(first_by_hand_, first_by_hand_->next);
         if (!read->get->bad) {
-            std::memcpy(reinterpret_cast<void *>(read->copy.destination),
-                        reinterpret_cast<const void *>(read->copy.source), read->copy.len_bytes);
+            desk_.by_processor.copy(reinterpret_cast<void *>(read->copy.destination),
+                                    reinterpret_cast<const void *>(read->copy.source),
+                                    read->copy.len_bytes, read->get->len_bytes);
             copied_here += read->copy.len_bytes;
         }
         end(read);
