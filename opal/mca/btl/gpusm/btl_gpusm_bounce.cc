@@ -14,37 +14,39 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace gpusm {
 
 namespace {
 
+struct piece_pool;
+
 struct bounce_piece {
     copy_request copy;
     bounce *job;
-    unsigned char *at;   // registered, of the length of its kind
+    piece_pool *pool;
+    unsigned char *at;   // registered, of the length of its pool
     std::uint64_t place; // in the job
     bounce_piece *next;  // free, or arrived
 };
 
-// A window of small messages needs many pieces, a long message needs long ones.
+// A window of messages needs many pieces, so that there are always some that have arrived while
+// others are gathered and on the bus; a long message needs long ones. The piece given back last is
+// taken first, so that no more of them leave the cache than are in use.
 struct piece_pool {
     std::size_t piece_bytes;
+    std::size_t pieces;
     bounce_piece *free;
 };
 
-constexpr std::size_t small_pieces = 64;
-constexpr std::size_t long_pieces = 8;
-constexpr std::size_t long_bytes = 256 * 1024;
-piece_pool small_pool{4096, nullptr};
-piece_pool long_pool{long_bytes, nullptr};
-// The longest that the device fills: some of these are under way at once, and are to be in the
-// cache when the processor comes to them.
-constexpr std::size_t filled_bytes = 128 * 1024;
-static_assert(filled_bytes >= push_chunk_bytes && filled_bytes <= long_bytes);
+piece_pool small_pool{4096, 64, nullptr};
+piece_pool middle_pool{32 * 1024, 64, nullptr};
+piece_pool long_pool{128 * 1024, 32, nullptr};
+piece_pool pull_pool{256 * 1024, 8, nullptr};
+piece_pool *const pools[] = {&small_pool, &middle_pool, &long_pool, &pull_pool};
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
@@ -52,7 +54,7 @@ constexpr std::size_t first_bytes = 32 * 1024;
 // other process's.
 constexpr std::uint32_t split_pieces = 3;
 
-std::array<bounce_piece, small_pieces + long_pieces> pieces;
+std::vector<bounce_piece> pieces; // of all pools; empty: they have no memory
 bool asked_for_memory = false;
 const device *registered_by = nullptr; // the pages of all pieces; their context may be gone
 
@@ -84,8 +86,7 @@ bounce_piece **end_of_arrived = &arrived;
 
 void give_piece(bounce_piece *piece)
 {
-    piece_pool &to = piece < &pieces[small_pieces] ? small_pool : long_pool;
-    piece->next = std::exchange(to.free, piece);
+    piece->next = std::exchange(piece->pool->free, piece);
 }
 
 // What the next piece of the job is to be. False: there is none, or none yet.
@@ -140,13 +141,15 @@ bool send_out(bounce *job)
     while (!job->failed && !job->all_sent &&
            (nullptr == job->split || job->under_way < split_pieces)) {
         const std::uint64_t left = job->len_bytes - job->sent_bytes;
-        piece_pool &from = left <= small_pool.piece_bytes ? small_pool : long_pool;
+        piece_pool &from = left <= small_pool.piece_bytes    ? small_pool
+                           : left <= middle_pool.piece_bytes ? middle_pool
+                                                             : long_pool;
         bounce_piece *piece = from.free;
         if (nullptr == piece) {
             return false;
         }
         std::uint64_t bytes = 0;
-        if (!cut(job, std::min(from.piece_bytes, filled_bytes), &piece->place, &bytes)) {
+        if (!cut(job, from.piece_bytes, &piece->place, &bytes)) {
             break;
         }
         from.free = piece->next;
@@ -181,20 +184,20 @@ void send_waiting()
 // The next piece of a job that pulls. False: there is no place for it.
 bool pull_piece(bounce *job)
 {
-    bounce_piece *piece = long_pool.free;
+    bounce_piece *piece = pull_pool.free;
     if (nullptr == piece) {
         return false;
     }
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
-    if (!cut(job, long_pool.piece_bytes, &place, &bytes)) {
+    if (!cut(job, pull_pool.piece_bytes, &place, &bytes)) {
         return true;
     }
     if (status::ok != smsc_read(job->peer, nullptr, piece->at, job->source + place, bytes)) {
         job->failed = true;
         return true;
     }
-    long_pool.free = piece->next;
+    pull_pool.free = piece->next;
     piece->job = job;
     piece->place = place;
     piece->copy.destination = job->destination + place;
@@ -216,7 +219,7 @@ void progress_pulls(std::size_t bytes)
         if (!job->failed && !pull_piece(job)) {
             return;
         }
-        pulled += long_pool.piece_bytes;
+        pulled += pull_pool.piece_bytes;
         if (job->failed || job->all_sent) {
             end_if_over(pulling.take());
         }
@@ -242,7 +245,7 @@ status deliver_piece(const bounce_piece &piece)
 bool can_bounce()
 {
     if (std::exchange(asked_for_memory, true)) {
-        return nullptr != pieces[0].at;
+        return !pieces.empty();
     }
     const std::size_t bytes = bounce_bytes();
     segment &own = mca_btl_gpusm_component.node->own();
@@ -261,19 +264,32 @@ bool can_bounce()
     registered_by = mca_btl_gpusm_component.gpu.load()->registered_by(own.at(granule));
     const auto start = reinterpret_cast<std::uintptr_t>(own.at(granule));
     auto *at = own.at(granule) + (page_bytes - start % page_bytes) % page_bytes;
-    for (bounce_piece &each : pieces) {
-        each.at = at;
-        each.copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
-        each.copy.over_bus = true;
-        at += &each < &pieces[small_pieces] ? small_pool.piece_bytes : long_pool.piece_bytes;
-        give_piece(&each);
+    std::size_t count = 0;
+    for (const piece_pool *each : pools) {
+        count += each->pieces;
+    }
+    pieces.resize(count);
+    bounce_piece *next = pieces.data();
+    for (piece_pool *pool : pools) {
+        for (std::size_t i = 0; i < pool->pieces; ++i, ++next) {
+            next->pool = pool;
+            next->at = at;
+            next->copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
+            next->copy.over_bus = true;
+            at += pool->piece_bytes;
+            give_piece(next);
+        }
     }
     return true;
 }
 
 std::size_t bounce_bytes()
 {
-    return small_pieces * small_pool.piece_bytes + long_pieces * long_pool.piece_bytes + page_bytes;
+    std::size_t bytes = page_bytes; // they begin with one
+    for (const piece_pool *each : pools) {
+        bytes += each->pieces * each->piece_bytes;
+    }
+    return bytes;
 }
 
 void start_bounce(bounce *job)
@@ -307,20 +323,20 @@ void progress_bounces()
         bounce_piece *piece = std::exchange(arrived, arrived->next);
         end_of_arrived = nullptr == arrived ? &arrived : end_of_arrived;
         bounce *job = piece->job;
+        const bool is_pull = bounce_way::pull == job->way;
         if (status::ok != piece->copy.outcome) {
             job->failed = true;
-        } else if (bounce_way::pull != job->way) {
+        } else if (!is_pull) {
             job->failed |= status::ok != deliver_piece(*piece);
             copied += piece->copy.len_bytes;
         }
         give_piece(piece);
         --job->under_way;
-        if (bounce_way::pull != job->way && job->split != nullptr && !job->waits &&
-            !send_out(job)) {
+        if (!is_pull && job->split != nullptr && !job->waits && !send_out(job)) {
             waiting.append(job);
         }
         end_if_over(job);
-        // Either direction gets every second of the places that become free.
+        // The processor's time goes to either direction in turns.
         pulls_are_next = !pulls_are_next;
         if (pulls_are_next) {
             progress_pulls(1);
@@ -332,8 +348,10 @@ void progress_bounces()
 
 void release_bounces()
 {
-    small_pool.free = long_pool.free = nullptr;
-    pieces = {};
+    for (piece_pool *each : pools) {
+        each->free = nullptr;
+    }
+    pieces.clear();
     asked_for_memory = false;
     registered_by = nullptr;
     waiting = {};
