@@ -27,27 +27,23 @@ struct modex_t {
 };
 static_assert(sizeof(modex_t) == 24);
 
-// Memory of the segment comes from the NUMA node that this process is bound to. A hint: where
-// it cannot be followed, the segment works all the same.
-void place_near(const segment &own)
+// The owner is the first to touch its segment's memory, so the system takes it from the NUMA node
+// that the owner is bound to, and need not be told. Which one that is says the locality that the
+// runtime has worked out with hwloc: every process would load the topology for itself, which is a
+// part of MPI_Init that grows with the machine.
+void tell_place()
 {
-    if (nullptr == opal_hwloc_topology) {
-        return;
+    char *nodes = nullptr;
+    if (opal_process_info.locality != nullptr) {
+        nodes = opal_hwloc_base_get_location(opal_process_info.locality, HWLOC_OBJ_NODE, 0);
     }
-    hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
-    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
-    if (0 == hwloc_get_cpubind(opal_hwloc_topology, cpus, HWLOC_CPUBIND_PROCESS)) {
-        hwloc_cpuset_to_nodeset(opal_hwloc_topology, cpus, nodes);
-        if (1 == hwloc_bitmap_weight(nodes)) {
-            const int rc = hwloc_set_area_membind(
-                opal_hwloc_topology, own.base(), own.view().header->segment_bytes, nodes,
-                HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET | HWLOC_MEMBIND_MIGRATE);
-            log_line(log_level::info, "segment on NUMA node %d: %s", hwloc_bitmap_first(nodes),
-                     0 == rc ? "yes" : "not supported");
-        }
+    if (nodes != nullptr) {
+        log_line(log_level::info, "bound to NUMA node %s, as is the segment's memory", nodes);
+    } else {
+        log_line(log_level::info, "not bound, so the segment's memory is where this process is "
+                                  "when it needs some");
     }
-    hwloc_bitmap_free(nodes);
-    hwloc_bitmap_free(cpus);
+    free(nodes);
 }
 
 } // namespace
@@ -78,7 +74,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     segment own;
     const status s = segment::create(options, &own, why);
     if (status::ok == s) {
-        place_near(own);
+        tell_place();
         component.node = new node(std::move(own), component.threads, component.max_mailboxes);
         // In case this process is killed: the runtime then removes the file.
         std::string path = component.node->own().path();
@@ -139,10 +135,11 @@ bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::s
         // Another container's /dev/shm looks like ours until one tries.
         usable = 0 == access(segment_path(*directory, *identity).c_str(), R_OK | W_OK);
     }
-    log_line(log_level::info, "process %u of job %08x %s",
+    log_line(log_level::info, "process %u of job %08x %s%s",
              static_cast<unsigned>(proc.proc_name.vpid),
              static_cast<unsigned>(proc.proc_name.jobid),
-             usable ? "can be reached" : "has a segment that cannot be reached from here");
+             usable ? "can be reached" : "has a segment that cannot be reached from here",
+             OPAL_PROC_ON_LOCAL_NUMA(proc.proc_flags) ? ", on the same NUMA node" : "");
     free(data);
     return usable;
 }
