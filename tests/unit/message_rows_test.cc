@@ -54,7 +54,7 @@ TEST_F(MessageRows, ThatAreNotLookedForAreNotFound)
     rows_ = {};
     EXPECT_EQ(offer(1000, 10000), -1);
     EXPECT_FALSE(rows_.concerns(len));
-    EXPECT_FALSE(rows_.went_to_device());
+    EXPECT_FALSE(rows_.went_to_device(lone));
     rows_ = message_rows(lone, lone - 1);
     EXPECT_EQ(offer(1000, 10000), -1) << "not longer than for one that comes alone";
     EXPECT_EQ(rows_.most_bytes(), lone);
@@ -118,11 +118,11 @@ TEST_F(MessageRows, ThatAreSoonOverAreLookedForMoreAndMoreSeldom)
 TEST_F(MessageRows, IntoADeviceAreLeftAtOnceAndNotLookedForAsLongAsTheyGoThere)
 {
     (void)offer(4);
-    EXPECT_TRUE(rows_.went_to_device());
+    EXPECT_TRUE(rows_.went_to_device(lone));
     EXPECT_FALSE(rows_.in_rows());
     for (int i = 0; i < 10000; ++i) {
         EXPECT_FALSE(rows_.offered(len, 64));
-        EXPECT_FALSE(rows_.went_to_device());
+        EXPECT_FALSE(rows_.went_to_device(lone));
     }
     EXPECT_GE(offer(4), 1024);
     EXPECT_TRUE(rows_.in_rows());
@@ -138,7 +138,7 @@ TEST_F(MessageRows, ASampleThatGoesToADeviceEndsThem)
     EXPECT_LE(sent, 64);
     EXPECT_TRUE(rows_.is_sampling());
     EXPECT_TRUE(rows_.offered(len, 0));
-    EXPECT_TRUE(rows_.went_to_device());
+    EXPECT_TRUE(rows_.went_to_device(lone));
     EXPECT_FALSE(rows_.in_rows());
     EXPECT_FALSE(rows_.is_sampling());
 }

@@ -276,6 +276,8 @@ inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
 void choose_limits(bool threads);
 // One of them has another limit now.
 void follow_limits();
+// A peer has asked for the pieces of a host message, which it does for its devices only.
+void host_messages_go_to_devices();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();

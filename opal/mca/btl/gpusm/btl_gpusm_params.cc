@@ -248,10 +248,20 @@ void follow_limits()
     // Where two copies are slow, they are so in rows, too.
     module.btl_eager_limit =
         rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
-    if (!watched.is_trying() && !rows.is_sampling() && module.btl_eager_limit != told_bytes) {
+    if (!watched.is_trying() && !watched.is_sampling() && !rows.is_sampling() &&
+        module.btl_eager_limit != told_bytes) {
         told_bytes = module.btl_eager_limit;
         log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
                  told_bytes);
+    }
+}
+
+void host_messages_go_to_devices()
+{
+    two_copies &watched = component.two_copies;
+    const bool is_lower = watched.go_to_devices();
+    if (component.message_rows.went_to_device(watched.most()) || is_lower) {
+        follow_limits();
     }
 }
 
@@ -265,17 +275,22 @@ void choose_limits(bool threads)
     const bool choose = is_default("eager_limit");
     std::uint64_t call_ns = 0;
     if (choose) {
-        // Where both ways take equally long (docs/performance-host.md).
-        constexpr std::uint64_t bytes_per_us = 14 * kibi;
+        // Where both ways take equally long: 8 KiB where the call takes up to 0.9 us, and 28 KiB
+        // from 1.3 us on (docs/performance-host.md); in between is on a line between them.
+        constexpr std::uint64_t cheap_call_ns = 765;
+        constexpr std::uint64_t bytes_per_us = 51 * kibi;
+        constexpr std::uint64_t most_worth_bytes = 28 * kibi + 256;
         call_ns = smsc_call_ns();
-        const std::uint64_t worth_bytes = call_ns * bytes_per_us / 1000;
+        const std::uint64_t more_ns = std::max(call_ns, cheap_call_ns) - cheap_call_ns;
+        const std::uint64_t worth_bytes = std::min(more_ns * bytes_per_us / 1000, most_worth_bytes);
         module.btl_eager_limit = std::max(
             least_eager_limit, std::min(std::max(worth_bytes, eager_frag_bytes), fitting_bytes));
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
-    component.two_copies = threads || 0 == call_ns ? two_copies(module.btl_eager_limit)
-                                                   : two_copies(module.btl_eager_limit, call_ns);
+    component.two_copies = threads || 0 == call_ns
+                               ? two_copies(module.btl_eager_limit)
+                               : two_copies(module.btl_eager_limit, eager_frag_bytes, call_ns);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
         component.message_rows = message_rows(
             module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));

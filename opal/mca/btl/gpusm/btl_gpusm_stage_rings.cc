@@ -208,8 +208,8 @@ void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &me
 {
     const std::uint64_t address = message.handle.base + message.offset;
     const bool of_host = share_kind::host == message.handle.kind;
-    if (of_host && mca_btl_gpusm_component.message_rows.went_to_device()) {
-        follow_limits();
+    if (of_host) {
+        host_messages_go_to_devices();
     }
     registration *source = nullptr;
     if (message.len_bytes > 0 && (of_host || share_kind::staged == message.handle.kind)) {

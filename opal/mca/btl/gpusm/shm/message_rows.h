@@ -78,9 +78,11 @@ class message_rows {
     }
 
     // The peer has asked for a message's pieces, as it cannot read it into a device. There a
-    // message that comes in a fragment costs a driver call of Open MPI's own.
-    bool went_to_device()
+    // message that comes in a fragment costs a driver call of Open MPI's own. From now on one that
+    // comes alone goes in two copies up to `lone_bytes` at most.
+    bool went_to_device(std::size_t lone_bytes)
     {
+        lone_bytes_ = std::min(lone_bytes_, lone_bytes);
         const bool was_in_rows = in_rows_;
         begin_block();
         if (was_in_rows) {
