@@ -253,6 +253,8 @@ if need_gpu pushed-device-memory; then
     push_case pushed-device-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
     push_case pushed-device-memory-without-smsc no --mca smsc ^cma,xpmem,knem
     push_case pushed-device-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
+    push_case pushed-device-memory-in-a-small-segment $can --mca btl_gpusm_segment_size 5M
+    push_case pushed-device-memory-in-a-tiny-segment no --mca btl_gpusm_segment_size 2M
     push_case pushed-device-memory-with-events no --mca btl_gpusm_use_cuda_events 1
     push_to=R
     push_case nothing-is-pushed-into-page-locked-memory no

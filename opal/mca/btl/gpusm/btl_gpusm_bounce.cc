@@ -239,39 +239,44 @@ status deliver_piece(const bounce_piece &piece)
     return status::ok;
 }
 
-} // namespace
+// Where the segment has no room for all pieces, a quarter of them will do.
+constexpr std::size_t small_share = 4;
 
-// Takes memory out of our segment, once, and has it registered.
-bool can_bounce()
+std::size_t pieces_of(const piece_pool &pool, std::size_t share)
 {
-    if (std::exchange(asked_for_memory, true)) {
-        return !pieces.empty();
+    return pool.pieces / share;
+}
+
+std::size_t bytes_of(std::size_t share)
+{
+    std::size_t bytes = page_bytes; // they begin with one
+    for (const piece_pool *each : pools) {
+        bytes += pieces_of(*each, share) * each->piece_bytes;
     }
-    const std::size_t bytes = bounce_bytes();
+    return bytes;
+}
+
+// Null: there is no room.
+unsigned char *carve(std::size_t bytes)
+{
     segment &own = mca_btl_gpusm_component.node->own();
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     std::uint32_t granule = 0;
-    status s = status::ok;
-    {
-        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-        s = own.carve(bytes, &granule);
-    }
-    if (status::ok != s ||
-        !mca_btl_gpusm_component.gpu.load()->is_registered(own.at(granule), bytes)) {
-        log_line(log_level::info,
-                 "device memory goes to host memory directly, without registered memory between");
-        return false;
-    }
-    registered_by = mca_btl_gpusm_component.gpu.load()->registered_by(own.at(granule));
-    const auto start = reinterpret_cast<std::uintptr_t>(own.at(granule));
-    auto *at = own.at(granule) + (page_bytes - start % page_bytes) % page_bytes;
+    return status::ok == own.carve(bytes, &granule) ? own.at(granule) : nullptr;
+}
+
+void make_pieces(unsigned char *memory, std::size_t share)
+{
+    const auto start = reinterpret_cast<std::uintptr_t>(memory);
+    unsigned char *at = memory + (page_bytes - start % page_bytes) % page_bytes;
     std::size_t count = 0;
     for (const piece_pool *each : pools) {
-        count += each->pieces;
+        count += pieces_of(*each, share);
     }
     pieces.resize(count);
     bounce_piece *next = pieces.data();
     for (piece_pool *pool : pools) {
-        for (std::size_t i = 0; i < pool->pieces; ++i, ++next) {
+        for (std::size_t i = 0; i < pieces_of(*pool, share); ++i, ++next) {
             next->pool = pool;
             next->at = at;
             next->copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
@@ -280,16 +285,36 @@ bool can_bounce()
             give_piece(next);
         }
     }
+}
+
+} // namespace
+
+// Takes memory out of our segment, once, and has it registered.
+bool can_bounce()
+{
+    if (std::exchange(asked_for_memory, true)) {
+        return !pieces.empty();
+    }
+    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    std::size_t share = 1;
+    unsigned char *memory = carve(bytes_of(share));
+    if (nullptr == memory) {
+        share = small_share;
+        memory = carve(bytes_of(share));
+    }
+    if (nullptr == memory || !desk.is_registered(memory, bytes_of(share))) {
+        log_line(log_level::info,
+                 "device memory goes to host memory directly, without registered memory between");
+        return false;
+    }
+    registered_by = desk.registered_by(memory);
+    make_pieces(memory, share);
     return true;
 }
 
 std::size_t bounce_bytes()
 {
-    std::size_t bytes = page_bytes; // they begin with one
-    for (const piece_pool *each : pools) {
-        bytes += each->pieces * each->piece_bytes;
-    }
-    return bytes;
+    return bytes_of(1);
 }
 
 void start_bounce(bounce *job)
