@@ -14,6 +14,7 @@ namespace {
 using gpusm::choose_way;
 using gpusm::copy_limits;
 using gpusm::copy_load;
+using gpusm::copy_pace;
 using gpusm::copy_way;
 using gpusm::held_factor;
 using gpusm::is_due;
@@ -113,7 +114,9 @@ TEST(CopyChoice, CopiesGoOutWhenTheyAreDue)
         {{1, 64 * mib}, {0, 0}, 4, true, false},
     };
     for (const auto &row : table) {
-        EXPECT_EQ(is_due(row.waiting, row.in_flight, row.submissions, limits, row.held), row.due)
+        EXPECT_EQ(is_due(row.waiting, row.in_flight, row.submissions, limits,
+                         row.held ? copy_pace::held : copy_pace::usual),
+                  row.due)
             << "row " << &row - table;
     }
 }
@@ -134,19 +137,18 @@ TEST(CopyChoice, LimitsOfOneTurnGatheringOff)
 TEST(CopyChoice, InAHurryTheyGoOutAsIfNothingWereInFlight)
 {
     const copy_limits limits{.depth = 4, .batch_copies = 64, .early_bytes = mib};
-    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, false, false));
-    EXPECT_TRUE(is_due({1, 8}, {1, 8}, 1, limits, false, true));
-    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, true, true)) << "held all the same";
-    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 4, limits, false, true)) << "beyond the depth";
-    EXPECT_FALSE(is_due({0, 0}, {1, 8}, 1, limits, false, true)) << "there is nothing";
+    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, copy_pace::usual));
+    EXPECT_TRUE(is_due({1, 8}, {1, 8}, 1, limits, copy_pace::hurried));
+    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 4, limits, copy_pace::hurried)) << "beyond the depth";
+    EXPECT_FALSE(is_due({0, 0}, {1, 8}, 1, limits, copy_pace::hurried)) << "there is nothing";
 }
 
 TEST(CopyChoice, TheGreatestLimitsDoNotOverflow)
 {
     const copy_limits never_early{
         .batch_copies = 64, .batch_bytes = SIZE_MAX - 1, .early_bytes = SIZE_MAX - 1};
-    for (const bool held : {false, true}) {
-        EXPECT_FALSE(is_due({1, 64 * mib}, {1, 8}, 1, never_early, held));
+    for (const copy_pace pace : {copy_pace::usual, copy_pace::held}) {
+        EXPECT_FALSE(is_due({1, 64 * mib}, {1, 8}, 1, never_early, pace));
     }
 }
 

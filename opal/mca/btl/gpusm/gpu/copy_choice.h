@@ -58,21 +58,27 @@ constexpr std::size_t held_factor = 4;
 // processor, and takes longer than between devices.
 constexpr std::uint32_t bus_submissions = 2;
 
+enum class copy_pace : std::uint8_t {
+    usual,
+    held,    // more are expected at any moment, so that few wait on an idle device, too
+    hurried, // they go out as if nothing were in flight
+};
+
 // Are the copies that wait to go out now? At once when nothing is in flight: a lone message waits
 // for nothing. While something is, they gather: for small copies the processor's time for a
 // submission is what counts, and the longer they gather the fewer submissions there are. For large
 // ones the device must not run dry, so they follow as soon as they are as many bytes as the
-// device still has before it; the size of submissions doubles until it reaches batch_bytes. `held`:
-// more are expected at any moment, so that few wait on an idle device, too. `hurry`: they go out as
-// if nothing were in flight.
+// device still has before it; the size of submissions doubles until it reaches batch_bytes.
 inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
                    std::uint32_t submissions_in_flight, const copy_limits &limits,
-                   bool held = false, bool hurry = false)
+                   copy_pace pace = copy_pace::usual)
 {
+    const bool held = copy_pace::held == pace;
     if (0 == waiting.copies || submissions_in_flight >= limits.depth) {
         return false;
     }
-    if (((0 == in_flight.copies || hurry) && !held) || waiting.copies >= limits.batch_copies) {
+    if ((0 == in_flight.copies && !held) || copy_pace::hurried == pace ||
+        waiting.copies >= limits.batch_copies) {
         return true;
     }
     const std::size_t early = held && limits.early_bytes <= SIZE_MAX / held_factor

@@ -140,11 +140,13 @@ void copy_engine::launch(lane &of, bool held)
         // Large ones may take long, so they leave a place to the small ones.
         const bool has_place =
             &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
-        const bool hurry = each.waiting.first != nullptr && each.waiting.first->over_bus &&
-                           each.submissions < bus_submissions;
-        return has_place &&
-               is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
-                      limits_, held, hurry);
+        const bool hurries = each.waiting.first != nullptr && each.waiting.first->over_bus &&
+                             each.submissions < bus_submissions;
+        const copy_pace pace = held      ? copy_pace::held
+                               : hurries ? copy_pace::hurried
+                                         : copy_pace::usual;
+        return has_place && is_due(each.load, each.in_flight,
+                                   static_cast<std::uint32_t>(of.in_order.size()), limits_, pace);
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {
