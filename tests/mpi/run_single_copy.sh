@@ -294,6 +294,7 @@ slow_copies_case() {
 }
 slow=$GPUSM_BUILDDIR/tests/mpi/slow_memcpy.so
 slow_copies_case two-copies-that-are-slow yes
+slow_copies_case two-copies-that-are-slow-in-a-program-with-threads yes -x OMPI_MPI_THREAD_LEVEL=3
 slow_copies_case two-copies-that-are-slow-and-the-user-says no --mca btl_gpusm_eager_limit 8448
 slow_copies_case two-copies-that-are-slow-without-single-copies no --mca btl_gpusm_use_single_copy 0
 

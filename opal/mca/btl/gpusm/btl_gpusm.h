@@ -223,8 +223,10 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
-    gpusm::two_copies two_copies;      // watches in those where the user has not set the limit
-    gpusm::message_rows message_rows;  // in a program without threads
+    // Of the next two, and of changes of btl_eager_limit. Nothing else is asked for under it.
+    gpusm::optional_mutex *watching;
+    gpusm::two_copies two_copies;     // watches where the user has not set the limit
+    gpusm::message_rows message_rows; // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -271,10 +273,10 @@ void register_parameters();
 // fragment take no longer than a rendezvous and the system call of a single copy.
 inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers. Without threads it follows component.two_copies and
-// component.message_rows from then on.
+// and by the number of peers. It follows component.two_copies and component.message_rows from then
+// on.
 void choose_limits(bool threads);
-// One of them has another limit now.
+// One of them has another limit now. Called under component.watching.
 void follow_limits();
 // A peer has asked for the pieces of a host message, which it does for its devices only.
 void host_messages_go_to_devices();

@@ -164,6 +164,7 @@ void release_component()
     delete std::exchange(component.active, nullptr);
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
+    delete std::exchange(component.watching, nullptr);
 }
 
 } // namespace gpusm
@@ -215,6 +216,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.lock = new gpusm::optional_mutex(component.threads);
+    component.watching = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
     component.active = new std::vector<mca_btl_base_endpoint_t *>;
     gpusm::setup_gets();

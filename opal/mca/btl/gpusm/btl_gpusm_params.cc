@@ -11,8 +11,10 @@
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
+#include <mutex>
 
 namespace gpusm {
 
@@ -245,9 +247,10 @@ void follow_limits()
     static std::size_t told_bytes = 0;
     const two_copies &watched = component.two_copies;
     const message_rows &rows = component.message_rows;
-    // Where two copies are slow, they are so in rows, too.
-    module.btl_eager_limit =
-        rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
+    // Where two copies are slow, they are so in rows, too. Other threads may be reading the limit.
+    std::atomic_ref(module.btl_eager_limit)
+        .store(rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit(),
+               std::memory_order_relaxed);
     if (!watched.is_trying() && !watched.is_sampling() && !rows.is_sampling() &&
         module.btl_eager_limit != told_bytes) {
         told_bytes = module.btl_eager_limit;
@@ -258,6 +261,7 @@ void follow_limits()
 
 void host_messages_go_to_devices()
 {
+    const std::lock_guard guard(*component.watching);
     two_copies &watched = component.two_copies;
     const bool is_lower = watched.go_to_devices();
     if (component.message_rows.went_to_device(watched.most()) || is_lower) {
@@ -288,7 +292,7 @@ void choose_limits(bool threads)
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
-    component.two_copies = threads || 0 == call_ns
+    component.two_copies = 0 == call_ns
                                ? two_copies(module.btl_eager_limit)
                                : two_copies(module.btl_eager_limit, eager_frag_bytes, call_ns);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {

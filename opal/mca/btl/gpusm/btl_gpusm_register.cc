@@ -57,6 +57,22 @@ void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t a
 
 // Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
 // buffer is device memory.
+// A host message was offered; `single`: for a single copy. Do lines of cache come slowly here?
+bool watch_single_copy(std::size_t size, bool single)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const std::lock_guard guard(*component.watching);
+    gpusm::two_copies &watched = component.two_copies;
+    const bool are_slow = watched.are_slow();
+    const bool other_limit = single ? watched.went_singly(size) : watched.stop();
+    const bool in_rows = single && component.message_rows.offered(
+                                       size, component.host_offers.load(std::memory_order_relaxed));
+    if (other_limit || in_rows) {
+        gpusm::follow_limits();
+    }
+    return are_slow;
+}
+
 status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
                   std::size_t size)
 {
@@ -68,16 +84,8 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
-    gpusm::two_copies &watched = mca_btl_gpusm_component.two_copies;
-    if (watched.are_slow()) {
+    if (watch_single_copy(size, single)) {
         made->handle.remote.flags |= gpusm::lines_are_slow;
-    }
-    const bool other_limit = single ? watched.went_singly(size) : watched.stop();
-    const bool in_rows =
-        single && mca_btl_gpusm_component.message_rows.offered(
-                      size, mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed));
-    if (other_limit || in_rows) {
-        gpusm::follow_limits();
     }
     if (!single && nullptr == desk) {
         return status::unsupported;

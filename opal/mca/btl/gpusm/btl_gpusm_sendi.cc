@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace gpusm {
@@ -69,12 +70,21 @@ void count_host_message(std::size_t payload_size)
     return true;
 }
 
+// Is the first of its two copies to be timed?
+bool is_due(std::size_t size)
+{
+    if (size < two_copies::timed_from_bytes) {
+        return false;
+    }
+    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
+    return mca_btl_gpusm_component.two_copies.is_due(size);
+}
+
 // The first of the two copies of a message of `size` bytes.
 template <typename Fill>
 inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
 {
-    two_copies &watched = mca_btl_gpusm_component.two_copies;
-    if (!watched.is_due(size)) [[likely]] {
+    if (!is_due(size)) [[likely]] {
         fill(at);
         return;
     }
@@ -82,7 +92,8 @@ inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
     const auto begin = clock::now();
     fill(at);
     const auto took = std::chrono::nanoseconds(clock::now() - begin).count();
-    if (watched.timed(size, static_cast<std::uint64_t>(took))) {
+    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
+    if (mca_btl_gpusm_component.two_copies.timed(size, static_cast<std::uint64_t>(took))) {
         follow_limits();
     }
 }
@@ -90,6 +101,7 @@ inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
 // A message of a row is on its way.
 void follow_row(mca_btl_base_endpoint_t *endpoint)
 {
+    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
     const std::uint64_t heard = endpoint->peer->next_sequence;
     if (mca_btl_gpusm_component.message_rows.sent(heard !=
                                                   std::exchange(endpoint->heard_in_row, heard))) {
@@ -191,17 +203,17 @@ void own_next_inline()
     if (has_payload && !gpu && !opal_convertor_need_buffers(convertor)) {
         opal_convertor_get_current_pointer(convertor, &user);
     }
+    const auto fill = [=](unsigned char *to) {
+        std::memcpy(to, header, header_size);
+        if (user != nullptr) {
+            std::memcpy(to + header_size, user, payload_size);
+        }
+    };
     if (!has_payload || user != nullptr) {
         if (endpoint->bundle != nullptr) {
             gpusm::post_bundle(endpoint); // what came first goes first
         }
-        if (endpoint->peer->send_inline(gpusm::frag_kind::active_message, tag, size,
-                                        [&](unsigned char *to) {
-                                            std::memcpy(to, header, header_size);
-                                            if (user != nullptr) {
-                                                std::memcpy(to + header_size, user, payload_size);
-                                            }
-                                        })) {
+        if (endpoint->peer->send_inline(gpusm::frag_kind::active_message, tag, size, fill)) {
             if (convertor != nullptr) {
                 gpusm::count(counter::host_messages, 1);
                 gpusm::count(counter::host_bytes, payload_size);
@@ -221,10 +233,12 @@ void own_next_inline()
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
-    std::memcpy(payload, header, header_size);
     if (user != nullptr) {
-        std::memcpy(payload + header_size, user, payload_size);
-    } else if (has_payload) {
+        gpusm::fill_fragment(payload, size, fill);
+    } else {
+        fill(payload);
+    }
+    if (has_payload && nullptr == user) {
         struct iovec iov = {payload + header_size, payload_size};
         uint32_t iov_count = 1;
         size_t packed = payload_size;
