@@ -6,7 +6,9 @@
 // copies cost is known only from the messages: a fragment's lines come from the cache of the
 // processor that has read the message before, which took five times as long in some minutes as in
 // others on the cores of one virtual machine (docs/performance-host.md). So now and then the first
-// copy is timed. All peers together, as Open MPI knows one limit for a BTL.
+// copy is timed. Nor is it known whether messages go to a device, into which fragments are slow, so
+// now and then one goes singly to show that. All peers together, as Open MPI knows one limit for a
+// BTL.
 #ifndef GPUSM_SHM_TWO_COPIES_H
 #define GPUSM_SHM_TWO_COPIES_H
 
