@@ -55,8 +55,6 @@ void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t a
     of->handle.remote = {of->number, gpusm::no_event_slot, kind, 0, of->turn, address, len_bytes};
 }
 
-// Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
-// buffer is device memory.
 // A host message was offered; `single`: for a single copy. Do lines of cache come slowly here?
 bool watch_single_copy(std::size_t size, bool single)
 {
@@ -73,6 +71,8 @@ bool watch_single_copy(std::size_t size, bool single)
     return are_slow;
 }
 
+// Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
+// buffer is device memory.
 status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
                   std::size_t size)
 {
