@@ -54,7 +54,7 @@ class TwoCopies : public testing::Test {
         return seen;
     }
 
-    two_copies watched_{most, most, call_ns};
+    two_copies watched_{most, call_ns};
     int changes_ = 0;
 };
 
@@ -101,7 +101,7 @@ TEST_F(TwoCopies, TheLimitIsNeverBeyondItsBounds)
 {
     send(1000, 16 * kibi, 100000);
     EXPECT_EQ(watched_.limit(), two_copies::least_bytes);
-    watched_ = two_copies(most, most, 1000000); // a very slow call
+    watched_ = two_copies(most, 1000000); // a very slow call
     send(1000, 16 * kibi, slow);
     EXPECT_EQ(watched_.limit(), most);
 }
@@ -167,69 +167,24 @@ TEST_F(TwoCopies, WithoutSingleCopiesTheFirstLimitIsBackForGood)
 
 TEST_F(TwoCopies, ALimitThatIsLowAnywayIsNotWatched)
 {
-    watched_ = two_copies(two_copies::least_bytes, most, call_ns);
+    watched_ = two_copies(two_copies::least_bytes, call_ns);
     EXPECT_EQ(send(1000, 4 * kibi, slow), 0);
-}
-
-constexpr std::size_t for_devices = 8 * kibi;
-
-TEST_F(TwoCopies, SomeGoSinglyToShowWhereTheyGoTo)
-{
-    watched_ = two_copies(most, for_devices, call_ns);
-    int single = 0;
-    bool was_single = false;
-    for (int i = 0; i < 10000; ++i) {
-        const bool is_single = 16 * kibi > watched_.limit();
-        EXPECT_FALSE(is_single && was_single) << "one at a time";
-        EXPECT_EQ(is_single, watched_.is_sampling());
-        single += is_single ? 1 : 0;
-        was_single = is_single;
-        send(1, 16 * kibi, fast);
-    }
-    EXPECT_GE(single, 10000 / 1024);
-    EXPECT_LT(single, 10000 / 500);
-    EXPECT_EQ(changes_, 2 * single) << "down for it, and up again";
-}
-
-TEST_F(TwoCopies, ASampleWaitsForAMessageThatIsLongEnough)
-{
-    watched_ = two_copies(most, for_devices, call_ns);
-    send(10000, 6 * kibi, fast);
-    EXPECT_TRUE(watched_.is_sampling());
-    EXPECT_EQ(watched_.limit(), for_devices);
-    send(1, 16 * kibi, fast);
-    EXPECT_FALSE(watched_.is_sampling());
-    EXPECT_EQ(watched_.limit(), most);
-}
-
-TEST_F(TwoCopies, NothingIsSampledBelowThat)
-{
-    watched_ = two_copies(most, for_devices, call_ns);
-    send(1000, 6 * kibi, fast);
-    ASSERT_TRUE(watched_.is_sampling());
-    send(1000, 6 * kibi, slow);
-    EXPECT_FALSE(watched_.is_sampling());
-    EXPECT_LT(watched_.limit(), for_devices);
 }
 
 TEST_F(TwoCopies, IntoDevicesOnlyShorterOnesGoFromThenOn)
 {
-    watched_ = two_copies(most, for_devices, call_ns);
-    while (!watched_.is_sampling()) {
-        send(1, 16 * kibi, fast);
-    }
-    send(1, 16 * kibi, fast);
-    EXPECT_TRUE(watched_.go_to_devices());
+    constexpr std::size_t for_devices = 8 * kibi;
+    EXPECT_TRUE(watched_.at_most(for_devices));
     EXPECT_EQ(watched_.limit(), for_devices);
     EXPECT_EQ(watched_.most(), for_devices);
-    EXPECT_FALSE(watched_.go_to_devices());
+    EXPECT_FALSE(watched_.at_most(for_devices));
     send(1000000, 16 * kibi, fast);
     send(10000, 6 * kibi, fast);
     EXPECT_EQ(watched_.limit(), for_devices);
-    EXPECT_FALSE(watched_.is_sampling());
     // That holds where they are slow as well, and when they are fast again.
     send(1000, 6 * kibi, slow);
     EXPECT_TRUE(watched_.are_slow());
+    EXPECT_FALSE(watched_.at_most(for_devices));
     send(1000000, 6 * kibi, fast);
     EXPECT_EQ(watched_.limit(), for_devices);
 }
@@ -237,7 +192,7 @@ TEST_F(TwoCopies, IntoDevicesOnlyShorterOnesGoFromThenOn)
 TEST_F(TwoCopies, WhatTheUserHasSetStays)
 {
     watched_ = two_copies(most);
-    EXPECT_FALSE(watched_.go_to_devices());
+    EXPECT_FALSE(watched_.at_most(8 * kibi));
     EXPECT_EQ(watched_.limit(), most);
     EXPECT_EQ(watched_.most(), most);
 }

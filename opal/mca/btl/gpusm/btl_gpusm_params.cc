@@ -247,13 +247,16 @@ void follow_limits()
     static std::size_t told_bytes = 0;
     const two_copies &watched = component.two_copies;
     const message_rows &rows = component.message_rows;
-    // Where two copies are slow, they are so in rows, too. Other threads may be reading the limit.
-    std::atomic_ref(module.btl_eager_limit)
-        .store(rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit(),
-               std::memory_order_relaxed);
-    if (!watched.is_trying() && !watched.is_sampling() && !rows.is_sampling() &&
-        module.btl_eager_limit != told_bytes) {
-        told_bytes = module.btl_eager_limit;
+    const device_samples &samples = component.device_samples;
+    // Where two copies are slow, they are so in rows, too.
+    std::size_t limit = rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
+    if (samples.is_sampling()) {
+        limit = std::min(limit, samples.beyond_bytes());
+    }
+    // Other threads may be reading it.
+    std::atomic_ref(module.btl_eager_limit).store(limit, std::memory_order_relaxed);
+    if (!watched.is_trying() && !samples.is_sampling() && limit != told_bytes) {
+        told_bytes = limit;
         log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
                  told_bytes);
     }
@@ -263,7 +266,7 @@ void host_messages_go_to_devices()
 {
     const std::lock_guard guard(*component.watching);
     two_copies &watched = component.two_copies;
-    const bool is_lower = watched.go_to_devices();
+    const bool is_lower = watched.at_most(eager_frag_bytes);
     if (component.message_rows.went_to_device(watched.most()) || is_lower) {
         follow_limits();
     }
@@ -292,9 +295,10 @@ void choose_limits(bool threads)
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
-    component.two_copies = 0 == call_ns
-                               ? two_copies(module.btl_eager_limit)
-                               : two_copies(module.btl_eager_limit, eager_frag_bytes, call_ns);
+    component.two_copies = 0 == call_ns ? two_copies(module.btl_eager_limit)
+                                        : two_copies(module.btl_eager_limit, call_ns);
+    // What the user has set is not lowered, for a sample neither.
+    component.device_samples = device_samples(choose ? eager_frag_bytes : module.btl_eager_limit);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
         component.message_rows = message_rows(
             module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));

@@ -62,10 +62,11 @@ bool watch_single_copy(std::size_t size, bool single)
     const std::lock_guard guard(*component.watching);
     gpusm::two_copies &watched = component.two_copies;
     const bool are_slow = watched.are_slow();
+    const bool was_sample = component.device_samples.offered(size);
     const bool other_limit = single ? watched.went_singly(size) : watched.stop();
     const bool in_rows = single && component.message_rows.offered(
                                        size, component.host_offers.load(std::memory_order_relaxed));
-    if (other_limit || in_rows) {
+    if (was_sample || other_limit || in_rows) {
         gpusm::follow_limits();
     }
     return are_slow;

@@ -70,13 +70,16 @@ void count_host_message(std::size_t payload_size)
     return true;
 }
 
-// Is the first of its two copies to be timed?
+// A message goes in two copies. Is the first one to be timed?
 bool is_due(std::size_t size)
 {
     if (size < two_copies::timed_from_bytes) {
         return false;
     }
     const std::lock_guard guard(*mca_btl_gpusm_component.watching);
+    if (mca_btl_gpusm_component.device_samples.sent(size)) {
+        follow_limits();
+    }
     return mca_btl_gpusm_component.two_copies.is_due(size);
 }
 

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace gpusm {
 
@@ -29,9 +28,7 @@ class message_rows {
     }
 
     // Messages go in two copies up to most_bytes now.
-    bool in_rows() const { return in_rows_ && !is_sampling_; }
-    // But for the next one, which goes in a single copy to show where such messages go to.
-    bool is_sampling() const { return is_sampling_; }
+    bool in_rows() const { return in_rows_; }
     std::size_t most_bytes() const { return most_bytes_; }
 
     // Has sent() to be told of a message of that length which goes in two copies?
@@ -41,11 +38,8 @@ class message_rows {
     // another one now, as for all that follow.
     bool offered(std::size_t bytes, std::uint32_t others)
     {
-        if (bytes > most_bytes_ || bytes <= lone_bytes_) {
+        if (bytes > most_bytes_ || bytes <= lone_bytes_ || in_rows_) {
             return false;
-        }
-        if (in_rows_) {
-            return std::exchange(is_sampling_, false);
         }
         if (wait_for_ > 0) {
             --wait_for_;
@@ -61,7 +55,7 @@ class message_rows {
     }
 
     // A message that concerns() goes in two copies. `answered`: its peer has sent something since
-    // the one before.
+    // the one before. True: rows are over.
     bool sent(bool answered)
     {
         ++row_;
@@ -70,16 +64,14 @@ class message_rows {
         }
         const bool is_over = hits_ >= block / 4;
         begin_block();
-        is_sampling_ = !is_over;
         if (is_over) {
             leave();
         }
-        return true;
+        return is_over;
     }
 
-    // The peer has asked for a message's pieces, as it cannot read it into a device. There a
-    // message that comes in a fragment costs a driver call of Open MPI's own. From now on one that
-    // comes alone goes in two copies up to `lone_bytes` at most.
+    // Messages go to devices (shm/device_samples.h). From now on one that comes alone goes in two
+    // copies up to `lone_bytes` at most. True: rows are over.
     bool went_to_device(std::size_t lone_bytes)
     {
         lone_bytes_ = std::min(lone_bytes_, lone_bytes);
@@ -111,7 +103,7 @@ class message_rows {
     void begin_block() { looked_at_ = hits_ = 0; }
     void leave()
     {
-        in_rows_ = is_sampling_ = false;
+        in_rows_ = false;
         next_wait_ = row_ > soon ? first_wait : std::min(2 * next_wait_, last_wait);
         wait_for_ = next_wait_;
     }
@@ -124,7 +116,6 @@ class message_rows {
     std::uint32_t next_wait_ = first_wait / 2;
     std::uint32_t row_ = 0; // messages of this row
     bool in_rows_ = false;
-    bool is_sampling_ = false;
 };
 
 } // namespace gpusm

@@ -6,9 +6,7 @@
 // copies cost is known only from the messages: a fragment's lines come from the cache of the
 // processor that has read the message before, which took five times as long in some minutes as in
 // others on the cores of one virtual machine (docs/performance-host.md). So now and then the first
-// copy is timed. Nor is it known whether messages go to a device, into which fragments are slow, so
-// now and then one goes singly to show that. All peers together, as Open MPI knows one limit for a
-// BTL.
+// copy is timed. All peers together, as Open MPI knows one limit for a BTL.
 #ifndef GPUSM_SHM_TWO_COPIES_H
 #define GPUSM_SHM_TWO_COPIES_H
 
@@ -30,18 +28,14 @@ class two_copies {
     two_copies() = default;
     // Up to so many, and nothing is watched.
     explicit two_copies(std::size_t limit_bytes) : limit_(limit_bytes) {}
-    // Up to `most_bytes` where lines of cache come fast, and into a device up to `device_bytes`; a
-    // single copy of no bytes takes `call_ns`.
-    two_copies(std::size_t most_bytes, std::size_t device_bytes, std::uint64_t call_ns)
-        : most_bytes_(most_bytes), device_bytes_(device_bytes), limit_(most_bytes),
-          call_ns_(call_ns)
+    // Up to `most_bytes` where lines of cache come fast; a single copy of no bytes takes `call_ns`.
+    two_copies(std::size_t most_bytes, std::uint64_t call_ns)
+        : most_bytes_(most_bytes), limit_(most_bytes), call_ns_(call_ns)
     {
     }
 
-    // The length up to which they are worth it, as far as is known. But the next message beyond
-    // device_bytes goes in a single copy while it is_sampling, to show where such messages go to.
-    std::size_t limit() const { return is_sampling_ ? std::min(limit_, device_bytes_) : limit_; }
-    bool is_sampling() const { return is_sampling_; }
+    // The length up to which they are worth it, as far as is known.
+    std::size_t limit() const { return limit_; }
     // That length where they are fast.
     std::size_t most() const { return std::max(most_bytes_, limit_); }
     // They have turned out to be slow.
@@ -55,16 +49,14 @@ class two_copies {
         return bytes >= timed_from_bytes && most_bytes_ > least_bytes && 0 == --until_due_;
     }
 
-    // That copy took so long. True: the limit is another one now, be it for one message, or again
-    // the one of the start.
+    // That copy took so long. True: the limit is another one now, or again the one of the start.
     bool timed(std::size_t bytes, std::uint64_t ns)
     {
         constexpr std::uint64_t kibi = 1024;
         ns_per_kib_[timed_++] = ns * kibi / bytes;
-        const bool is_sample = begin_sample();
         if (timed_ < ns_per_kib_.size()) {
             until_due_ = in_a_row_ ? 1 : messages_between;
-            return is_sample;
+            return false;
         }
         timed_ = 0;
         const bool tried_again = std::exchange(in_a_row_, false);
@@ -74,23 +66,17 @@ class two_copies {
         std::nth_element(ns_per_kib_.begin(), middle, ns_per_kib_.end());
         if (*middle < slow_ns_per_kib) {
             retry_after_ = tried_again ? retry_after_ : first_retry / 2;
-            return set(most_bytes_) || tried_again || is_sample;
+            return set(most_bytes_) || tried_again;
         }
         // Nine in a row may find lines that have rested, and be fast though many are not.
         retry_after_ = tried_again ? retry_after_ : std::min(2 * retry_after_, last_retry);
-        const auto worth_bytes =
-            std::clamp<std::size_t>(call_ns_ * kibi / *middle, least_bytes, most_bytes_);
-        return set(worth_bytes) || is_sample;
+        return set(std::clamp<std::size_t>(call_ns_ * kibi / *middle, least_bytes, most_bytes_));
     }
 
-    // A message went in a single copy. True: the limit is another one now, because it was the
-    // sample, or so that it can be seen whether two are still slow: the processes may have moved.
+    // A message went in a single copy. True: the limit is another one now, so that it can be seen
+    // whether two are still slow: the processes may have moved.
     bool went_singly(std::size_t bytes)
     {
-        if (is_sampling_ && bytes <= limit_) {
-            is_sampling_ = false;
-            return true;
-        }
         if (bytes > most_bytes_ || limit_ == most_bytes_ || ++singly_ < retry_after_) {
             return false;
         }
@@ -100,12 +86,16 @@ class two_copies {
         return set(most_bytes_);
     }
 
-    // Messages turn out to go to devices. True: the limit is another one now.
-    bool go_to_devices()
+    // From now on no longer messages than that, wherever lines come fast. True: the limit is
+    // another one now.
+    bool at_most(std::size_t bytes)
     {
-        most_bytes_ = std::min(most_bytes_, device_bytes_);
-        in_a_row_ = is_sampling_ = false;
-        return limit_ > device_bytes_ && set(device_bytes_);
+        if (most_bytes_ <= bytes) {
+            return false;
+        }
+        most_bytes_ = bytes;
+        in_a_row_ = false;
+        return limit_ > bytes && set(bytes);
     }
 
     // There are peers with which single copies cannot be had. True: the limit is another one now.
@@ -114,7 +104,7 @@ class two_copies {
         if (0 == most_bytes_) {
             return false;
         }
-        in_a_row_ = is_sampling_ = false;
+        in_a_row_ = false;
         return set(std::exchange(most_bytes_, 0));
     }
 
@@ -122,47 +112,28 @@ class two_copies {
     // 4 bytes per nanosecond. On those cores it was 15 in a fast minute, and 3 in a slow one.
     static constexpr std::uint64_t slow_ns_per_kib = 250;
     static constexpr std::uint32_t messages_between = 16;
-    // Timed ones before a sample of where messages go to: more from time to time.
-    static constexpr std::uint32_t first_sample = 4;
-    static constexpr std::uint32_t last_sample = 16 * first_sample;
     // Messages by single copies before two are tried again: more from time to time, as long as two
     // turn out to be slow.
     static constexpr std::uint32_t first_retry = 1024;
     static constexpr std::uint32_t last_retry = 64 * first_retry;
 
-    bool begin_sample()
-    {
-        if (in_a_row_ || is_sampling_ || limit_ <= device_bytes_ || 0 != --until_sample_) {
-            return false;
-        }
-        sample_after_ = std::min(2 * sample_after_, last_sample);
-        until_sample_ = sample_after_;
-        is_sampling_ = true;
-        return true;
-    }
-
     bool set(std::size_t bytes)
     {
         singly_ = 0;
-        is_sampling_ = is_sampling_ && bytes > device_bytes_;
         const bool changed = bytes != limit_;
         limit_ = bytes;
         return changed;
     }
 
     std::size_t most_bytes_ = 0;
-    std::size_t device_bytes_ = SIZE_MAX;
     std::size_t limit_ = 0;
     std::uint64_t call_ns_ = 0;
     std::uint32_t until_due_ = messages_between;
     std::uint32_t singly_ = 0; // messages since the limit was lowered
     std::uint32_t retry_after_ = first_retry / 2;
-    std::uint32_t until_sample_ = first_sample;
-    std::uint32_t sample_after_ = first_sample;
     std::array<std::uint64_t, 9> ns_per_kib_{};
     std::uint32_t timed_ = 0; // of these
     bool in_a_row_ = false;
-    bool is_sampling_ = false;
 };
 
 } // namespace gpusm
