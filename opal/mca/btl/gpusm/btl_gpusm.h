@@ -271,17 +271,6 @@ namespace gpusm {
 
 // params: registers everything with MCA.
 void register_parameters();
-// Messages of 8 KiB, with ob1's header, go at once unless there are many peers: the two copies of a
-// fragment take no longer than a rendezvous and the system call of a single copy.
-inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
-// Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers. It follows component.two_copies and component.message_rows from then
-// on.
-void choose_limits(bool threads);
-// One of them has another limit now. Called under component.watching.
-void follow_limits();
-// A peer has asked for the pieces of a host message, which it does for its devices only.
-void host_messages_go_to_devices();
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();

@@ -5,6 +5,7 @@
 // progress() is where the rooms meet, in this order: read the FIFO, post what had to wait and
 // take fragments back, poll the copies.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"

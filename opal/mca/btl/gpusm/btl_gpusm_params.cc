@@ -4,17 +4,15 @@
 // btl_gpusm_params.cc: MCA parameters, their ranges, and the performance variables. Parameters
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstdint>
-#include <mutex>
 
 namespace gpusm {
 
@@ -23,8 +21,6 @@ namespace {
 constexpr std::size_t kibi = 1024;
 constexpr std::size_t mebi = 1024 * kibi;
 constexpr std::size_t gibi = 1024 * mebi;
-
-constexpr std::size_t least_eager_limit = kibi;
 
 mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 mca_btl_base_module_t &module = mca_btl_gpusm.super;
@@ -58,15 +54,6 @@ void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
 
 // 32 KiB and ob1's header.
 constexpr std::size_t max_frag_bytes = 32 * kibi + 256;
-
-// Has nobody set that parameter?
-bool is_default(const char *name)
-{
-    const int found = mca_base_var_find("opal", "btl", "gpusm", name);
-    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
-    return found >= 0 && OPAL_SUCCESS == mca_base_var_get_value(found, nullptr, &source, nullptr) &&
-           MCA_BASE_VAR_SOURCE_DEFAULT == source;
-}
 
 // One value that must lie in a range; all as 64-bit numbers.
 struct bound {
@@ -239,73 +226,6 @@ void register_parameters()
         module.btl_accelerator_eager_limit = SIZE_MAX;
     }
 #endif
-}
-
-void follow_limits()
-{
-    // Attempts and samples come again and again, and are not worth a line.
-    static std::size_t told_bytes = 0;
-    const two_copies &watched = component.two_copies;
-    const message_rows &rows = component.message_rows;
-    const device_samples &samples = component.device_samples;
-    // Where two copies are slow, they are so in rows, too.
-    std::size_t limit = rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
-    if (samples.is_sampling()) {
-        limit = std::min(limit, samples.beyond_bytes());
-    }
-    // Other threads may be reading it.
-    std::atomic_ref(module.btl_eager_limit).store(limit, std::memory_order_relaxed);
-    if (!watched.is_trying() && !samples.is_sampling() && limit != told_bytes) {
-        told_bytes = limit;
-        log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
-                 told_bytes);
-    }
-}
-
-void host_messages_go_to_devices()
-{
-    const std::lock_guard guard(*component.watching);
-    two_copies &watched = component.two_copies;
-    const bool is_lower = watched.at_most(eager_frag_bytes);
-    if (component.message_rows.went_to_device(watched.most()) || is_lower) {
-        follow_limits();
-    }
-}
-
-void choose_limits(bool threads)
-{
-    // What messages to all peers at once, as in an all-to-all, may take of the segment.
-    constexpr std::size_t most_bytes = 192 * kibi;
-    const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
-    const std::size_t fitting_bytes =
-        std::min(std::max(6 * kibi, most_bytes / peers), module.btl_max_send_size);
-    const bool choose = is_default("eager_limit");
-    std::uint64_t call_ns = 0;
-    if (choose) {
-        // Where both ways take equally long: 8 KiB where the call takes up to 0.9 us, and 28 KiB
-        // from 1.3 us on (docs/performance-host.md); in between is on a line between them.
-        constexpr std::uint64_t cheap_call_ns = 765;
-        constexpr std::uint64_t bytes_per_us = 51 * kibi;
-        constexpr std::uint64_t most_worth_bytes = 28 * kibi + 256;
-        call_ns = smsc_call_ns();
-        const std::uint64_t more_ns = std::max(call_ns, cheap_call_ns) - cheap_call_ns;
-        const std::uint64_t worth_bytes = std::min(more_ns * bytes_per_us / 1000, most_worth_bytes);
-        module.btl_eager_limit = std::max(
-            least_eager_limit, std::min(std::max(worth_bytes, eager_frag_bytes), fitting_bytes));
-        log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
-                 module.btl_eager_limit);
-    }
-    component.two_copies = 0 == call_ns ? two_copies(module.btl_eager_limit)
-                                        : two_copies(module.btl_eager_limit, call_ns);
-    // What the user has set is not lowered, for a sample neither.
-    component.device_samples = device_samples(choose ? eager_frag_bytes : module.btl_eager_limit);
-    if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
-        component.message_rows = message_rows(
-            module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));
-    }
-    if (is_default("rndv_eager_limit")) {
-        module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);
-    }
 }
 
 bool check_parameters()

@@ -4,6 +4,7 @@
 // btl_gpusm_register.cc: what ob1 registers: memory that peers are to read, for which it gets a
 // handle to carry over, and the buffers of gets.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"

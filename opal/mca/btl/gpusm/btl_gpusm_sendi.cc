@@ -6,6 +6,7 @@
 // the shorter its way: send_short, send_plain, sendi_other.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 
 #include "opal/mca/btl/gpusm/base/short_copy.h"
 

@@ -3,6 +3,7 @@
 //
 // btl_gpusm_stage_rings.cc: the owner's side of staged gets: memory of this process that a peer
 // cannot map is copied, piece by piece, into memory that it can.
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/host_copy.h"
