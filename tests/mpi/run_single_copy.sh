@@ -105,7 +105,8 @@ rows_case() {
     rows_name=$1
     rows_last=$2
     shift 2
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" --iterations 40 --warmup 1 --no-limit -c
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" --iterations "$rows_iterations" --warmup 1 \
+        --no-limit -c
     rows_status=$?
     rows_found=$(sed -n 's/.*from now on host messages of up to \([0-9]*\) bytes.*/\1/p' \
         "$work/output" | tail -n 1)
@@ -117,6 +118,7 @@ rows_case() {
         pass "$rows_name"
     fi
 }
+rows_iterations=40
 raised=none
 [ $can = yes ] && raised=16640
 lone="--mca btl_gpusm_eager_limit 8448"
@@ -133,6 +135,32 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
         --src H --dst H --sizes 16000
     if [ $can = yes ] && need_gpu rows-into-a-device-do-not; then
         rows_case rows-into-a-device-do-not 8448 $rows "$perf" bw --src H --dst D --sizes 16000
+    fi
+    fetched="$lone --mca btl_gpusm_eager_limit_in_device_rows 4352"
+    if need_gpu short-rows-into-a-device-are-fetched; then
+        rows_case short-rows-into-a-device-are-fetched 4352 $fetched "$perf" bw --src H --dst D --sizes 8000
+        path=$(sed -n 's/^path: get \([0-9]*\),.* host path \([0-9]*\),.*/\1 \2/p' "$work/output")
+        if [ "${path%% *}" -gt "${path##* }" ]; then
+            pass short-rows-into-a-device-are-fetched-most-of-them
+        else
+            fail short-rows-into-a-device-are-fetched-most-of-them "fetched and sent: $path"
+        fi
+        rows_case short-rows-into-a-device-where-the-user-sets-the-limit none $lone "$perf" bw --src H \
+            --dst D --sizes 8000
+        rows_case shorter-rows-into-a-device-are-not none $fetched "$perf" bw --src H --dst D --sizes 4000
+        rows_iterations=300
+        rows_case short-messages-alone-into-a-device-are-not 8448 $fetched "$perf" latency --src H --dst D \
+            --sizes 8000
+    fi
+    # Of either limit's lengths, with and without a header, single messages are samples.
+    rows_iterations=100
+    rows_case short-rows-into-host-memory-are-not none $fetched "$perf" bw --src H --dst H \
+        --sizes 4000,4096,4280,4340,4352,4400,8192
+    single=$(sed -n 's/^path: .* single copy \([0-9]*\),.*/\1/p' "$work/output")
+    if [ "${single:-none}" = none ] || [ "$single" -gt 200 ]; then
+        fail samples-are-few "of 44800 messages $single went in a single copy"
+    else
+        pass samples-are-few
     fi
 }
 # The sender's limit goes back, where the machine has made it higher; which of the two is the sender's

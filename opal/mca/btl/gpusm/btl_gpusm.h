@@ -32,6 +32,7 @@
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/shm/device_rows.h"
 #include "opal/mca/btl/gpusm/shm/device_samples.h"
 #include "opal/mca/btl/gpusm/shm/message_rows.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
@@ -201,6 +202,7 @@ struct mca_btl_gpusm_component_t {
     int cuda_ipc_verbose;
     bool use_single_copy;
     size_t eager_limit_in_rows;
+    size_t eager_limit_in_device_rows;
     size_t joint_copy_min_bytes;
 
     // State between init and finalize.
@@ -224,9 +226,10 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
-    // Of the next three, and of changes of btl_eager_limit. Nothing else is asked for under it.
+    // Of the next four, and of changes of btl_eager_limit. Nothing else is asked for under it.
     gpusm::optional_mutex *watching;
     gpusm::device_samples device_samples;
+    gpusm::device_rows device_rows;
     gpusm::two_copies two_copies;     // watches where the user has not set the limit
     gpusm::message_rows message_rows; // in a program without threads
     // Registrations of host memory that peers may be reading.

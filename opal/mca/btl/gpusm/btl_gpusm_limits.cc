@@ -23,6 +23,8 @@ constexpr std::size_t kibi = 1024;
 mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 mca_btl_base_module_t &module = mca_btl_gpusm.super;
 
+std::size_t told_bytes = 0; // the limit that a reader of the log knows of
+
 // Has nobody set that parameter?
 bool is_default(const char *name)
 {
@@ -36,18 +38,20 @@ bool is_default(const char *name)
 
 void follow_limits()
 {
-    // Attempts and samples come again and again, and are not worth a line.
-    static std::size_t told_bytes = 0;
     const two_copies &watched = component.two_copies;
     const message_rows &rows = component.message_rows;
     const device_samples &samples = component.device_samples;
     // Where two copies are slow, they are so in rows, too.
     std::size_t limit = rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
+    if (component.device_rows.in_rows()) {
+        limit = std::min(limit, component.device_rows.limit_bytes());
+    }
     if (samples.is_sampling()) {
         limit = std::min(limit, samples.beyond_bytes());
     }
     // Other threads may be reading it.
     std::atomic_ref(module.btl_eager_limit).store(limit, std::memory_order_relaxed);
+    // Attempts and samples come again and again, and are not worth a line.
     if (!watched.is_trying() && !samples.is_sampling() && limit != told_bytes) {
         told_bytes = limit;
         log_line(log_level::info, "from now on host messages of up to %zu bytes go in two copies",
@@ -55,9 +59,15 @@ void follow_limits()
     }
 }
 
-void host_messages_go_to_devices()
+void host_message_goes_to_device(std::uint64_t bytes)
 {
     const std::lock_guard guard(*component.watching);
+    if (bytes <= eager_frag_bytes) {
+        if (component.device_rows.went_to_device(bytes)) {
+            follow_limits();
+        }
+        return;
+    }
     two_copies &watched = component.two_copies;
     const bool is_lower = watched.at_most(eager_frag_bytes);
     if (component.message_rows.went_to_device(watched.most()) || is_lower) {
@@ -79,7 +89,7 @@ void choose_limits(bool threads)
         // from 1.3 us on (docs/performance-host.md); in between is on a line between them.
         constexpr std::uint64_t cheap_call_ns = 765;
         constexpr std::uint64_t bytes_per_us = 51 * kibi;
-        constexpr std::uint64_t most_worth_bytes = 28 * kibi + 256;
+        constexpr std::uint64_t most_worth_bytes = 28 * kibi + header_bytes;
         call_ns = smsc_call_ns();
         const std::uint64_t more_ns = std::max(call_ns, cheap_call_ns) - cheap_call_ns;
         const std::uint64_t worth_bytes = std::min(more_ns * bytes_per_us / 1000, most_worth_bytes);
@@ -88,10 +98,18 @@ void choose_limits(bool threads)
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
     }
+    told_bytes = module.btl_eager_limit;
     component.two_copies = 0 == call_ns ? two_copies(module.btl_eager_limit)
                                         : two_copies(module.btl_eager_limit, call_ns);
     // What the user has set is not lowered, for a sample neither.
     component.device_samples = device_samples(choose ? eager_frag_bytes : module.btl_eager_limit);
+    const std::size_t in_device_rows = component.eager_limit_in_device_rows;
+    if ((choose || !is_default("eager_limit_in_device_rows")) &&
+        in_device_rows < std::min(module.btl_eager_limit, eager_frag_bytes)) {
+        component.device_rows =
+            device_rows(in_device_rows, std::min(module.btl_eager_limit, eager_frag_bytes));
+        component.device_samples = device_samples(in_device_rows);
+    }
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
         component.message_rows = message_rows(
             module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));

@@ -7,22 +7,30 @@
 #define BTL_GPUSM_LIMITS_H
 
 #include <cstddef>
+#include <cstdint>
 
 namespace gpusm {
 
+// No header of ob1's is longer. The limits are of messages with their headers, and memory is
+// registered without.
+inline constexpr std::size_t header_bytes = 256;
 // It is never less: ob1's headers have to fit.
 inline constexpr std::size_t least_eager_limit = 1024;
+// What goes at once in btl/sm (4 KiB with its header) does so here, whatever the messages teach:
+// there are programs that count on it, though MPI does not let them.
+inline constexpr std::size_t sm_eager_bytes = 4 * 1024 + header_bytes;
 // Messages of 8 KiB, with ob1's header, go at once unless there are many peers: the two copies of a
 // fragment take no longer than a rendezvous and the system call of a single copy.
-inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + 256;
+inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + header_bytes;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers. It follows component.two_copies and component.message_rows from then
-// on.
+// and by the number of peers. It follows component.two_copies, message_rows, device_rows and
+// device_samples from then on.
 void choose_limits(bool threads);
 // One of them has another limit now. Called under component.watching.
 void follow_limits();
-// A peer has asked for the pieces of a host message, which it does for its devices only.
-void host_messages_go_to_devices();
+// A peer has asked for the pieces of a host message of so many bytes, with its header, which it
+// does for its devices only.
+void host_message_goes_to_device(std::uint64_t bytes);
 
 } // namespace gpusm
 

@@ -52,8 +52,7 @@ void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
         static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
-// 32 KiB and ob1's header.
-constexpr std::size_t max_frag_bytes = 32 * kibi + 256;
+constexpr std::size_t max_frag_bytes = 32 * kibi + header_bytes;
 
 // One value that must lie in a range; all as 64-bit numbers.
 struct bound {
@@ -156,6 +155,11 @@ void register_parameters()
         "What eager_limit becomes, if that is less, while messages between host memories come in "
         "rows, without an answer between; not more than 192 KiB divided by the number of peers. "
         "Where eager_limit is set this has to be set, too");
+    add("eager_limit_in_device_rows", &component.eager_limit_in_device_rows, sm_eager_bytes,
+        OPAL_INFO_LVL_5,
+        "What eager_limit becomes, if that is more, while host messages go to devices in rows, "
+        "without an answer between (1 .. 64 KiB; 65536 leaves it as it is). Where eager_limit is "
+        "set this has to be set, too");
     add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message of which the sender copies a part by itself, where it comes to it, while "
         "the receiver reads the rest (8 KiB or more); one that comes alone must be twice as long");
@@ -262,6 +266,8 @@ bool check_parameters()
         {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
+        {"eager_limit_in_device_rows", component.eager_limit_in_device_rows, least_eager_limit,
+         64 * kibi},
         {"eager_limit", module.btl_eager_limit, least_eager_limit, 64 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
         {"max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi},

@@ -56,18 +56,20 @@ void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t a
     of->handle.remote = {of->number, gpusm::no_event_slot, kind, 0, of->turn, address, len_bytes};
 }
 
-// A host message was offered; `single`: for a single copy. Do lines of cache come slowly here?
-bool watch_single_copy(std::size_t size, bool single)
+// A host message of so many bytes, with its header, was offered; `single`: for a single copy. Do
+// lines of cache come slowly here?
+bool watch_single_copy(std::size_t bytes, bool single)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const std::lock_guard guard(*component.watching);
     gpusm::two_copies &watched = component.two_copies;
     const bool are_slow = watched.are_slow();
-    const bool was_sample = component.device_samples.offered(size);
-    const bool other_limit = single ? watched.went_singly(size) : watched.stop();
-    const bool in_rows = single && component.message_rows.offered(
-                                       size, component.host_offers.load(std::memory_order_relaxed));
-    if (was_sample || other_limit || in_rows) {
+    const bool was_sample = component.device_samples.offered(bytes);
+    const bool other_limit = single ? watched.went_singly(bytes) : watched.stop();
+    const std::uint32_t others = component.host_offers.load(std::memory_order_relaxed);
+    const bool in_rows = single && component.message_rows.offered(bytes, others);
+    const bool out_of_rows = component.device_rows.offered(bytes, others);
+    if (was_sample || other_limit || in_rows || out_of_rows) {
         gpusm::follow_limits();
     }
     return are_slow;
@@ -86,7 +88,7 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
-    if (watch_single_copy(size, single)) {
+    if (watch_single_copy(size + gpusm::header_bytes, single)) {
         made->handle.remote.flags |= gpusm::lines_are_slow;
     }
     if (!single && nullptr == desk) {

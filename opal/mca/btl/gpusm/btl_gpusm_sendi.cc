@@ -74,7 +74,8 @@ void count_host_message(std::size_t payload_size)
 // A message goes in two copies. Is the first one to be timed?
 bool is_due(std::size_t size)
 {
-    if (size < two_copies::timed_from_bytes) {
+    if (size < two_copies::timed_from_bytes &&
+        size <= mca_btl_gpusm_component.device_samples.beyond_bytes()) {
         return false;
     }
     const std::lock_guard guard(*mca_btl_gpusm_component.watching);
