@@ -87,11 +87,11 @@ bool is_worth_it(joint_ring &ring, const remote_handle &remote, std::size_t len_
     const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
     const bool alone = std::exchange(ring.latest_round, round) != round;
     const std::size_t least_bytes = mca_btl_gpusm_component.joint_copy_min_bytes;
+    const bool slow = 0 != (remote.flags & lines_are_slow);
     if (alone) {
-        return len_bytes / 2 >= least_bytes;
+        return len_bytes / (slow ? 8 : 7) >= least_bytes / 4; // 2 or 7/4 times that
     }
-    return len_bytes >= least_bytes &&
-           (0 == (remote.flags & lines_are_slow) || len_bytes >= least_where_slow);
+    return len_bytes >= least_bytes && (!slow || len_bytes >= least_where_slow);
 }
 
 // A word that the peer has answered, with the get that it was for; null: there is none.
