@@ -62,7 +62,7 @@ void follow_limits()
 void host_message_goes_to_device(std::uint64_t bytes)
 {
     const std::lock_guard guard(*component.watching);
-    if (bytes <= eager_frag_bytes) {
+    if (component.device_rows.concerns(bytes)) {
         if (component.device_rows.went_to_device(bytes)) {
             follow_limits();
         }
@@ -102,14 +102,14 @@ void choose_limits(bool threads)
     component.two_copies = 0 == call_ns ? two_copies(module.btl_eager_limit)
                                         : two_copies(module.btl_eager_limit, call_ns);
     // What the user has set is not lowered, for a sample neither.
-    component.device_samples = device_samples(choose ? eager_frag_bytes : module.btl_eager_limit);
+    std::size_t samples_beyond = choose ? eager_frag_bytes : module.btl_eager_limit;
     const std::size_t in_device_rows = component.eager_limit_in_device_rows;
-    if ((choose || !is_default("eager_limit_in_device_rows")) &&
-        in_device_rows < std::min(module.btl_eager_limit, eager_frag_bytes)) {
-        component.device_rows =
-            device_rows(in_device_rows, std::min(module.btl_eager_limit, eager_frag_bytes));
-        component.device_samples = device_samples(in_device_rows);
+    const std::size_t lone_bytes = std::min(module.btl_eager_limit, eager_frag_bytes);
+    if ((choose || !is_default("eager_limit_in_device_rows")) && in_device_rows < lone_bytes) {
+        component.device_rows = device_rows(in_device_rows, lone_bytes);
+        samples_beyond = in_device_rows;
     }
+    component.device_samples = device_samples(samples_beyond);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
         component.message_rows = message_rows(
             module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));
