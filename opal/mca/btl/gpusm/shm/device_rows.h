@@ -11,7 +11,8 @@
 #ifndef GPUSM_SHM_DEVICE_ROWS_H
 #define GPUSM_SHM_DEVICE_ROWS_H
 
-#include <algorithm>
+#include "opal/mca/btl/gpusm/shm/row_search.h"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -44,12 +45,13 @@ class device_rows {
             ++asked_for_;
             return false;
         }
-        if (wait_for_ > 0) {
-            --wait_for_;
+        if (search_.is_waiting()) {
             return false;
         }
         in_rows_ = true;
-        looked_at_ = hits_ = offered_ = asked_for_ = row_ = 0;
+        offered_ = asked_for_ = 0;
+        block_.begin();
+        search_.row_begins();
         return true;
     }
 
@@ -60,14 +62,13 @@ class device_rows {
         if (!in_rows_ || !concerns(bytes)) {
             return false;
         }
-        ++row_;
         ++offered_;
-        hits_ += others >= others_in_row ? 1 : 0;
-        if (++looked_at_ < block) {
+        search_.row_goes_on();
+        if (!block_.add(others >= others_in_row)) {
             return false;
         }
-        const bool is_row = hits_ >= block / 4;
-        looked_at_ = hits_ = 0;
+        const bool is_row = block_.hits() >= message_block::messages / 4;
+        block_.begin();
         bool is_fetched = true;
         if (offered_ >= judged_from) {
             is_fetched = asked_for_ >= offered_ / 2;
@@ -76,32 +77,20 @@ class device_rows {
         }
         in_rows_ = is_row && is_fetched;
         if (!in_rows_) {
-            next_wait_ = row_ > soon ? first_wait : std::min(2 * next_wait_, last_wait);
-            wait_for_ = next_wait_;
+            search_.row_ends();
         }
         return !in_rows_;
     }
 
   private:
-    static constexpr std::uint32_t others_in_row = 4;
-    static constexpr std::uint32_t block = 64; // messages that are judged together
     // Devices ask some time after the offer: a window of so many may be offered before.
     static constexpr std::uint32_t judged_from = 1024;
-    // Samples that go to devices before rows are tried again: more from time to time, as long as
-    // they soon turn out to be over.
-    static constexpr std::uint32_t first_wait = 2;
-    static constexpr std::uint32_t last_wait = 64;
-    static constexpr std::uint32_t soon = 4096; // messages
-
     std::size_t limit_bytes_ = SIZE_MAX;
     std::size_t most_bytes_ = 0;
-    std::uint32_t looked_at_ = 0; // of this block
-    std::uint32_t hits_ = 0;
     std::uint32_t offered_ = 0; // in this row; halved from time to time, both
     std::uint32_t asked_for_ = 0;
-    std::uint32_t row_ = 0; // messages of this row
-    std::uint32_t wait_for_ = 0;
-    std::uint32_t next_wait_ = first_wait / 2;
+    message_block block_;
+    row_search search_{2, 64, 4096}; // waits for samples that go to devices
     bool in_rows_ = false;
 };
 

@@ -10,6 +10,8 @@
 #ifndef GPUSM_SHM_MESSAGE_ROWS_H
 #define GPUSM_SHM_MESSAGE_ROWS_H
 
+#include "opal/mca/btl/gpusm/shm/row_search.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,16 +43,12 @@ class message_rows {
         if (bytes > most_bytes_ || bytes <= lone_bytes_ || in_rows_) {
             return false;
         }
-        if (wait_for_ > 0) {
-            --wait_for_;
+        if (search_.is_waiting() || !block_.add(others >= others_in_row)) {
             return false;
         }
-        if (!of_block(others >= others_in_row)) {
-            return false;
-        }
-        in_rows_ = hits_ >= block - block / 4;
-        begin_block();
-        row_ = 0;
+        in_rows_ = block_.hits() >= message_block::messages - message_block::messages / 4;
+        block_.begin();
+        search_.row_begins();
         return in_rows_;
     }
 
@@ -58,12 +56,12 @@ class message_rows {
     // the one before. True: rows are over.
     bool sent(bool answered)
     {
-        ++row_;
-        if (!of_block(answered)) {
+        search_.row_goes_on();
+        if (!block_.add(answered)) {
             return false;
         }
-        const bool is_over = hits_ >= block / 4;
-        begin_block();
+        const bool is_over = block_.hits() >= message_block::messages / 4;
+        block_.begin();
         if (is_over) {
             leave();
         }
@@ -76,45 +74,26 @@ class message_rows {
     {
         lone_bytes_ = std::min(lone_bytes_, lone_bytes);
         const bool was_in_rows = in_rows_;
-        begin_block();
+        block_.begin();
         if (was_in_rows) {
             leave();
         } else {
-            wait_for_ = std::max(wait_for_, first_wait);
+            search_.wait_at_least_first();
         }
         return was_in_rows;
     }
 
   private:
-    static constexpr std::uint32_t others_in_row = 4;
-    static constexpr std::uint32_t block = 64; // messages that are judged together
-    // Messages by single copies before rows are looked for again: more from time to time, as long
-    // as they soon turn out to be over.
-    static constexpr std::uint32_t first_wait = 1024;
-    static constexpr std::uint32_t last_wait = 64 * first_wait;
-    static constexpr std::uint32_t soon = 4 * first_wait;
-
-    // One more of a block; true when that is complete.
-    bool of_block(bool hit)
-    {
-        hits_ += hit ? 1 : 0;
-        return ++looked_at_ == block;
-    }
-    void begin_block() { looked_at_ = hits_ = 0; }
     void leave()
     {
         in_rows_ = false;
-        next_wait_ = row_ > soon ? first_wait : std::min(2 * next_wait_, last_wait);
-        wait_for_ = next_wait_;
+        search_.row_ends();
     }
 
     std::size_t lone_bytes_ = 0;
     std::size_t most_bytes_ = 0;
-    std::uint32_t looked_at_ = 0; // of this block
-    std::uint32_t hits_ = 0;
-    std::uint32_t wait_for_ = 0;
-    std::uint32_t next_wait_ = first_wait / 2;
-    std::uint32_t row_ = 0; // messages of this row
+    message_block block_;
+    row_search search_{1024, 65536, 4096}; // waits for messages by single copies
     bool in_rows_ = false;
 };
 
