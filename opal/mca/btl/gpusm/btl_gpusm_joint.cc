@@ -80,7 +80,9 @@ joint_ring *make_ring()
 // Is it worth it? A message that comes alone must be longer than one of several: there the request
 // and the second system call are a part of its latency, while of several messages the peer copies
 // one as this process is busy with another. Where lines of cache come slowly, those that a request
-// takes keep short ones of several waiting for longer than the copy that they save.
+// takes keep short ones of several waiting for longer than the copy that they save, and those of a
+// lone one make it worth it later. By default a lone one is shared from 28 KiB on, where two copies
+// end at the latest (choose_limits).
 bool is_worth_it(joint_ring &ring, const remote_handle &remote, std::size_t len_bytes)
 {
     constexpr std::size_t least_where_slow = 64 * 1024;

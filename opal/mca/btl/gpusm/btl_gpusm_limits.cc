@@ -4,7 +4,6 @@
 // btl_gpusm_limits.cc: up to which length host messages go in two copies, through a fragment
 // (btl_eager_limit): what is chosen at start, and what the messages themselves teach.
 #include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -13,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 namespace gpusm {
 
@@ -34,8 +34,7 @@ bool is_default(const char *name)
            MCA_BASE_VAR_SOURCE_DEFAULT == source;
 }
 
-} // namespace
-
+// One of what is watched has another limit now.
 void follow_limits()
 {
     const two_copies &watched = component.two_copies;
@@ -59,18 +58,64 @@ void follow_limits()
     }
 }
 
-void host_message_goes_to_device(std::uint64_t bytes)
+} // namespace
+
+bool watch_offer(std::size_t len_bytes, bool single)
 {
     const std::lock_guard guard(*component.watching);
-    if (component.device_rows.concerns(bytes)) {
-        if (component.device_rows.went_to_device(bytes)) {
-            follow_limits();
-        }
-        return;
+    const std::size_t bytes = len_bytes + header_bytes;
+    const std::uint32_t others = component.host_offers.load(std::memory_order_relaxed);
+    const bool are_slow = component.two_copies.are_slow();
+    const bool was_sample = component.device_samples.offered(bytes);
+    const bool other_limit =
+        single ? component.two_copies.went_singly(bytes) : component.two_copies.stop();
+    const bool in_rows = single && component.message_rows.offered(bytes, others);
+    const bool out_of_rows = component.device_rows.offered(bytes, others);
+    if (was_sample || other_limit || in_rows || out_of_rows) {
+        follow_limits();
     }
-    two_copies &watched = component.two_copies;
-    const bool is_lower = watched.at_most(eager_frag_bytes);
-    if (component.message_rows.went_to_device(watched.most()) || is_lower) {
+    return are_slow;
+}
+
+void watch_device(std::uint64_t len_bytes)
+{
+    const std::lock_guard guard(*component.watching);
+    const std::uint64_t bytes = len_bytes + header_bytes;
+    bool other_limit = false;
+    if (component.device_rows.concerns(bytes)) {
+        other_limit = component.device_rows.went_to_device(bytes);
+    } else {
+        two_copies &watched = component.two_copies;
+        const bool is_lower = watched.at_most(eager_frag_bytes);
+        other_limit = component.message_rows.went_to_device(watched.most()) || is_lower;
+    }
+    if (other_limit) {
+        follow_limits();
+    }
+}
+
+bool watch_copies(std::size_t bytes)
+{
+    const std::lock_guard guard(*component.watching);
+    if (component.device_samples.sent(bytes)) {
+        follow_limits();
+    }
+    return component.two_copies.is_due(bytes);
+}
+
+void watch_timed(std::size_t bytes, std::uint64_t ns)
+{
+    const std::lock_guard guard(*component.watching);
+    if (component.two_copies.timed(bytes, ns)) {
+        follow_limits();
+    }
+}
+
+void watch_row(mca_btl_base_endpoint_t *endpoint)
+{
+    const std::lock_guard guard(*component.watching);
+    const std::uint64_t heard = endpoint->peer->next_sequence;
+    if (component.message_rows.sent(heard != std::exchange(endpoint->heard_in_row, heard))) {
         follow_limits();
     }
 }

@@ -6,13 +6,14 @@
 #ifndef BTL_GPUSM_LIMITS_H
 #define BTL_GPUSM_LIMITS_H
 
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
 #include <cstddef>
 #include <cstdint>
 
 namespace gpusm {
 
-// No header of ob1's is longer. The limits are of messages with their headers, and memory is
-// registered without.
+// No header of ob1's is longer. The limits are of messages with their headers.
 inline constexpr std::size_t header_bytes = 256;
 // It is never less: ob1's headers have to fit.
 inline constexpr std::size_t least_eager_limit = 1024;
@@ -26,11 +27,20 @@ inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + header_bytes;
 // and by the number of peers. It follows component.two_copies, message_rows, device_rows and
 // device_samples from then on.
 void choose_limits(bool threads);
-// One of them has another limit now. Called under component.watching.
-void follow_limits();
-// A peer has asked for the pieces of a host message of so many bytes, with its header, which it
-// does for its devices only.
-void host_message_goes_to_device(std::uint64_t bytes);
+
+// What messages teach. All of it is kept under component.watching, which these take.
+
+// A host message of that length was offered; `single`: for a single copy. Do lines of cache come
+// slowly here?
+bool watch_offer(std::size_t len_bytes, bool single);
+// A peer has asked for the pieces of one of that length, which it does for its devices only.
+void watch_device(std::uint64_t len_bytes);
+// A host message goes in two copies, of so many bytes with its header. Is the first copy to be
+// timed? If so, watch_timed has to follow.
+bool watch_copies(std::size_t bytes);
+void watch_timed(std::size_t bytes, std::uint64_t ns);
+// It is one that component.message_rows concerns.
+void watch_row(mca_btl_base_endpoint_t *endpoint);
 
 } // namespace gpusm
 

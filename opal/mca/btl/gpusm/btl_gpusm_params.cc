@@ -162,8 +162,8 @@ void register_parameters()
         "set this has to be set, too");
     add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message of which the sender copies a part by itself, where it comes to it, while "
-        "the receiver reads the rest (8 KiB or more); one that comes alone must be 7/4 "
-        "of that");
+        "the receiver reads the rest (8 KiB or more); one that comes alone must have "
+        "7/4 of that, or twice that where lines of cache come slowly");
     add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message that is fetched through a staging ring where its memory cannot be mapped "
         "by the receiver; shorter ones go in fragments (1 or more)");

@@ -56,25 +56,6 @@ void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t a
     of->handle.remote = {of->number, gpusm::no_event_slot, kind, 0, of->turn, address, len_bytes};
 }
 
-// A host message of so many bytes, with its header, was offered; `single`: for a single copy. Do
-// lines of cache come slowly here?
-bool watch_single_copy(std::size_t bytes, bool single)
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    const std::lock_guard guard(*component.watching);
-    gpusm::two_copies &watched = component.two_copies;
-    const bool are_slow = watched.are_slow();
-    const bool was_sample = component.device_samples.offered(bytes);
-    const bool other_limit = single ? watched.went_singly(bytes) : watched.stop();
-    const std::uint32_t others = component.host_offers.load(std::memory_order_relaxed);
-    const bool in_rows = single && component.message_rows.offered(bytes, others);
-    const bool out_of_rows = component.device_rows.offered(bytes, others);
-    if (was_sample || other_limit || in_rows || out_of_rows) {
-        gpusm::follow_limits();
-    }
-    return are_slow;
-}
-
 // Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
 // buffer is device memory.
 status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
@@ -88,7 +69,7 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
-    if (watch_single_copy(size + gpusm::header_bytes, single)) {
+    if (gpusm::watch_offer(size, single)) {
         made->handle.remote.flags |= gpusm::lines_are_slow;
     }
     if (!single && nullptr == desk) {

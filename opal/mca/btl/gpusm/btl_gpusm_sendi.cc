@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 namespace gpusm {
@@ -71,25 +70,18 @@ void count_host_message(std::size_t payload_size)
     return true;
 }
 
-// A message goes in two copies. Is the first one to be timed?
-bool is_due(std::size_t size)
+// Do its two copies teach anything?
+bool is_watched(std::size_t size)
 {
-    if (size < two_copies::timed_from_bytes &&
-        size <= mca_btl_gpusm_component.device_samples.beyond_bytes()) {
-        return false;
-    }
-    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
-    if (mca_btl_gpusm_component.device_samples.sent(size)) {
-        follow_limits();
-    }
-    return mca_btl_gpusm_component.two_copies.is_due(size);
+    return size >= two_copies::timed_from_bytes ||
+           size > mca_btl_gpusm_component.device_samples.beyond_bytes();
 }
 
 // The first of the two copies of a message of `size` bytes.
 template <typename Fill>
 inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
 {
-    if (!is_due(size)) [[likely]] {
+    if (!is_watched(size) || !watch_copies(size)) [[likely]] {
         fill(at);
         return;
     }
@@ -97,21 +89,7 @@ inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
     const auto begin = clock::now();
     fill(at);
     const auto took = std::chrono::nanoseconds(clock::now() - begin).count();
-    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
-    if (mca_btl_gpusm_component.two_copies.timed(size, static_cast<std::uint64_t>(took))) {
-        follow_limits();
-    }
-}
-
-// A message of a row is on its way.
-void follow_row(mca_btl_base_endpoint_t *endpoint)
-{
-    const std::lock_guard guard(*mca_btl_gpusm_component.watching);
-    const std::uint64_t heard = endpoint->peer->next_sequence;
-    if (mca_btl_gpusm_component.message_rows.sent(heard !=
-                                                  std::exchange(endpoint->heard_in_row, heard))) {
-        follow_limits();
-    }
+    watch_timed(size, static_cast<std::uint64_t>(took));
 }
 
 // A plain message of any size up to the eager limit, to a peer with a mailbox: in it, or in a
@@ -142,7 +120,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         }
         fill_fragment(static_cast<unsigned char *>(frag->segment.seg_addr.pval), size, fill);
         if (mca_btl_gpusm_component.message_rows.concerns(size)) [[unlikely]] {
-            follow_row(endpoint);
+            watch_row(endpoint);
         }
         fire_and_forget(frag, size);
         frag->call_back = false;

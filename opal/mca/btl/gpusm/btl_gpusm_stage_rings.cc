@@ -210,7 +210,7 @@ void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &me
     const std::uint64_t address = message.handle.base + message.offset;
     const bool of_host = share_kind::host == message.handle.kind;
     if (of_host) {
-        host_message_goes_to_device(message.len_bytes + header_bytes);
+        watch_device(message.len_bytes);
     }
     registration *source = nullptr;
     if (message.len_bytes > 0 && (of_host || share_kind::staged == message.handle.kind)) {
