@@ -22,6 +22,18 @@ TEST(Split, TheLastChunkMayBeShort)
     EXPECT_EQ(10U, split_bytes(1, 20, 10));
 }
 
+TEST(Split, PiecesBeginShortAndDouble)
+{
+    EXPECT_EQ(1U, split_longest_piece(1, 0));
+    EXPECT_EQ(1U, split_longest_piece(15, 0)) << "an eighth of it";
+    EXPECT_EQ(1U, split_longest_piece(15, 1));
+    EXPECT_EQ(2U, split_longest_piece(15, 2)) << "as much as there has been";
+    EXPECT_EQ(4U, split_longest_piece(15, 4));
+    EXPECT_EQ(2U, split_longest_piece(16, 0));
+    EXPECT_EQ(16U, split_longest_piece(128, 3)) << "a long one does not begin with a single chunk";
+    EXPECT_EQ(UINT32_MAX / 8, split_longest_piece(UINT32_MAX, 0)) << "the longest there may be";
+}
+
 TEST(Split, BothTakeUntilTheyMeet)
 {
     split_word split{};

@@ -104,7 +104,10 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
     const std::uint64_t chunk_bytes =
         bounce_way::pull == job->way ? pull_chunk_bytes : push_chunk_bytes;
     const std::uint64_t all = split_chunks(job->len_bytes, chunk_bytes);
-    const auto most = static_cast<std::uint32_t>(most_bytes / chunk_bytes);
+    auto most = static_cast<std::uint32_t>(most_bytes / chunk_bytes);
+    if (job->way != bounce_way::pull) {
+        most = std::min(most, split_longest_piece(all, job->chunks));
+    }
     const bool front = bounce_way::out == job->way;
     std::uint32_t first = 0;
     const std::uint32_t taken =

@@ -68,6 +68,15 @@ constexpr std::uint64_t split_bytes(std::uint64_t chunk, std::uint64_t len_bytes
     return std::min(chunk_bytes, len_bytes - chunk * chunk_bytes);
 }
 
+// How many chunks the next piece may have of one that has taken `taken` of `all`, where each piece
+// is brought by a device and then copied by a processor: the first ones are short, so that the
+// processor's part begins early. Not below an eighth: what the calls of the driver for more pieces
+// take is more than what that saves of a long range.
+constexpr std::uint32_t split_longest_piece(std::uint64_t all, std::uint32_t taken)
+{
+    return std::max({std::uint32_t{1}, taken, static_cast<std::uint32_t>(all / 8)});
+}
+
 inline void split_begin(split_word *split, std::uint32_t chunks)
 {
     split->word.store(split_pack({0, chunks}), std::memory_order_relaxed);
