@@ -65,6 +65,10 @@ report "lines have at most 100 columns" "$(awk 'length($0) > 100 { print FILENAM
 report "every unit test is in the Makefile" "$(for file in tests/unit/*_test.cc; do
     grep -q "= unit/${file##*/}\$" tests/Makefile.am || echo "$file"
 done)"
+report "scripts that users run are executable" "$(printf '%s\n' $everything | grep -v '^\./tests/' |
+    while read -r file; do
+        if [ "$(head -c 2 "$file" | tr -d '\0')" = '#!' ] && [ ! -x "$file" ]; then echo "$file"; fi
+    done)"
 report "shell scripts parse" "$(for file in $scripts tests/mpi/common.sh tools/setup/*.sh; do
     if head -n 12 "$file" | grep -q bash; then shell=bash; else shell=sh; fi
     $shell -n "$file" 2>&1
