@@ -227,15 +227,25 @@ if [ $can = yes ] && [ $can_joint = no ]; then
 else
     check the-sender-is-away 90 2 "$exchange" joint-late
 fi
-# The same messages by one pair, and by more ranks than there are processors.
-crowd=$(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
+# The same messages by one pair, by more ranks than there are processors, and by more than they may
+# use. The latter give up the processor while they wait, or the test would take minutes.
+#
+# pairs_case RANKS NAME WANTED WORDS...: with these before the program
 pairs_case() {
-    launch 60 "$1" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
+    pairs_ranks=$1
+    pairs_name=$2
+    pairs_wanted=$3
+    shift 3
+    launch 60 "$pairs_ranks" "$@" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
         --warmup 1 --no-limit -c
-    judge "$2" $? "$(path_says 'of the single copies by the sender')" "$3" \
+    judge "$pairs_name" $? "$(path_says 'of the single copies by the sender')" "$pairs_wanted" \
         "the sender has copied a part"
 }
 pairs_case 2 one-pair-copies-together $can_joint
+pairs_case 2 one-pair-that-is-not-bound-copies-together $can_joint --bind-to none
+pairs_case 2 a-pair-on-one-processor-copies-alone no --bind-to none --mca mpi_yield_when_idle 1 \
+    taskset -c "$(taskset -pc $$ | sed 's/.*: *\([0-9]*\).*/\1/')"
+crowd=$(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
 pairs_case "$crowd" more-ranks-than-processors-copy-alone no
 
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the

@@ -9,13 +9,12 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/processors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <string>
-
-#include <unistd.h>
 
 namespace {
 
@@ -208,8 +207,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.threads = enable_mpi_threads;
-    component.crowded =
-        static_cast<long>(opal_process_info.num_local_peers) + 1 > sysconf(_SC_NPROCESSORS_ONLN);
+    component.crowded = gpusm::is_crowded(opal_process_info.num_local_peers + 1);
     mca_btl_gpusm.super.btl_registration_handle_size = gpusm::smsc_handle_bytes();
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(plan_frags(), &why)) {

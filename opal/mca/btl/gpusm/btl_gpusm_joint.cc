@@ -9,8 +9,8 @@
 // Where messages go both ways at once, as in most collective operations, both processors are busy
 // without that, and each had better read its own: chunks cost system calls, and what the other one
 // has written is in its cache. So a receiver that has offered memory of its own reads alone. So it
-// does where there are more processes than processors: the sender is likely not to run, and if it
-// is interrupted in a copy, the receiver waits for its next turn.
+// does where the processes are more than the processors that they may use: the sender is likely not
+// to run, and if it is interrupted in a copy, the receiver waits for its next turn.
 //
 // The two share one word per message, in the receiver's segment. The receiver has a few per peer,
 // and asks with the next one when the peer has answered the oldest: a peer that does not look is
@@ -18,6 +18,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/processors.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 #include "opal/mca/btl/gpusm/shm/split.h"
 
@@ -45,6 +46,7 @@ struct joint_ring {
     static constexpr std::uint32_t places = 8;
     split_word *words = nullptr; // in our segment; null: there is no room
     std::uint32_t granule = 0;   // of the first one
+    bool is_crowded = false;     // the peer is likely not to run while this process does
     // Counted from the start of all: [answered, begun) may not be used again yet.
     std::uint32_t begun = 0;
     std::uint32_t answered = 0;
@@ -67,9 +69,15 @@ std::uint64_t chunk_bytes_of(std::uint64_t len_bytes)
     return (wanted + page_bytes - 1) / page_bytes * page_bytes;
 }
 
-joint_ring *make_ring()
+joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 {
     auto *ring = new joint_ring;
+    // Processes that the runtime has bound may share a part of the machine with few others.
+    ring->is_crowded =
+        !opal_process_info.proc_is_bound &&
+        share_few_processors(
+            static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
+            opal_process_info.num_local_peers + 1);
     segment &own = mca_btl_gpusm_component.node->own();
     if (status::ok == own.carve(joint_ring::places * sizeof(split_word), &ring->granule)) {
         ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
@@ -102,10 +110,10 @@ joint_get *take_place(mca_btl_base_endpoint_t *endpoint, const remote_handle &re
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->joint) {
-        endpoint->joint = make_ring();
+        endpoint->joint = make_ring(endpoint);
     }
     joint_ring &ring = *endpoint->joint;
-    if (nullptr == ring.words || !is_worth_it(ring, remote, len_bytes) ||
+    if (nullptr == ring.words || ring.is_crowded || !is_worth_it(ring, remote, len_bytes) ||
         ring.failures >= failures_before_refusal) {
         return nullptr;
     }

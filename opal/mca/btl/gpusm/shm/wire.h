@@ -48,7 +48,7 @@ static_assert(sizeof(segment_identity) == 16);
 struct segment_header {
     std::uint64_t magic;
     std::uint32_t version;
-    std::uint32_t owner_pid; // in the owner's PID namespace: for messages only
+    std::uint32_t owner_pid; // in the owner's PID namespace: for messages and guesses only
     segment_identity identity;
     std::uint64_t segment_bytes; // mapped length; the file has it, memory behind it grows
     std::uint32_t fifo_offset;
