@@ -126,6 +126,55 @@ TEST_F(Peer, SeveralComeBackInAChainThatEndsWhereThePeerIsOrWhereItWasAskedTo)
     EXPECT_TRUE(to_.idle());
 }
 
+TEST_F(Peer, AFragmentThatFollowsAnotherOneWithoutAnAnswerIsOneOfARow)
+{
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    EXPECT_TRUE(to_.is_in_row());
+    ++to_.next_sequence; // a message has come
+    EXPECT_FALSE(to_.is_in_row());
+    ASSERT_EQ(to_.post(fragment("b")), status::ok);
+    EXPECT_TRUE(to_.is_in_row());
+}
+
+TEST_F(Peer, FragmentsGoToAndFroOnceTwoHaveFollowedAnAnswer)
+{
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    ++to_.next_sequence;
+    EXPECT_FALSE(to_.goes_to_and_fro());
+    ASSERT_EQ(to_.post(fragment("b")), status::ok);
+    ++to_.next_sequence;
+    EXPECT_FALSE(to_.goes_to_and_fro()) << "it may be the first one of a row";
+    ASSERT_EQ(to_.post(fragment("c")), status::ok);
+    EXPECT_TRUE(to_.goes_to_and_fro());
+    ++to_.next_sequence;
+    ASSERT_EQ(to_.post(fragment("d")), status::ok);
+    EXPECT_TRUE(to_.goes_to_and_fro());
+    EXPECT_EQ(receive(4), "abcd") << "there is room for four";
+    ASSERT_EQ(to_.post(fragment("e")), status::ok);
+    EXPECT_FALSE(to_.goes_to_and_fro()) << "a row has begun";
+    ++to_.next_sequence;
+    ASSERT_EQ(to_.post(fragment("f")), status::ok);
+    EXPECT_FALSE(to_.goes_to_and_fro()) << "the first one after a row";
+}
+
+TEST_F(Peer, FragmentsMayHaveComeBackWhenSomethingHasComeSinceTheLastLook)
+{
+    EXPECT_FALSE(to_.may_have_given_back());
+    ASSERT_EQ(to_.post(fragment("a")), status::ok);
+    EXPECT_FALSE(to_.may_have_given_back());
+    ++to_.next_sequence;
+    EXPECT_TRUE(to_.may_have_given_back());
+    EXPECT_EQ(to_.reap(), nullptr) << "it has not been read yet";
+    EXPECT_FALSE(to_.may_have_given_back());
+    ++to_.next_sequence;
+    EXPECT_TRUE(to_.may_have_given_back());
+    EXPECT_EQ(receive(), "a");
+    consume(1);
+    EXPECT_EQ(to_.reap(), &fragments_[0]);
+    ++to_.next_sequence;
+    EXPECT_FALSE(to_.may_have_given_back()) << "nothing is in flight";
+}
+
 TEST_F(Peer, AChainEndsBeforeWhatStillWaits)
 {
     for (std::uint32_t i = 0; i < room; ++i) {

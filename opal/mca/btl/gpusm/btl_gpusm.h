@@ -95,8 +95,9 @@ struct mca_btl_gpusm_frag_t {
     gpusm::outgoing out; // its header is null while the fragment has no place in the segment
     mca_btl_base_endpoint_t *endpoint;
     opal_free_list_t *list;
-    bool call_back;        // the sender was told "later"
-    gpusm::frag_kind kind; // these two only without a place in the segment
+    std::uint32_t touched_bytes; // of the payload: memory is behind so many, at least
+    bool call_back;              // the sender was told "later"
+    gpusm::frag_kind kind;       // these two only without a place in the segment
     mca_btl_base_tag_t tag;
 };
 OBJ_CLASS_DECLARATION(mca_btl_gpusm_frag_t);
@@ -201,6 +202,7 @@ struct mca_btl_gpusm_component_t {
     bool stage_push;
     int cuda_ipc_verbose;
     bool use_single_copy;
+    size_t round_bytes; // as bounded by limit_round() from then on
     size_t eager_limit_in_rows;
     size_t eager_limit_in_device_rows;
     size_t joint_copy_min_bytes;
@@ -347,16 +349,22 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
 // until the component goes. Any thread that does not hold the component's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
-// Takes back what the peer is done with, when it is likely that there is something: a fragment that
-// has been used a moment ago is in the cache.
-inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)
+// Of a row of messages of this length or more, fragments are used in turns (btl_gpusm_module.cc).
+inline constexpr std::size_t row_frag_bytes = 2048;
+// Before or after a message of so many bytes, takes back what the peer is done with, if that is
+// likely to be the fragment that was used a moment ago, and is in the cache.
+inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
 {
-    if (!mca_btl_gpusm_component.threads && endpoint->peer->may_have_given_back()) {
+    const peer &to = *endpoint->peer;
+    if (!mca_btl_gpusm_component.threads && to.may_have_given_back() &&
+        (bytes < row_frag_bytes || to.goes_to_and_fro())) {
         reclaim_frags_of(endpoint);
     }
 }
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
+// The same for a message to that peer, which may be one of a row.
+mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes);
 // The same for ob1's control messages (up to the size of a small fragment): never null for want
 // of shared memory. ob1 of Open MPI 5.0 keeps a FIN or ACK that could not be sent until some
 // callback of ours lets it try again, and there may be none to come.

@@ -73,6 +73,7 @@ int bind_frag(opal_free_list_item_t *item, void *size_of_list)
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     frag->list = &mca_btl_gpusm_component.frags[size];
+    frag->touched_bytes = 0;
     frag->out.granule = granule;
     frag->out.header = reinterpret_cast<gpusm::frag_header *>(own.at(granule));
     frag->segment.seg_addr.pval = frag->out.header + 1;
@@ -198,6 +199,23 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
+// Memory for rows is memory of every process that has sent some.
+static void limit_round()
+{
+    constexpr std::size_t most_of_all_bytes = 16U << 20;
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const std::size_t processes = opal_process_info.num_local_peers + 1;
+    const std::size_t segment_bytes = component.node->own().view().header->segment_bytes;
+    // Processes that take turns on a processor find their fragments in its cache.
+    component.round_bytes =
+        component.crowded
+            ? 0
+            : std::min({component.round_bytes, most_of_all_bytes / processes, segment_bytes / 8});
+    gpusm::log_line(gpusm::log_level::info,
+                    "host messages in rows take fragments of up to %zu bytes in turns",
+                    component.round_bytes);
+}
+
 static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_mpi_threads)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
@@ -214,6 +232,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         gpusm::show_help("no segment", component.backing_directory, why.c_str());
         return nullptr;
     }
+    limit_round();
     component.lock = new gpusm::optional_mutex(component.threads);
     component.watching = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;

@@ -66,23 +66,57 @@ void own_next_frag(const mca_btl_gpusm_frag_t *like)
     own_ahead(*like->list, sizeof(frag_header) + like->segment.seg_len);
 }
 
-mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
+// The lines of a fragment that the peer has just read are in its cache, and a processor writes to
+// them at a third of the speed at which it writes to lines that have left that cache. So the
+// fragments of messages in rows are used in turns, and those of a turn are more than a cache holds:
+// the list grows so far before what peers have read is used again, and that in the order in which
+// it was used. Short messages are few lines, and would have to find a page each; fragments for
+// device memory are written to by devices.
+static bool is_round_short(const opal_free_list_t &list, unsigned size)
+{
+    const bool is_for_rows = static_cast<unsigned>(frag_size::eager) == size ||
+                             static_cast<unsigned>(frag_size::max) == size;
+    return is_for_rows && list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
+                              mca_btl_gpusm_component.round_bytes;
+}
+
+static mca_btl_gpusm_frag_t *first_of(opal_free_list_t &list)
+{
+    return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(&list));
+}
+
+static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool is_in_row)
 {
     for (unsigned size = 0; size < static_cast<unsigned>(frag_size::count); ++size) {
         if (bytes > mca_btl_gpusm_component.frag_capacity[size]) {
             continue;
         }
-        opal_free_list_t *list = &mca_btl_gpusm_component.frags[size];
-        if (opal_lifo_is_empty(&list->super)) {
-            reclaim_frags(); // before the list grows
+        opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
+        mca_btl_gpusm_frag_t *frag = nullptr;
+        if (!opal_lifo_is_empty(&list.super) || (is_in_row && is_round_short(list, size))) {
+            frag = first_of(list);
         }
-        auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
+        if (nullptr == frag) {
+            reclaim_frags(); // before the list grows, or because it cannot
+            frag = first_of(list);
+        }
         if (!mca_btl_gpusm_component.threads) {
-            own_ahead(*list, fetched_ahead_bytes);
+            own_ahead(list, fetched_ahead_bytes);
         }
         return frag;
     }
     return nullptr;
+}
+
+mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
+{
+    return frag_get(bytes, false);
+}
+
+mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
+{
+    return frag_get(bytes, bytes >= row_frag_bytes && !mca_btl_gpusm_component.threads &&
+                               endpoint->peer->is_in_row());
 }
 
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
@@ -186,8 +220,8 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
     if (reserve >= most) {
         return nullptr;
     }
-    gpusm::reclaim_warm_frags(endpoint);
     size_t packed = std::min(*size, most - reserve);
+    gpusm::reclaim_warm_frags(endpoint, reserve + packed);
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
     if (nullptr == frag) {
         return nullptr;

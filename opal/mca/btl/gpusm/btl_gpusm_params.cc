@@ -79,6 +79,11 @@ void register_parameters()
         "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)");
     add("free_list_inc", &component.free_list_inc, 64, OPAL_INFO_LVL_5,
         "Fragments to add when a size runs out; of the larger ones a part of that (1 .. 4096)");
+    add("round_bytes", &component.round_bytes, 4 * mebi, OPAL_INFO_LVL_9,
+        "Fragments of a size for host memory are added up to so many bytes before those that peers "
+        "have read are used again, where messages come in rows; not more than 16 MiB divided by "
+        "the number of processes, or an eighth of the segment, and none where there are more "
+        "processes than processors (0 .. 1 GiB)");
     add("fifo_size", &component.fifo_size, 1024U, OPAL_INFO_LVL_4,
         "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
     add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,
@@ -239,6 +244,7 @@ bool check_parameters()
         {"free_list_max", number(component.free_list_max), 8, 16384},
         {"free_list_num", number(component.free_list_num), 1, number(component.free_list_max)},
         {"free_list_inc", number(component.free_list_inc), 1, 4096},
+        {"round_bytes", component.round_bytes, 0, 1024 * mebi},
         {"fifo_size", component.fifo_size, 16, 65536},
         {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},

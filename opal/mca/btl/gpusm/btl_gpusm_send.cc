@@ -238,15 +238,23 @@ int progress_sends()
 void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
 {
     while (outgoing *out = endpoint->peer->reap_chain(SIZE_MAX)) {
+        outgoing *newest = nullptr; // of those that are to be used again in the same order
         while (out != nullptr) {
             mca_btl_gpusm_frag_t *frag = frag_around(out);
             outgoing *next = std::exchange(out->next, nullptr);
-            if (!frag->call_back) { // then it is ours
+            if (frag->call_back) { // else it is ours
+                call_back_late(endpoint, out);
+            } else if (frag->segment.seg_len < row_frag_bytes) {
                 frag_return(frag);
             } else {
-                call_back_late(endpoint, out);
+                out->next = std::exchange(newest, out);
             }
             out = next;
+        }
+        while (newest != nullptr) { // the list gives out first what it has got last
+            mca_btl_gpusm_frag_t *frag = frag_around(newest);
+            newest = std::exchange(newest->next, nullptr);
+            frag_return(frag);
         }
     }
 }

@@ -77,10 +77,17 @@ bool is_watched(std::size_t size)
            size > mca_btl_gpusm_component.device_samples.beyond_bytes();
 }
 
-// The first of the two copies of a message of `size` bytes.
+// The first of the two copies of a message of `size` bytes. Where the system has to get memory
+// first, it says nothing about copies.
 template <typename Fill>
-inline void fill_fragment(unsigned char *at, std::size_t size, const Fill &fill)
+inline void fill_fragment(mca_btl_gpusm_frag_t *frag, std::size_t size, const Fill &fill)
 {
+    auto *at = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
+    if (size > frag->touched_bytes) [[unlikely]] {
+        frag->touched_bytes = static_cast<std::uint32_t>(size);
+        fill(at);
+        return;
+    }
     if (!is_watched(size) || !watch_copies(size)) [[likely]] {
         fill(at);
         return;
@@ -114,11 +121,11 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
     if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
         mca_btl_gpusm_component.latest_inline = {&to, size, 0};
     } else {
-        mca_btl_gpusm_frag_t *frag = frag_get(size);
+        mca_btl_gpusm_frag_t *frag = frag_get_for(endpoint, size);
         if (nullptr == frag) {
             return false;
         }
-        fill_fragment(static_cast<unsigned char *>(frag->segment.seg_addr.pval), size, fill);
+        fill_fragment(frag, size, fill);
         if (mca_btl_gpusm_component.message_rows.concerns(size)) [[unlikely]] {
             watch_row(endpoint);
         }
@@ -131,7 +138,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         }
         // Now, not before: so messages to and fro take two fragments by turns, and the one that is
         // next has been read by the time that this one is answered.
-        reclaim_warm_frags(endpoint);
+        reclaim_warm_frags(endpoint, size);
         own_next_frag(frag);
     }
     count_host_message(payload_size);
@@ -204,10 +211,11 @@ void own_next_inline()
             return OPAL_SUCCESS;
         }
     }
-    gpusm::reclaim_warm_frags(endpoint);
+    gpusm::reclaim_warm_frags(endpoint, size);
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
-        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
+        frag = nullptr == convertor ? gpusm::frag_get_for_control(size)
+                                    : gpusm::frag_get_for(endpoint, size);
     }
     if (nullptr == frag) {
         if (descriptor != nullptr) {
@@ -217,7 +225,7 @@ void own_next_inline()
     }
     auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
     if (user != nullptr) {
-        gpusm::fill_fragment(payload, size, fill);
+        gpusm::fill_fragment(frag, size, fill);
     } else {
         fill(payload);
     }

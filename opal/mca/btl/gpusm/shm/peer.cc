@@ -4,6 +4,7 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <mutex>
@@ -115,6 +116,10 @@ status peer::post(outgoing *fragment)
     }
     if (!outbox_.open()) {
         look_for_mailbox();
+    }
+    if (!mutex_.threads()) {
+        const bool answered = next_sequence != std::exchange(heard_when_posted_, next_sequence);
+        answered_posts_ = answered ? std::min(answered_posts_ + 1, to_and_fro) : 0;
     }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;

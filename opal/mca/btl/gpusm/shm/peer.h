@@ -87,12 +87,18 @@ class peer {
     // are.
     outgoing *reap_chain(std::size_t most);
 
+    // The peer has sent nothing since the latest post: what is posted next is one of a row. In a
+    // program without threads only.
+    bool is_in_row() const { return next_sequence == heard_when_posted_; }
     // The peer has sent something since the last reap(), so it may well have given fragments back,
     // and looking costs no more than a cache line. In a program without threads only.
     bool may_have_given_back() const
     {
         return in_flight_ != nullptr && next_sequence != heard_when_reaped_;
     }
+    // Fragments go to and fro: the peer has sent something before each of the last two posts. In a
+    // program without threads only.
+    bool goes_to_and_fro() const { return answered_posts_ >= to_and_fro; }
 
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
@@ -163,6 +169,9 @@ class peer {
     outgoing *last_ = nullptr;            // the newest of them
     outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
     std::uint64_t heard_when_reaped_ = 0; // next_sequence then
+    std::uint64_t heard_when_posted_ = 0; // the same
+    std::uint32_t answered_posts_ = 0;    // one behind the other, up to the latest one
+    static constexpr std::uint32_t to_and_fro = 2;
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
     // 0 while there is no mailbox, while others have to go before, and once closed.
