@@ -77,7 +77,6 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
-    std::uint64_t heard_in_row; // peer->next_sequence at the last message of a row
     gpusm::joint_ring *joint;   // owned; null until the first such get
     bool get_enabled;           // ob1 knows that the peer can read our device memory
     bool staged_only;           // it cannot map that memory, and fetches it through host memory

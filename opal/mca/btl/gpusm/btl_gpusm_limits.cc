@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <utility>
 
 namespace gpusm {
 
@@ -111,11 +110,10 @@ void watch_timed(std::size_t bytes, std::uint64_t ns)
     }
 }
 
-void watch_row(mca_btl_base_endpoint_t *endpoint)
+void watch_row(const mca_btl_base_endpoint_t *endpoint)
 {
     const std::lock_guard guard(*component.watching);
-    const std::uint64_t heard = endpoint->peer->next_sequence;
-    if (component.message_rows.sent(heard != std::exchange(endpoint->heard_in_row, heard))) {
+    if (component.message_rows.sent(!endpoint->peer->is_in_row())) {
         follow_limits();
     }
 }

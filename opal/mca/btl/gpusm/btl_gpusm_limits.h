@@ -39,8 +39,8 @@ void watch_device(std::uint64_t len_bytes);
 // timed? If so, watch_timed has to follow.
 bool watch_copies(std::size_t bytes);
 void watch_timed(std::size_t bytes, std::uint64_t ns);
-// It is one that component.message_rows concerns.
-void watch_row(mca_btl_base_endpoint_t *endpoint);
+// It is one that component.message_rows concerns, and will be posted next.
+void watch_row(const mca_btl_base_endpoint_t *endpoint);
 
 } // namespace gpusm
 

@@ -74,10 +74,9 @@ void own_next_frag(const mca_btl_gpusm_frag_t *like)
 // device memory are written to by devices.
 static bool is_round_short(const opal_free_list_t &list, unsigned size)
 {
-    const bool is_for_rows = static_cast<unsigned>(frag_size::eager) == size ||
-                             static_cast<unsigned>(frag_size::max) == size;
-    return is_for_rows && list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
-                              mca_btl_gpusm_component.round_bytes;
+    return static_cast<unsigned>(frag_size::gpu) != size &&
+           list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
+               mca_btl_gpusm_component.round_bytes;
 }
 
 static mca_btl_gpusm_frag_t *first_of(opal_free_list_t &list)
