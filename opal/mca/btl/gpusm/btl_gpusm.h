@@ -7,6 +7,7 @@
 //   btl_gpusm_component.cc  open, init, progress, close     START HERE
 //   btl_gpusm_segment.cc    the segment, and the modex
 //   btl_gpusm_params.cc     MCA parameters and performance variables
+//   btl_gpusm_frags.{h,cc}  fragments: their lists
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, and fragments coming back
 //   btl_gpusm_sendi.cc      sendi
@@ -348,31 +349,6 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
 // until the component goes. Any thread that does not hold the component's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
-// Of a row of messages of this length or more, fragments are used in turns (btl_gpusm_module.cc).
-inline constexpr std::size_t row_frag_bytes = 2048;
-// Before or after a message of so many bytes, takes back what the peer is done with, if that is
-// likely to be the fragment that was used a moment ago, and is in the cache.
-inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
-{
-    const peer &to = *endpoint->peer;
-    if (!mca_btl_gpusm_component.threads && to.may_have_given_back() &&
-        (bytes < row_frag_bytes || to.goes_to_and_fro())) {
-        reclaim_frags_of(endpoint);
-    }
-}
-// A fragment that can hold `bytes`, or null when none can be had now.
-mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
-// The same for a message to that peer, which may be one of a row.
-mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes);
-// The same for ob1's control messages (up to the size of a small fragment): never null for want
-// of shared memory. ob1 of Open MPI 5.0 keeps a FIN or ACK that could not be sent until some
-// callback of ours lets it try again, and there may be none to come.
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
-void frag_return(mca_btl_gpusm_frag_t *frag);
-// The next message is likely to be as long as this one, which has been sent. The peer that read the
-// next fragment has its lines: takes them back before they are written. In a program without
-// threads only.
-void own_next_frag(const mca_btl_gpusm_frag_t *like);
 // The endpoint needs attention in progress.
 void mark_active(mca_btl_base_endpoint_t *endpoint);
 

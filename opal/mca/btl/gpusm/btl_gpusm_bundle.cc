@@ -8,7 +8,7 @@
 // While a bundle is open its messages have not been posted. It is closed when the callbacks of one
 // round of copies are over, and before anything else goes to that peer, so the order stays. Only
 // in programs without threads.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 

@@ -2,34 +2,16 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_module.cc: who can be reached, and where descriptors come from.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/prefetch.h"
 
 #include <cinttypes>
 #include <cstring>
 #include <mutex>
 #include <string>
-
-namespace {
-
-void construct_frag(mca_btl_gpusm_frag_t *frag)
-{
-    frag->base.des_segments = &frag->segment;
-    frag->base.des_segment_count = 1;
-    frag->base.order = MCA_BTL_NO_ORDER;
-    frag->out = gpusm::outgoing{};
-    frag->endpoint = nullptr;
-    frag->list = nullptr;
-    frag->call_back = false;
-}
-
-} // namespace
-
-OBJ_CLASS_INSTANCE(mca_btl_gpusm_frag_t, mca_btl_base_descriptor_t, construct_frag, nullptr);
 
 namespace gpusm {
 
@@ -46,92 +28,6 @@ mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
     mca_btl_gpusm_component.endpoints->push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;
-}
-
-static void own_ahead(const opal_free_list_t &list, std::size_t bytes)
-{
-    const auto *next =
-        reinterpret_cast<const mca_btl_gpusm_frag_t *>(list.super.opal_lifo_head.data.item);
-    if (&list.super.opal_lifo_ghost == reinterpret_cast<const opal_list_item_t *>(next)) {
-        return;
-    }
-    const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
-    for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
-        prefetch_to_write(at + line);
-    }
-}
-
-void own_next_frag(const mca_btl_gpusm_frag_t *like)
-{
-    own_ahead(*like->list, sizeof(frag_header) + like->segment.seg_len);
-}
-
-// The lines of a fragment that the peer has just read are in its cache, and a processor writes to
-// them at a third of the speed at which it writes to lines that have left that cache. So the
-// fragments of messages in rows are used in turns, and those of a turn are more than a cache holds:
-// the list grows so far before what peers have read is used again, and that in the order in which
-// it was used. Short messages are few lines, and would have to find a page each; fragments for
-// device memory are written to by devices.
-static bool is_round_short(const opal_free_list_t &list, unsigned size)
-{
-    return static_cast<unsigned>(frag_size::gpu) != size &&
-           list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
-               mca_btl_gpusm_component.round_bytes;
-}
-
-static mca_btl_gpusm_frag_t *first_of(opal_free_list_t &list)
-{
-    return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(&list));
-}
-
-static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool is_in_row)
-{
-    for (unsigned size = 0; size < static_cast<unsigned>(frag_size::count); ++size) {
-        if (bytes > mca_btl_gpusm_component.frag_capacity[size]) {
-            continue;
-        }
-        opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
-        mca_btl_gpusm_frag_t *frag = nullptr;
-        if (!opal_lifo_is_empty(&list.super) || (is_in_row && is_round_short(list, size))) {
-            frag = first_of(list);
-        }
-        if (nullptr == frag) {
-            reclaim_frags(); // before the list grows, or because it cannot
-            frag = first_of(list);
-        }
-        if (!mca_btl_gpusm_component.threads) {
-            own_ahead(list, fetched_ahead_bytes);
-        }
-        return frag;
-    }
-    return nullptr;
-}
-
-mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
-{
-    return frag_get(bytes, false);
-}
-
-mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
-{
-    return frag_get(bytes, bytes >= row_frag_bytes && !mca_btl_gpusm_component.threads &&
-                               endpoint->peer->is_in_row());
-}
-
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
-{
-    mca_btl_gpusm_frag_t *frag = frag_get(bytes);
-    constexpr auto small = static_cast<unsigned>(frag_size::small);
-    if (nullptr == frag && bytes <= mca_btl_gpusm_component.frag_capacity[small]) {
-        frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(
-            opal_free_list_get(&mca_btl_gpusm_component.unbound));
-    }
-    return frag;
-}
-
-void frag_return(mca_btl_gpusm_frag_t *frag)
-{
-    opal_free_list_return(frag->list, &frag->base.super);
 }
 
 } // namespace gpusm
@@ -221,7 +117,7 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
     }
     size_t packed = std::min(*size, most - reserve);
     gpusm::reclaim_warm_frags(endpoint, reserve + packed);
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for(endpoint, reserve + packed);
     if (nullptr == frag) {
         return nullptr;
     }

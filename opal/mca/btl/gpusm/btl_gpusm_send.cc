@@ -4,7 +4,7 @@
 // btl_gpusm_send.cc: messages through shared memory. A send copies nothing: the payload is in
 // the fragment already. It counts as done when the fragment is posted, and the fragment is
 // taken back later, without a message from the peer (shm/peer.h).
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 
 #include <cstdint>
 #include <cstring>
@@ -15,11 +15,6 @@ namespace gpusm {
 
 namespace {
 
-mca_btl_gpusm_frag_t *frag_around(outgoing *out)
-{
-    return enclosing<mca_btl_gpusm_frag_t>(out, offsetof(mca_btl_gpusm_frag_t, out));
-}
-
 // Gives a fragment that the peer is done with back to whom it belongs.
 void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int result)
 {
@@ -29,7 +24,7 @@ void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int
         frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base, result);
     }
     if (ours) {
-        frag_return(frag);
+        frag_return_read(endpoint, frag);
     }
 }
 
@@ -238,23 +233,15 @@ int progress_sends()
 void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
 {
     while (outgoing *out = endpoint->peer->reap_chain(SIZE_MAX)) {
-        outgoing *newest = nullptr; // of those that are to be used again in the same order
         while (out != nullptr) {
             mca_btl_gpusm_frag_t *frag = frag_around(out);
             outgoing *next = std::exchange(out->next, nullptr);
             if (frag->call_back) { // else it is ours
                 call_back_late(endpoint, out);
-            } else if (frag->segment.seg_len < row_frag_bytes) {
-                frag_return(frag);
             } else {
-                out->next = std::exchange(newest, out);
+                frag_return_read(endpoint, frag);
             }
             out = next;
-        }
-        while (newest != nullptr) { // the list gives out first what it has got last
-            mca_btl_gpusm_frag_t *frag = frag_around(newest);
-            newest = std::exchange(newest->next, nullptr);
-            frag_return(frag);
         }
     }
 }

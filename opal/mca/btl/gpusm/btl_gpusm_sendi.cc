@@ -4,7 +4,7 @@
 // btl_gpusm_sendi.cc: messages that ob1 gives us whole, to be taken at once: those of the user's up
 // to the eager limit, and its own control messages. The fewer questions a message needs answered,
 // the shorter its way: send_short, send_plain, sendi_other.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_frags.cc: the lists of fragments, a list for each size of payload.
+//
+// The lines of a fragment that the peer has just read are in its cache, and a processor writes to
+// them at a third of the speed at which it writes to lines that have left that cache. Where
+// messages go to and fro that cannot be helped, and the fragment used last is the one that is in
+// our own cache, too. But the fragments of rows are used in turns, and those of a turn are more
+// than a cache holds: a list grows so far before what peers have read is used again, and that in
+// the order in which it was read.
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/prefetch.h"
+
+#include <algorithm>
+#include <mutex>
+
+namespace {
+
+using gpusm::frag_size;
+
+constexpr unsigned frag_sizes = static_cast<unsigned>(frag_size::count);
+
+// Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
+constexpr std::size_t small_payload_bytes = 288;
+
+// What peers have read of rows, oldest first, for each list. In a program without threads only.
+struct read_frags {
+    gpusm::outgoing *oldest;
+    gpusm::outgoing *newest; // valid if there is an oldest one
+};
+read_frags read_in_rows[frag_sizes];
+
+void construct_frag(mca_btl_gpusm_frag_t *frag)
+{
+    frag->base.des_segments = &frag->segment;
+    frag->base.des_segment_count = 1;
+    frag->base.order = MCA_BTL_NO_ORDER;
+    frag->out = gpusm::outgoing{};
+    frag->endpoint = nullptr;
+    frag->list = nullptr;
+    frag->call_back = false;
+}
+
+constexpr std::size_t frag_bytes(std::size_t payload_bytes)
+{
+    const std::size_t bytes = sizeof(gpusm::frag_header) + payload_bytes;
+    return (bytes + gpusm::granule_bytes - 1) / gpusm::granule_bytes * gpusm::granule_bytes;
+}
+
+int frags_at_most(unsigned size)
+{
+    const int most = mca_btl_gpusm_component.free_list_max;
+    return static_cast<unsigned>(frag_size::gpu) == size ? std::max(most / 8, 1) : most;
+}
+
+// The large ones come in smaller numbers: what is added has memory behind it from then on.
+int frags_to_add(unsigned size)
+{
+    constexpr int parts[frag_sizes] = {2, 16, 8, 8};
+    return std::max(mca_btl_gpusm_component.free_list_inc / parts[size], 1);
+}
+
+// Binds a new descriptor of a free list to a piece of the segment, for good.
+int bind_frag(opal_free_list_item_t *item, void *size_of_list)
+{
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
+    const auto size = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(size_of_list));
+    gpusm::segment &own = mca_btl_gpusm_component.node->own();
+    const std::size_t payload_bytes = mca_btl_gpusm_component.frag_capacity[size];
+    std::uint32_t granule = 0;
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock); // several lists, one segment
+    if (gpusm::status::ok != own.carve(frag_bytes(payload_bytes), &granule)) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    frag->list = &mca_btl_gpusm_component.frags[size];
+    frag->touched_bytes = 0;
+    frag->out.granule = granule;
+    frag->out.header = reinterpret_cast<gpusm::frag_header *>(own.at(granule));
+    frag->segment.seg_addr.pval = frag->out.header + 1;
+    frag->segment.seg_len = payload_bytes;
+    return OPAL_SUCCESS;
+}
+
+// A descriptor outside the segment, its payload behind it: for control messages that find all
+// fragments in flight.
+int keep_private(opal_free_list_item_t *item, void *)
+{
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
+    frag->list = &mca_btl_gpusm_component.unbound;
+    frag->segment.seg_addr.pval = frag + 1;
+    return OPAL_SUCCESS;
+}
+
+// Memory for rows is memory of every process that has sent some.
+void limit_round()
+{
+    constexpr std::size_t most_of_all_bytes = 16U << 20;
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const std::size_t processes = opal_process_info.num_local_peers + 1;
+    const std::size_t segment_bytes = component.node->own().view().header->segment_bytes;
+    // Processes that take turns on a processor find their fragments in its cache.
+    component.round_bytes =
+        component.crowded
+            ? 0
+            : std::min({component.round_bytes, most_of_all_bytes / processes, segment_bytes / 8});
+    gpusm::log_line(gpusm::log_level::info,
+                    "host messages in rows take fragments of up to %zu bytes in turns",
+                    component.round_bytes);
+}
+
+} // namespace
+
+OBJ_CLASS_INSTANCE(mca_btl_gpusm_frag_t, mca_btl_base_descriptor_t, construct_frag, nullptr);
+
+namespace gpusm {
+
+std::size_t plan_frags()
+{
+    mca_btl_base_module_t &module = mca_btl_gpusm.super;
+    const std::size_t payloads[frag_sizes] = {
+        small_payload_bytes, std::min(module.btl_eager_limit, eager_frag_bytes),
+        module.btl_max_send_size, module.btl_accelerator_max_send_size};
+    std::size_t bytes = host_ring_bytes() + bounce_bytes();
+    for (unsigned size = 0; size < frag_sizes; ++size) {
+        mca_btl_gpusm_component.frag_capacity[size] = payloads[size];
+        bytes += frag_bytes(payloads[size]) * static_cast<std::size_t>(frags_at_most(size));
+    }
+    return bytes;
+}
+
+bool make_frag_lists()
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    limit_round();
+    constexpr int no_limit = -1;
+    OBJ_CONSTRUCT(&component.unbound, opal_free_list_t);
+    bool made =
+        OPAL_SUCCESS ==
+        opal_free_list_init(&component.unbound, sizeof(mca_btl_gpusm_frag_t) + small_payload_bytes,
+                            opal_cache_line_size, OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0, 0,
+                            no_limit, 64, nullptr, 0, nullptr, keep_private, nullptr);
+    for (unsigned size = 0; size < frag_sizes; ++size) {
+        const bool at_once = size <= static_cast<unsigned>(frag_size::eager);
+        const int most = frags_at_most(size);
+        opal_free_list_t *list = &component.frags[size];
+        OBJ_CONSTRUCT(list, opal_free_list_t);
+        made = made &&
+               OPAL_SUCCESS ==
+                   opal_free_list_init(list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
+                                       OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
+                                       at_once ? std::min(component.free_list_num, most) : 0, most,
+                                       frags_to_add(size), nullptr, 0, nullptr, bind_frag,
+                                       reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
+    }
+    return made;
+}
+
+void release_frag_lists()
+{
+    std::fill_n(read_in_rows, frag_sizes, read_frags{});
+    for (opal_free_list_t &list : mca_btl_gpusm_component.frags) {
+        OBJ_DESTRUCT(&list);
+    }
+    OBJ_DESTRUCT(&mca_btl_gpusm_component.unbound);
+}
+
+// The fragment that is likely to be taken next. Null: it has to be made, or taken back.
+static const mca_btl_gpusm_frag_t *next_frag(unsigned size)
+{
+    const opal_lifo_t &list = mca_btl_gpusm_component.frags[size].super;
+    const auto *first = reinterpret_cast<const opal_list_item_t *>(list.opal_lifo_head.data.item);
+    if (&list.opal_lifo_ghost != first) {
+        return reinterpret_cast<const mca_btl_gpusm_frag_t *>(first);
+    }
+    outgoing *read = read_in_rows[size].oldest;
+    return nullptr == read ? nullptr : frag_around(read);
+}
+
+static void own_ahead(unsigned size, std::size_t bytes)
+{
+    if (const mca_btl_gpusm_frag_t *next = next_frag(size); next != nullptr) {
+        const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
+        for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
+            prefetch_to_write(at + line);
+        }
+    }
+}
+
+static unsigned size_of(const mca_btl_gpusm_frag_t *frag)
+{
+    return static_cast<unsigned>(frag->list - mca_btl_gpusm_component.frags);
+}
+
+void own_next_frag(const mca_btl_gpusm_frag_t *like)
+{
+    own_ahead(size_of(like), sizeof(frag_header) + like->segment.seg_len);
+}
+
+static mca_btl_gpusm_frag_t *first_of(opal_free_list_t *list)
+{
+    return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
+}
+
+static mca_btl_gpusm_frag_t *oldest_of(read_frags *read)
+{
+    outgoing *out = read->oldest;
+    if (nullptr == out) {
+        return nullptr;
+    }
+    read->oldest = out->next;
+    return frag_around(out);
+}
+
+// Is the list to grow before what has been read is used again? Not that of fragments for device
+// memory, which devices write to.
+static bool is_round_short(const opal_free_list_t &list, unsigned size)
+{
+    return static_cast<unsigned>(frag_size::gpu) != size &&
+           list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
+               mca_btl_gpusm_component.round_bytes;
+}
+
+// Messages that are shorter than row_frag_bytes are few lines, and would have to find a page each.
+static bool takes_turns(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
+{
+    const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    return bytes >= row_frag_bytes && !component.threads && component.round_bytes > 0 &&
+           endpoint->peer->has_rows();
+}
+
+static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool in_turns)
+{
+    for (unsigned size = 0; size < frag_sizes; ++size) {
+        if (bytes > mca_btl_gpusm_component.frag_capacity[size]) {
+            continue;
+        }
+        opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
+        mca_btl_gpusm_frag_t *frag = nullptr;
+        if (!opal_lifo_is_empty(&list.super) || (in_turns && is_round_short(list, size))) {
+            frag = first_of(&list);
+        }
+        if (nullptr == frag && nullptr == (frag = oldest_of(&read_in_rows[size]))) {
+            reclaim_frags(); // before the list grows, or because it cannot
+            frag = oldest_of(&read_in_rows[size]);
+        }
+        if (nullptr == frag) {
+            frag = first_of(&list);
+        }
+        if (!mca_btl_gpusm_component.threads) {
+            own_ahead(size, fetched_ahead_bytes);
+        }
+        return frag;
+    }
+    return nullptr;
+}
+
+mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
+{
+    return frag_get(bytes, false);
+}
+
+mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
+{
+    return frag_get(bytes, takes_turns(endpoint, bytes));
+}
+
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
+{
+    mca_btl_gpusm_frag_t *frag = frag_get(bytes);
+    constexpr auto small = static_cast<unsigned>(frag_size::small);
+    if (nullptr == frag && bytes <= mca_btl_gpusm_component.frag_capacity[small]) {
+        frag = first_of(&mca_btl_gpusm_component.unbound);
+    }
+    return frag;
+}
+
+void frag_return(mca_btl_gpusm_frag_t *frag)
+{
+    opal_free_list_return(frag->list, &frag->base.super);
+}
+
+void frag_return_read(const mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag)
+{
+    if (!takes_turns(endpoint, frag->segment.seg_len)) { // like all that have no place in a segment
+        frag_return(frag);
+        return;
+    }
+    read_frags &read = read_in_rows[size_of(frag)];
+    frag->out.next = nullptr;
+    (nullptr == read.oldest ? read.oldest : read.newest->next) = &frag->out;
+    read.newest = &frag->out;
+}
+
+} // namespace gpusm
