@@ -20,20 +20,19 @@ struct window {
 
 // What a measurement needs again and again, allocated before the clock runs.
 struct window_plan {
+    window_plan(const run &r, std::size_t len_bytes) : type(r.opt, len_bytes)
+    {
+        timed.messages = timed_set(r, len_bytes);
+        lead_in.messages = lead_in_set(r, len_bytes);
+        lead_in.reply_at = lead_in_reply_at;
+        requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
+    }
+
     window timed;
     window lead_in; // only when content is checked
+    message_type type;
     std::vector<MPI_Request> requests;
 };
-
-window_plan plan_for(const run &r, std::size_t len_bytes)
-{
-    window_plan plan;
-    plan.timed.messages = timed_set(r, len_bytes);
-    plan.lead_in.messages = lead_in_set(r, len_bytes);
-    plan.lead_in.reply_at = lead_in_reply_at;
-    plan.requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
-    return plan;
-}
 
 void exchange_by_nccl(run &r, const placement &places, int messages)
 {
@@ -52,23 +51,23 @@ void exchange_by_nccl(run &r, const placement &places, int messages)
 }
 
 // So many messages, all completed. When there are more than places, some share one.
-void exchange(run &r, const placement &places, int messages, std::vector<MPI_Request> *requests)
+void exchange(run &r, const placement &places, int messages, window_plan *plan)
 {
     if (nullptr != r.nccl) {
         exchange_by_nccl(r, places, messages);
         return;
     }
+    std::vector<MPI_Request> *requests = &plan->requests;
     requests->clear();
-    const int len = static_cast<int>(places.len_bytes);
+    const int count = plan->type.count();
+    const MPI_Datatype type = plan->type.type();
     for (int i = 0; i < messages && r.receives(); ++i) {
-        (void)MPI_Irecv(r.incoming->at(places.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
-                        r.peer, data_tag, MPI_COMM_WORLD,
-                        &requests->emplace_back(MPI_REQUEST_NULL));
+        (void)MPI_Irecv(r.incoming->at(places.at(static_cast<std::size_t>(i))), count, type, r.peer,
+                        data_tag, MPI_COMM_WORLD, &requests->emplace_back(MPI_REQUEST_NULL));
     }
     for (int i = 0; i < messages && r.sends(); ++i) {
-        (void)MPI_Isend(r.outgoing->at(places.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
-                        r.peer, data_tag, MPI_COMM_WORLD,
-                        &requests->emplace_back(MPI_REQUEST_NULL));
+        (void)MPI_Isend(r.outgoing->at(places.at(static_cast<std::size_t>(i))), count, type, r.peer,
+                        data_tag, MPI_COMM_WORLD, &requests->emplace_back(MPI_REQUEST_NULL));
     }
     (void)MPI_Waitall(static_cast<int>(requests->size()), requests->data(), MPI_STATUSES_IGNORE);
 }
@@ -129,11 +128,11 @@ double run_window(run &r, window_plan *plan, const std::string &where, measureme
         renew_content(r, &plan->lead_in, where, result);
         renew_content(r, &plan->timed, where, result);
         (void)MPI_Barrier(MPI_COMM_WORLD);
-        exchange(r, plan->lead_in.messages.places, r.opt.window, &plan->requests);
+        exchange(r, plan->lead_in.messages.places, r.opt.window, plan);
         answer(r, plan->lead_in);
     }
     const auto start = clock_type::now();
-    exchange(r, plan->timed.messages.places, r.opt.window, &plan->requests);
+    exchange(r, plan->timed.messages.places, r.opt.window, plan);
     answer(r, plan->timed);
     const double taken_s = seconds_since(start);
     if (r.opt.check) {
@@ -153,7 +152,7 @@ void check_in_parts(run &r, window_plan *plan, measurement *result)
         const int now = std::min(places, r.opt.window - done);
         renew_content(r, &plan->timed, where, result);
         (void)MPI_Barrier(MPI_COMM_WORLD);
-        exchange(r, messages.places, now, &plan->requests);
+        exchange(r, messages.places, now, plan);
         if (r.receives()) {
             result->note(where, compare_incoming(r, messages, static_cast<std::size_t>(now)));
         }
@@ -165,7 +164,7 @@ void check_in_parts(run &r, window_plan *plan, measurement *result)
 measurement measure_bandwidth(run &r, std::size_t len_bytes)
 {
     measurement result;
-    window_plan plan = plan_for(r, len_bytes);
+    window_plan plan(r, len_bytes);
     const int warmup = r.opt.warmup_for(len_bytes);
     const int windows = r.opt.iterations_for(len_bytes);
     if (r.opt.check && r.receives()) {

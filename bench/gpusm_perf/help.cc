@@ -32,6 +32,8 @@ const char *const help_text =
   --window N     messages under way at once in bw, bibw, mbw_mr (default 64)
   --places N     give a window's messages so many places in each buffer, not one each; 1 is what
                  osu_bw has, where all are sent from one buffer that stays in the caches
+  --blocks B     messages of a derived data type (MPI_Type_vector): blocks of B bytes, with gaps as
+                 long between them; the limit copies as many bytes in one piece
   --iterations N ping-pongs, windows or calls per size (default: by size)
   --warmup N     the same, before the clock starts (default: by size; ten times as many for the
                  first size, if it is small)

@@ -9,27 +9,28 @@ namespace gpusm::bench {
 
 namespace {
 
-void ping_pong(run &r, int len, std::size_t place)
+void ping_pong(run &r, std::size_t len_bytes, const message_type &type, std::size_t place)
 {
     void *out = r.outgoing->at(place);
     void *in = r.incoming->at(place);
     if (nullptr != r.nccl) {
         // The second rank's answer follows on the stream, without a word to its host.
-        const auto bytes = static_cast<std::size_t>(len);
         if (r.first) {
-            r.nccl->send(out, bytes, r.peer);
-            r.nccl->receive(in, bytes, r.peer);
+            r.nccl->send(out, len_bytes, r.peer);
+            r.nccl->receive(in, len_bytes, r.peer);
         } else {
-            r.nccl->receive(in, bytes, r.peer);
-            r.nccl->send(out, bytes, r.peer);
+            r.nccl->receive(in, len_bytes, r.peer);
+            r.nccl->send(out, len_bytes, r.peer);
         }
         r.nccl->finish();
     } else if (r.first) {
-        (void)MPI_Send(out, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD);
-        (void)MPI_Recv(in, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        (void)MPI_Send(out, type.count(), type.type(), r.peer, data_tag, MPI_COMM_WORLD);
+        (void)MPI_Recv(in, type.count(), type.type(), r.peer, data_tag, MPI_COMM_WORLD,
+                       MPI_STATUS_IGNORE);
     } else {
-        (void)MPI_Recv(in, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        (void)MPI_Send(out, len, MPI_BYTE, r.peer, data_tag, MPI_COMM_WORLD);
+        (void)MPI_Recv(in, type.count(), type.type(), r.peer, data_tag, MPI_COMM_WORLD,
+                       MPI_STATUS_IGNORE);
+        (void)MPI_Send(out, type.count(), type.type(), r.peer, data_tag, MPI_COMM_WORLD);
     }
 }
 
@@ -38,7 +39,7 @@ void ping_pong(run &r, int len, std::size_t place)
 measurement measure_latency(run &r, std::size_t len_bytes)
 {
     measurement result;
-    const int len = static_cast<int>(len_bytes);
+    const message_type type(r.opt, len_bytes);
     message_set timed = timed_set(r, len_bytes);
     message_set lead_in = lead_in_set(r, len_bytes); // only when content is checked
     const std::size_t place = timed.places.at(0);
@@ -60,12 +61,12 @@ measurement measure_latency(run &r, std::size_t len_bytes)
                 result.note(iteration_name(i), fill_outgoing(r, *set));
             }
             (void)MPI_Barrier(MPI_COMM_WORLD);
-            for (const placed_message &message : lead_in.sent) {
-                ping_pong(r, len, message.offset);
+            for (std::size_t other = 0; other < lead_in.places.places; ++other) {
+                ping_pong(r, len_bytes, type, lead_in.places.at(other));
             }
         }
         const auto start = clock_type::now();
-        ping_pong(r, len, place);
+        ping_pong(r, len_bytes, type, place);
         if (i >= 0) {
             half_us.push_back(seconds_since(start) * 1e6 / 2);
         }

@@ -15,11 +15,29 @@
 
 namespace gpusm::bench {
 
+// How MPI is told of a message: so many elements of a type.
+class message_type {
+  public:
+    message_type(const options &opt, std::size_t len_bytes);
+    ~message_type();
+    message_type(const message_type &) = delete;
+    message_type &operator=(const message_type &) = delete;
+
+    int count() const { return count_; }
+    MPI_Datatype type() const { return type_; }
+
+  private:
+    int count_;
+    MPI_Datatype type_ = MPI_BYTE; // else ours
+};
+
 struct message_set {
     placement places;
-    std::string prefix;                   // of what its messages are called: "lead-in " or nothing
-    std::string noun = "message";         // behind the prefix
-    std::vector<placed_message> sent;     // one per place; the seeds are renewed for every use
+    std::string prefix;           // of what its messages are called: "lead-in " or nothing
+    std::string noun = "message"; // behind the prefix
+    // One per place, or one for each block of a place's message, which is a message of its own for
+    // all that checks it. The seeds are renewed for every use.
+    std::vector<placed_message> sent;
     std::vector<placed_message> received; // likewise
     content_writer write_sent = write_pattern;
     content_writer write_received = write_pattern;
@@ -37,7 +55,7 @@ void renew_between_peers(run &r, message_set *set);
 // success, otherwise one sentence.
 [[nodiscard]] std::string fill_outgoing(run &r, const message_set &set);
 [[nodiscard]] std::string compare_incoming(const run &r, const message_set &set);
-// Its first `count` messages and the guard bytes around them; count is at least 1.
+// Its first `count` places and the guard bytes around them; count is at least 1.
 [[nodiscard]] std::string compare_incoming(const run &r, const message_set &set, std::size_t count);
 
 // Nothing is received yet: what is expected in both parts of the incoming buffer is poison.

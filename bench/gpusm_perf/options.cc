@@ -180,6 +180,9 @@ std::string set_value(const std::string &option, const std::string &value, optio
     if ("--places" == option) {
         return set_count(option, value, 1, 65536, &result->places);
     }
+    if ("--blocks" == option) {
+        return set_count(option, value, 1, 1 << 20, &result->block_bytes);
+    }
     if ("--iterations" == option) {
         return set_count(option, value, 1, 100000000, &result->iterations);
     }
@@ -203,8 +206,8 @@ std::string set_value(const std::string &option, const std::string &value, optio
 bool takes_value(const std::string &option)
 {
     for (const char *name :
-         {"--src", "--dst", "--sizes", "--window", "--places", "--iterations", "--warmup",
-          "--repeat", "--json", "--nccl", "--offset", "--link-scale"}) {
+         {"--src", "--dst", "--sizes", "--window", "--places", "--blocks", "--iterations",
+          "--warmup", "--repeat", "--json", "--nccl", "--offset", "--link-scale"}) {
         if (option == name) {
             return true;
         }
@@ -248,6 +251,12 @@ const char *name_of(perf_mode mode)
         return "allreduce";
     }
     return "?";
+}
+
+std::size_t options::extent_of(std::size_t len_bytes) const
+{
+    const auto block = static_cast<std::size_t>(block_bytes);
+    return 0 == block || 0 == len_bytes ? len_bytes : len_bytes + (len_bytes - 1) / block * block;
 }
 
 int options::iterations_for(std::size_t len_bytes) const
@@ -322,6 +331,11 @@ std::string parse_options(int argc, char *const *argv, options *result)
     }
     if (!result->nccl.empty() && !(is_gpu(result->source) && is_gpu(result->destination))) {
         return "--nccl sends device memory only: choose --src and --dst so";
+    }
+    if (result->block_bytes > 0 && (!result->is_pairwise() || !result->nccl.empty())) {
+        return "--blocks is for messages of MPI between pairs of ranks: not for alltoall, "
+               "allreduce "
+               "and --nccl";
     }
     const bool adds = perf_mode::allreduce == result->mode;
     if (result->sizes.empty()) {

@@ -26,9 +26,10 @@ struct options {
     std::vector<std::size_t> sizes;              // bytes, in the order to be measured
     int window = 64;                             // messages under way at once (is_bandwidth)
     int places = 0;                              // of a window's messages; 0: one for each
-    int iterations = 0;                          // 0: chosen by message size
-    int warmup = -1;                             // -1: chosen by message size
-    int repeat = 1;                              // every row is the median of so many
+    int block_bytes = 0; // of messages in blocks with gaps as long between them; 0: in one piece
+    int iterations = 0;  // 0: chosen by message size
+    int warmup = -1;     // -1: chosen by message size
+    int repeat = 1;      // every row is the median of so many
     bool check = false;
     bool limit = true; // never in allreduce
     bool late_cuda = false;
@@ -41,6 +42,8 @@ struct options {
     bool needs_gpu() const { return bench::needs_gpu(source) || bench::needs_gpu(destination); }
     bool is_pairwise() const { return perf_mode::alltoall != mode && perf_mode::allreduce != mode; }
     bool is_bandwidth() const { return is_pairwise() && perf_mode::latency != mode; }
+    // From the first byte of a message to behind its last one.
+    std::size_t extent_of(std::size_t len_bytes) const;
     int iterations_for(std::size_t len_bytes) const;
     int warmup_for(std::size_t len_bytes) const;
 };

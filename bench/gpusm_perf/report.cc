@@ -94,6 +94,9 @@ std::vector<std::string> header_lines(const options &opt, const run_facts &facts
     if (opt.is_bandwidth()) {
         lines.back() += format(", window %d", opt.window);
     }
+    if (opt.block_bytes > 0) {
+        lines.back() += format(", blocks of %d bytes", opt.block_bytes);
+    }
     if (!opt.is_pairwise()) {
         lines.back() += format(", %zu ranks", facts.rank_lines.size());
     }

@@ -102,7 +102,8 @@ struct run {
         if (opt.places > 0) {
             wanted = std::min(wanted, opt.places);
         }
-        return placement::spaced(len_bytes, static_cast<std::size_t>(wanted), window_bytes);
+        return placement::spaced(opt.extent_of(len_bytes), static_cast<std::size_t>(wanted),
+                                 window_bytes);
     }
     // Where the messages of its lead-in lie, behind the others. Each ping-pong has its own place.
     placement lead_in_places_for(std::size_t len_bytes) const
@@ -111,7 +112,8 @@ struct run {
         if (perf_mode::latency != opt.mode) {
             return timed.behind(timed);
         }
-        return placement::spaced(len_bytes, lead_in_ping_pongs, window_bytes).behind(timed);
+        return placement::spaced(opt.extent_of(len_bytes), lead_in_ping_pongs, window_bytes)
+            .behind(timed);
     }
     // What the places of any size take, in bytes, without those of lead-ins.
     std::size_t places_bytes() const

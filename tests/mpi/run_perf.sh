@@ -36,6 +36,9 @@ for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
     check "odd-bw-$from-$to" 60 2 "$perf" bw --src $from --dst $to --window 8 $odd
     check "odd-bibw-$from-$to" 60 2 "$perf" bibw --src $from --dst $to --window 8 $odd
     check "odd-mbw_mr-$from-$to" 60 4 "$perf" mbw_mr --src $from --dst $to --window 8 $odd
+    check "blocks-latency-$from-$to" 60 2 "$perf" latency --blocks 64 --src $from --dst $to $odd
+    check "blocks-bw-$from-$to" 60 2 "$perf" bw --blocks 1000 --src $from --dst $to --window 8 $odd
+    check "blocks-bibw-$from-$to" 60 2 "$perf" bibw --blocks 999 --src $from --dst $to --window 4 $odd
     check "odd-alltoall-$from-$to" 60 3 "$perf" alltoall --src $from --dst $to $odd
 done
 # More in one window than there are places for.
@@ -244,6 +247,8 @@ bad empty-size 2 bw --sizes 1,,2
 bad size-too-large 2 bw --sizes 2G
 bad range-backwards 2 bw --sizes 8:4
 bad places-none 2 bw --places 0
+bad blocks-none 2 bw --blocks 0
+bad blocks-in-a-collective 2 alltoall --blocks 64
 bad nccl-with-host-memory 2 bw --src D --nccl "$nccl"
 if need_gpu nccl-not-there; then
     bad nccl-not-there 2 bw --src D --dst D --nccl /nonexistent/libnccl.so.2
