@@ -136,45 +136,6 @@ TEST_F(Peer, AFragmentThatFollowsAnotherOneWithoutAnAnswerIsOneOfARow)
     EXPECT_TRUE(to_.is_in_row());
 }
 
-TEST_F(Peer, ARowOfMessagesIsFollowedByAsManyPartsThatThePeerAsksFor)
-{
-    EXPECT_FALSE(to_.has_rows());
-    ++to_.next_sequence;
-    ASSERT_EQ(to_.post(fragment("a")), status::ok);
-    EXPECT_FALSE(to_.has_rows()) << "an answer";
-    for (int message = 0; message < 2; ++message) {
-        ASSERT_EQ(to_.post(fragment("b")), status::ok);
-        EXPECT_TRUE(to_.has_rows());
-    }
-    EXPECT_EQ(receive(3), "abb") << "there is room for four";
-    for (const bool one_is_left : {true, false}) {
-        ++to_.next_sequence; // asks for a part
-        ASSERT_EQ(to_.post(fragment("c")), status::ok);
-        EXPECT_EQ(to_.has_rows(), one_is_left);
-    }
-}
-
-TEST_F(Peer, FragmentsGoToAndFroOnceTwoHaveFollowedAnAnswer)
-{
-    ASSERT_EQ(to_.post(fragment("a")), status::ok);
-    ++to_.next_sequence;
-    EXPECT_FALSE(to_.goes_to_and_fro());
-    ASSERT_EQ(to_.post(fragment("b")), status::ok);
-    ++to_.next_sequence;
-    EXPECT_FALSE(to_.goes_to_and_fro()) << "it may be the first one of a row";
-    ASSERT_EQ(to_.post(fragment("c")), status::ok);
-    EXPECT_TRUE(to_.goes_to_and_fro());
-    ++to_.next_sequence;
-    ASSERT_EQ(to_.post(fragment("d")), status::ok);
-    EXPECT_TRUE(to_.goes_to_and_fro());
-    EXPECT_EQ(receive(4), "abcd") << "there is room for four";
-    ASSERT_EQ(to_.post(fragment("e")), status::ok);
-    EXPECT_FALSE(to_.goes_to_and_fro()) << "a row has begun";
-    ++to_.next_sequence;
-    ASSERT_EQ(to_.post(fragment("f")), status::ok);
-    EXPECT_FALSE(to_.goes_to_and_fro()) << "the first one after a row";
-}
-
 TEST_F(Peer, FragmentsMayHaveComeBackWhenSomethingHasComeSinceTheLastLook)
 {
     EXPECT_FALSE(to_.may_have_given_back());

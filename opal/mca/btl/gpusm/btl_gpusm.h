@@ -96,6 +96,7 @@ struct mca_btl_gpusm_frag_t {
     mca_btl_base_endpoint_t *endpoint;
     opal_free_list_t *list;
     std::uint32_t touched_bytes; // of the payload: memory is behind so many, at least
+    bool takes_turns;            // with the others of its list (btl_gpusm_frags.cc)
     bool call_back;              // the sender was told "later"
     gpusm::frag_kind kind;       // these two only without a place in the segment
     mca_btl_base_tag_t tag;

@@ -88,6 +88,8 @@ void release_component()
     }
     delete std::exchange(component.endpoints, nullptr);
     delete std::exchange(component.active, nullptr);
+    log_line(log_level::info, "%zu bytes of the segment have been used",
+             component.node->own().taken_bytes());
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
     delete std::exchange(component.watching, nullptr);

@@ -3,12 +3,11 @@
 //
 // btl_gpusm_frags.cc: the lists of fragments, a list for each size of payload.
 //
-// The lines of a fragment that the peer has just read are in its cache, and a processor writes to
-// them at a third of the speed at which it writes to lines that have left that cache. Where
-// messages go to and fro that cannot be helped, and the fragment used last is the one that is in
-// our own cache, too. But the fragments of rows are used in turns, and those of a turn are more
-// than a cache holds: a list grows so far before what peers have read is used again, and that in
-// the order in which it was read.
+// The lines of a fragment that the peer has just read are in both processors' caches, and writing
+// to them again waits for the other one, line by line. Lines that have left both caches are written
+// to at twice to three times that speed. So fragments are used in turns, and those of a turn are
+// more than a cache holds: a list grows so far before what peers have read is used again, and that
+// in the order in which it was read (docs/performance-host.md has what that brings).
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
@@ -29,12 +28,13 @@ constexpr unsigned frag_sizes = static_cast<unsigned>(frag_size::count);
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
 
-// What peers have read of rows, oldest first, for each list. In a program without threads only.
+// What peers have read and that takes turns, oldest first, for each list; under the component's
+// lock.
 struct read_frags {
     gpusm::outgoing *oldest;
     gpusm::outgoing *newest; // valid if there is an oldest one
 };
-read_frags read_in_rows[frag_sizes];
+read_frags read_ones[frag_sizes];
 
 void construct_frag(mca_btl_gpusm_frag_t *frag)
 {
@@ -80,6 +80,7 @@ int bind_frag(opal_free_list_item_t *item, void *size_of_list)
     }
     frag->list = &mca_btl_gpusm_component.frags[size];
     frag->touched_bytes = 0;
+    frag->takes_turns = false;
     frag->out.granule = granule;
     frag->out.header = reinterpret_cast<gpusm::frag_header *>(own.at(granule));
     frag->segment.seg_addr.pval = frag->out.header + 1;
@@ -93,11 +94,12 @@ int keep_private(opal_free_list_item_t *item, void *)
 {
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
     frag->list = &mca_btl_gpusm_component.unbound;
+    frag->takes_turns = false;
     frag->segment.seg_addr.pval = frag + 1;
     return OPAL_SUCCESS;
 }
 
-// Memory for rows is memory of every process that has sent some.
+// A round is memory of every process that has sent so much.
 void limit_round()
 {
     constexpr std::size_t most_of_all_bytes = 16U << 20;
@@ -110,7 +112,7 @@ void limit_round()
             ? 0
             : std::min({component.round_bytes, most_of_all_bytes / processes, segment_bytes / 8});
     gpusm::log_line(gpusm::log_level::info,
-                    "host messages in rows take fragments of up to %zu bytes in turns",
+                    "host messages take fragments of up to %zu bytes in turns",
                     component.round_bytes);
 }
 
@@ -163,43 +165,11 @@ bool make_frag_lists()
 
 void release_frag_lists()
 {
-    std::fill_n(read_in_rows, frag_sizes, read_frags{});
+    std::fill_n(read_ones, frag_sizes, read_frags{});
     for (opal_free_list_t &list : mca_btl_gpusm_component.frags) {
         OBJ_DESTRUCT(&list);
     }
     OBJ_DESTRUCT(&mca_btl_gpusm_component.unbound);
-}
-
-// The fragment that is likely to be taken next. Null: it has to be made, or taken back.
-static const mca_btl_gpusm_frag_t *next_frag(unsigned size)
-{
-    const opal_lifo_t &list = mca_btl_gpusm_component.frags[size].super;
-    const auto *first = reinterpret_cast<const opal_list_item_t *>(list.opal_lifo_head.data.item);
-    if (&list.opal_lifo_ghost != first) {
-        return reinterpret_cast<const mca_btl_gpusm_frag_t *>(first);
-    }
-    outgoing *read = read_in_rows[size].oldest;
-    return nullptr == read ? nullptr : frag_around(read);
-}
-
-static void own_ahead(unsigned size, std::size_t bytes)
-{
-    if (const mca_btl_gpusm_frag_t *next = next_frag(size); next != nullptr) {
-        const auto *at = reinterpret_cast<const unsigned char *>(next->out.header);
-        for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
-            prefetch_to_write(at + line);
-        }
-    }
-}
-
-static unsigned size_of(const mca_btl_gpusm_frag_t *frag)
-{
-    return static_cast<unsigned>(frag->list - mca_btl_gpusm_component.frags);
-}
-
-void own_next_frag(const mca_btl_gpusm_frag_t *like)
-{
-    own_ahead(size_of(like), sizeof(frag_header) + like->segment.seg_len);
 }
 
 static mca_btl_gpusm_frag_t *first_of(opal_free_list_t *list)
@@ -207,8 +177,9 @@ static mca_btl_gpusm_frag_t *first_of(opal_free_list_t *list)
     return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
 }
 
-static mca_btl_gpusm_frag_t *oldest_of(read_frags *read)
+static mca_btl_gpusm_frag_t *take_oldest(read_frags *read)
 {
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     outgoing *out = read->oldest;
     if (nullptr == out) {
         return nullptr;
@@ -217,57 +188,91 @@ static mca_btl_gpusm_frag_t *oldest_of(read_frags *read)
     return frag_around(out);
 }
 
-// Is the list to grow before what has been read is used again? Not that of fragments for device
-// memory, which devices write to.
-static bool is_round_short(const opal_free_list_t &list, unsigned size)
+static unsigned size_of(const mca_btl_gpusm_frag_t *frag)
 {
-    return static_cast<unsigned>(frag_size::gpu) != size &&
-           list.fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] <
-               mca_btl_gpusm_component.round_bytes;
+    return static_cast<unsigned>(frag->list - mca_btl_gpusm_component.frags);
 }
 
-// Messages that are shorter than row_frag_bytes are few lines, and would have to find a page each.
-static bool takes_turns(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
+// Is the list to grow before what has been read is used again?
+static bool is_round_short(unsigned size)
 {
     const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    return bytes >= row_frag_bytes && !component.threads && component.round_bytes > 0 &&
-           endpoint->peer->has_rows();
+    return component.frags[size].fl_num_allocated * component.frag_capacity[size] <
+           component.round_bytes;
 }
 
-static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool in_turns)
+// The fragment that is likely to be taken next. Null: it has to be made, or taken back.
+static const mca_btl_gpusm_frag_t *next_frag(unsigned size, bool by_turns)
 {
-    for (unsigned size = 0; size < frag_sizes; ++size) {
-        if (bytes > mca_btl_gpusm_component.frag_capacity[size]) {
-            continue;
-        }
-        opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
-        mca_btl_gpusm_frag_t *frag = nullptr;
-        if (!opal_lifo_is_empty(&list.super) || (in_turns && is_round_short(list, size))) {
-            frag = first_of(&list);
-        }
-        if (nullptr == frag && nullptr == (frag = oldest_of(&read_in_rows[size]))) {
-            reclaim_frags(); // before the list grows, or because it cannot
-            frag = oldest_of(&read_in_rows[size]);
-        }
-        if (nullptr == frag) {
-            frag = first_of(&list);
-        }
-        if (!mca_btl_gpusm_component.threads) {
-            own_ahead(size, fetched_ahead_bytes);
-        }
-        return frag;
+    if (outgoing *oldest = read_ones[size].oldest; by_turns && oldest != nullptr) {
+        return frag_around(oldest);
     }
-    return nullptr;
+    const opal_lifo_t &list = mca_btl_gpusm_component.frags[size].super;
+    const auto *first = reinterpret_cast<const opal_list_item_t *>(list.opal_lifo_head.data.item);
+    return &list.opal_lifo_ghost == first ? nullptr
+                                          : reinterpret_cast<const mca_btl_gpusm_frag_t *>(first);
+}
+
+static void own_ahead(const mca_btl_gpusm_frag_t *frag, std::size_t bytes)
+{
+    if (frag != nullptr) {
+        const auto *at = reinterpret_cast<const unsigned char *>(frag->out.header);
+        for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
+            prefetch_to_write(at + line);
+        }
+    }
+}
+
+void own_next_frag(const mca_btl_gpusm_frag_t *like)
+{
+    own_ahead(next_frag(size_of(like), like->takes_turns),
+              sizeof(frag_header) + like->segment.seg_len);
+}
+
+static mca_btl_gpusm_frag_t *take(unsigned size, bool by_turns)
+{
+    opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
+    read_frags *read = &read_ones[size];
+    mca_btl_gpusm_frag_t *frag = nullptr;
+    if (by_turns ? is_round_short(size) : !opal_lifo_is_empty(&list.super)) {
+        frag = first_of(&list);
+    }
+    if (nullptr == frag && nullptr == (frag = take_oldest(read))) {
+        reclaim_frags(); // before the list grows, or because it cannot
+        frag = take_oldest(read);
+    }
+    return frag != nullptr ? frag : first_of(&list);
+}
+
+static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool by_turns)
+{
+    unsigned size = 0;
+    while (size < frag_sizes && bytes > mca_btl_gpusm_component.frag_capacity[size]) {
+        ++size;
+    }
+    if (frag_sizes == size) {
+        return nullptr;
+    }
+    // Devices write to those for device memory.
+    by_turns = by_turns && static_cast<unsigned>(frag_size::gpu) != size;
+    mca_btl_gpusm_frag_t *frag = take(size, by_turns);
+    if (frag != nullptr) {
+        frag->takes_turns = by_turns;
+        if (!mca_btl_gpusm_component.threads) {
+            own_ahead(next_frag(size, by_turns), fetched_ahead_bytes);
+        }
+    }
+    return frag;
 }
 
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
 {
-    return frag_get(bytes, false);
+    return frag_get(bytes, takes_turns(bytes));
 }
 
-mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
+mca_btl_gpusm_frag_t *frag_get_warm(std::size_t bytes)
 {
-    return frag_get(bytes, takes_turns(endpoint, bytes));
+    return frag_get(bytes, false);
 }
 
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
@@ -285,13 +290,14 @@ void frag_return(mca_btl_gpusm_frag_t *frag)
     opal_free_list_return(frag->list, &frag->base.super);
 }
 
-void frag_return_read(const mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag)
+void frag_return_read(mca_btl_gpusm_frag_t *frag)
 {
-    if (!takes_turns(endpoint, frag->segment.seg_len)) { // like all that have no place in a segment
+    if (!frag->takes_turns) {
         frag_return(frag);
         return;
     }
-    read_frags &read = read_in_rows[size_of(frag)];
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    read_frags &read = read_ones[size_of(frag)];
     frag->out.next = nullptr;
     (nullptr == read.oldest ? read.oldest : read.newest->next) = &frag->out;
     read.newest = &frag->out;

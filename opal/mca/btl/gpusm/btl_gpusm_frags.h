@@ -2,8 +2,6 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_frags.h: fragments: their lists, and which one is taken next (btl_gpusm_frags.cc).
-//
-// Where it matters for speed which one that is, the program has no threads.
 #ifndef BTL_GPUSM_FRAGS_H
 #define BTL_GPUSM_FRAGS_H
 
@@ -26,13 +24,10 @@ inline mca_btl_gpusm_frag_t *frag_around(outgoing *out)
     return enclosing<mca_btl_gpusm_frag_t>(out, offsetof(mca_btl_gpusm_frag_t, out));
 }
 
-// Of rows of messages of this length or more, fragments are used in turns.
-inline constexpr std::size_t row_frag_bytes = 2048;
-
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
-// The same for a message to that peer, which may be one of a row.
-mca_btl_gpusm_frag_t *frag_get_for(const mca_btl_base_endpoint_t *endpoint, std::size_t bytes);
+// The same for little that is written into it: if possible the one that was used last.
+mca_btl_gpusm_frag_t *frag_get_warm(std::size_t bytes);
 // The same for ob1's control messages (up to the size of a small fragment): never null for want
 // of shared memory. ob1 of Open MPI 5.0 keeps a FIN or ACK that could not be sent until some
 // callback of ours lets it try again, and there may be none to come.
@@ -41,15 +36,22 @@ mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
 // Gives back a fragment that nobody has sent.
 void frag_return(mca_btl_gpusm_frag_t *frag);
 // Gives back one that the peer has read.
-void frag_return_read(const mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag);
+void frag_return_read(mca_btl_gpusm_frag_t *frag);
 
+// Do fragments for so many bytes take turns? Short ones are few lines, and would have to find a
+// page each.
+inline bool takes_turns(std::size_t bytes)
+{
+    constexpr std::size_t least_bytes = 2048;
+    return bytes >= least_bytes && mca_btl_gpusm_component.round_bytes > 0;
+}
 // Before or after a message of so many bytes, takes back what the peer is done with, if that is
-// likely to be the fragment that was used a moment ago, and is in the cache.
+// likely to be the fragment that was used a moment ago, and is in the cache. In a program without
+// threads only.
 inline void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint, std::size_t bytes)
 {
-    const peer &to = *endpoint->peer;
-    if (!mca_btl_gpusm_component.threads && to.may_have_given_back() &&
-        (bytes < row_frag_bytes || to.goes_to_and_fro())) {
+    if (!takes_turns(bytes) && !mca_btl_gpusm_component.threads &&
+        endpoint->peer->may_have_given_back()) {
         reclaim_frags_of(endpoint);
     }
 }

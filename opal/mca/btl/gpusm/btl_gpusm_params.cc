@@ -81,9 +81,9 @@ void register_parameters()
         "Fragments to add when a size runs out; of the larger ones a part of that (1 .. 4096)");
     add("round_bytes", &component.round_bytes, 4 * mebi, OPAL_INFO_LVL_9,
         "Fragments of a size for host memory are added up to so many bytes before those that peers "
-        "have read are used again, where messages come in rows; not more than 16 MiB divided by "
-        "the number of processes, or an eighth of the segment, and none where there are more "
-        "processes than processors (0 .. 1 GiB)");
+        "have read are used again, as writing to what a peer has just read is slow; not more than "
+        "16 MiB divided by the number of processes, or an eighth of the segment, and none where "
+        "there are more processes than processors (0 .. 1 GiB)");
     add("fifo_size", &component.fifo_size, 1024U, OPAL_INFO_LVL_4,
         "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
     add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,

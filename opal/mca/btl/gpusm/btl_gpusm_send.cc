@@ -24,7 +24,7 @@ void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int
         frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base, result);
     }
     if (ours) {
-        frag_return_read(endpoint, frag);
+        frag_return_read(frag);
     }
 }
 
@@ -239,7 +239,7 @@ void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
             if (frag->call_back) { // else it is ours
                 call_back_late(endpoint, out);
             } else {
-                frag_return_read(endpoint, frag);
+                frag_return_read(frag);
             }
             out = next;
         }

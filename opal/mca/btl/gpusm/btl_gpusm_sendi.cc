@@ -121,7 +121,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
     if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
         mca_btl_gpusm_component.latest_inline = {&to, size, 0};
     } else {
-        mca_btl_gpusm_frag_t *frag = frag_get_for(endpoint, size);
+        mca_btl_gpusm_frag_t *frag = frag_get(size);
         if (nullptr == frag) {
             return false;
         }
@@ -214,8 +214,7 @@ void own_next_inline()
     gpusm::reclaim_warm_frags(endpoint, size);
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
-        frag = nullptr == convertor ? gpusm::frag_get_for_control(size)
-                                    : gpusm::frag_get_for(endpoint, size);
+        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
     }
     if (nullptr == frag) {
         if (descriptor != nullptr) {

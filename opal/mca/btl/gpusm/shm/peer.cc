@@ -118,9 +118,7 @@ status peer::post(outgoing *fragment)
         look_for_mailbox();
     }
     if (!mutex_.threads()) {
-        const bool answered = next_sequence != std::exchange(heard_when_posted_, next_sequence);
-        answered_posts_ = answered ? std::min(answered_posts_ + 1, to_and_fro) : 0;
-        rows_ = answered ? std::max(rows_, 1U) - 1 : std::min(rows_ + 1, most_rows);
+        heard_when_posted_ = next_sequence;
     }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;

@@ -90,19 +90,12 @@ class peer {
     // The peer has sent nothing since the latest post: what is posted next is one of a row. In a
     // program without threads only.
     bool is_in_row() const { return next_sequence == heard_when_posted_; }
-    // Of the latest posts more were of a row than were not: many messages go to the peer at once,
-    // perhaps each in parts that it asks for. In a program without threads only.
-    bool has_rows() const { return rows_ > 0; }
     // The peer has sent something since the last reap(), so it may well have given fragments back,
     // and looking costs no more than a cache line. In a program without threads only.
     bool may_have_given_back() const
     {
         return in_flight_ != nullptr && next_sequence != heard_when_reaped_;
     }
-    // Fragments go to and fro: the peer has sent something before each of the last two posts. In a
-    // program without threads only.
-    bool goes_to_and_fro() const { return answered_posts_ >= to_and_fro; }
-
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
 
@@ -173,10 +166,6 @@ class peer {
     outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
     std::uint64_t heard_when_reaped_ = 0; // next_sequence then
     std::uint64_t heard_when_posted_ = 0; // the same
-    std::uint32_t answered_posts_ = 0;    // one behind the other, up to the latest one
-    static constexpr std::uint32_t to_and_fro = 2;
-    std::uint32_t rows_ = 0;              // posts of a row, less the others; never below 0
-    static constexpr std::uint32_t most_rows = 64;
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
     // 0 while there is no mailbox, while others have to go before, and once closed.

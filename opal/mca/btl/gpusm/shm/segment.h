@@ -102,6 +102,8 @@ class segment {
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
     // segment has reached its bound or the file system is full. Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule);
+    // How much of the segment is in use. It never becomes less.
+    std::size_t taken_bytes() const { return next_frag_offset_; }
 
     // Where the next fragment would start, after moving that up to a page: no fragment lies
     // across the returned offset. For whoever treats the parts before and after it differently.
