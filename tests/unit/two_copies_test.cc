@@ -88,13 +88,26 @@ TEST_F(TwoCopies, ShortOnesAreNotTimed)
 TEST_F(TwoCopies, SlowOnesLowerTheLimitToWhatTheCallIsWorth)
 {
     send(1000, 16 * kibi, slow);
-    // 1500 ns at 350 ns per KiB would be 4388 bytes.
+    // 2500 ns at 2 x 350 - 32 ns per KiB would be less.
     EXPECT_GE(watched_.limit(), two_copies::least_bytes);
     EXPECT_LE(watched_.limit(), 4 * kibi + 400);
     EXPECT_EQ(changes_, 1);
     EXPECT_TRUE(watched_.are_slow());
     watched_.stop();
     EXPECT_FALSE(watched_.are_slow()) << "nobody looks any more";
+}
+
+TEST_F(TwoCopies, WhatIsNeitherFastNorSlowLowersTheLimitLess)
+{
+    send(1000, 16 * kibi, 100);
+    // 2500 ns, where two copies take 2 x 100 - 32 more.
+    EXPECT_EQ(watched_.limit(), 2500 * kibi / 168);
+    EXPECT_FALSE(watched_.are_slow());
+    send(2000, 16 * kibi, 70);
+    EXPECT_EQ(watched_.limit(), most) << "an attempt";
+    send(1000, 16 * kibi, 249);
+    EXPECT_EQ(watched_.limit(), two_copies::least_unless_slow_bytes);
+    EXPECT_FALSE(watched_.are_slow());
 }
 
 TEST_F(TwoCopies, TheLimitIsNeverBeyondItsBounds)
@@ -169,6 +182,18 @@ TEST_F(TwoCopies, ALimitThatIsLowAnywayIsNotWatched)
 {
     watched_ = two_copies(two_copies::least_bytes, call_ns);
     EXPECT_EQ(send(1000, 4 * kibi, slow), 0);
+}
+
+TEST_F(TwoCopies, LongerOnesGoSoOnceItIsKnownWhereTheyGo)
+{
+    EXPECT_FALSE(watched_.up_to(most));
+    EXPECT_TRUE(watched_.up_to(2 * most));
+    EXPECT_EQ(watched_.limit(), 2 * most);
+    send(1000, 16 * kibi, slow);
+    ASSERT_TRUE(watched_.are_slow());
+    EXPECT_FALSE(watched_.up_to(3 * most)) << "not as long as they are slow";
+    send(2000, 16 * kibi, fast / 2);
+    EXPECT_EQ(watched_.limit(), 3 * most);
 }
 
 TEST_F(TwoCopies, IntoDevicesOnlyShorterOnesGoFromThenOn)

@@ -35,6 +35,7 @@
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
 #include "opal/mca/btl/gpusm/shm/device_rows.h"
 #include "opal/mca/btl/gpusm/shm/device_samples.h"
+#include "opal/mca/btl/gpusm/shm/host_messages.h"
 #include "opal/mca/btl/gpusm/shm/message_rows.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/two_copies.h"
@@ -145,12 +146,14 @@ enum class counter : unsigned {
     count, // how many there are
 };
 
-// The fragments come in sizes; a list each, so that one cannot starve another.
+// The fragments come in sizes; a list each, so that one cannot starve another. None is much longer
+// than the next shorter one, because a turn is less of a cache where they are not filled.
 enum class frag_size : unsigned {
-    small, // control messages and inline sends
-    eager, // eager_frag_bytes, or btl_eager_limit if that is less
-    max,   // btl_max_send_size
-    gpu,   // btl_accelerator_max_send_size
+    small,  // control messages and inline sends
+    eager,  // eager_frag_bytes, or btl_eager_limit if that is less
+    middle, // middle_frag_bytes, or btl_max_send_size if that is less
+    max,    // btl_max_send_size
+    gpu,    // btl_accelerator_max_send_size
     count,
 };
 
@@ -233,7 +236,8 @@ struct mca_btl_gpusm_component_t {
     gpusm::optional_mutex *watching;
     gpusm::device_samples device_samples;
     gpusm::device_rows device_rows;
-    gpusm::two_copies two_copies;     // watches where the user has not set the limit
+    gpusm::two_copies two_copies; // watches where the user has not set the limit
+    gpusm::host_messages host_messages;
     gpusm::message_rows message_rows; // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;

@@ -62,7 +62,7 @@ int frags_at_most(unsigned size)
 // The large ones come in smaller numbers: what is added has memory behind it from then on.
 int frags_to_add(unsigned size)
 {
-    constexpr int parts[frag_sizes] = {2, 16, 8, 8};
+    constexpr int parts[frag_sizes] = {2, 16, 8, 8, 8};
     return std::max(mca_btl_gpusm_component.free_list_inc / parts[size], 1);
 }
 
@@ -127,7 +127,8 @@ std::size_t plan_frags()
     mca_btl_base_module_t &module = mca_btl_gpusm.super;
     const std::size_t payloads[frag_sizes] = {
         small_payload_bytes, std::min(module.btl_eager_limit, eager_frag_bytes),
-        module.btl_max_send_size, module.btl_accelerator_max_send_size};
+        std::min(module.btl_max_send_size, middle_frag_bytes), module.btl_max_send_size,
+        module.btl_accelerator_max_send_size};
     std::size_t bytes = host_ring_bytes() + bounce_bytes();
     for (unsigned size = 0; size < frag_sizes; ++size) {
         mca_btl_gpusm_component.frag_capacity[size] = payloads[size];

@@ -40,7 +40,10 @@ void follow_limits()
     const message_rows &rows = component.message_rows;
     const device_samples &samples = component.device_samples;
     // Where two copies are slow, they are so in rows, too.
-    std::size_t limit = rows.in_rows() && !watched.are_slow() ? rows.most_bytes() : watched.limit();
+    std::size_t limit = watched.limit();
+    if (rows.in_rows() && !watched.are_slow()) {
+        limit = std::max(limit, rows.most_bytes());
+    }
     if (component.device_rows.in_rows()) {
         limit = std::min(limit, component.device_rows.limit_bytes());
     }
@@ -68,9 +71,12 @@ bool watch_offer(std::size_t len_bytes, bool single)
     const bool was_sample = component.device_samples.offered(bytes);
     const bool other_limit =
         single ? component.two_copies.went_singly(bytes) : component.two_copies.stop();
+    host_messages &all = component.host_messages;
+    const bool longer =
+        single && all.offered(bytes, others) && component.two_copies.up_to(all.to_bytes());
     const bool in_rows = single && component.message_rows.offered(bytes, others);
     const bool out_of_rows = component.device_rows.offered(bytes, others);
-    if (was_sample || other_limit || in_rows || out_of_rows) {
+    if (was_sample || other_limit || longer || in_rows || out_of_rows) {
         follow_limits();
     }
     return are_slow;
@@ -84,6 +90,7 @@ void watch_device(std::uint64_t len_bytes)
     if (component.device_rows.concerns(bytes)) {
         other_limit = component.device_rows.went_to_device(bytes);
     } else {
+        component.host_messages.stop();
         two_copies &watched = component.two_copies;
         const bool is_lower = watched.at_most(eager_frag_bytes);
         other_limit = component.message_rows.went_to_device(watched.most()) || is_lower;
@@ -123,23 +130,36 @@ void choose_limits(bool threads)
     // What messages to all peers at once, as in an all-to-all, may take of the segment.
     constexpr std::size_t most_bytes = 192 * kibi;
     const std::size_t peers = std::max<std::size_t>(1, opal_process_info.num_local_peers);
-    const std::size_t fitting_bytes =
-        std::min(std::max(6 * kibi, most_bytes / peers), module.btl_max_send_size);
+    std::size_t fitting_bytes = std::max(6 * kibi, most_bytes / peers);
+    if (!is_default("max_send_size")) {
+        fitting_bytes = std::min(fitting_bytes, module.btl_max_send_size);
+    }
     const bool choose = is_default("eager_limit");
     std::uint64_t call_ns = 0;
     if (choose) {
-        // Where both ways take equally long: 8 KiB where the call takes up to 0.9 us, and 28 KiB
-        // from 1.3 us on (docs/performance-host.md); in between is on a line between them.
-        constexpr std::uint64_t cheap_call_ns = 765;
-        constexpr std::uint64_t bytes_per_us = 51 * kibi;
-        constexpr std::uint64_t most_worth_bytes = 28 * kibi + header_bytes;
+        // Where both ways take equally long: 8 KiB where the call takes up to 0.9 us, and 64 KiB
+        // and more from 1.3 us on (docs/performance-host.md); in between is on a line between them.
+        constexpr std::uint64_t cheap_call_ns = 843;
+        constexpr std::uint64_t bytes_per_us = 140 * kibi;
+        constexpr std::uint64_t most_worth_bytes = 64 * kibi + header_bytes;
+        // As long as nobody knows that they do not go to devices.
+        constexpr std::uint64_t most_at_first_bytes = 28 * kibi + header_bytes;
         call_ns = smsc_call_ns();
         const std::uint64_t more_ns = std::max(call_ns, cheap_call_ns) - cheap_call_ns;
-        const std::uint64_t worth_bytes = std::min(more_ns * bytes_per_us / 1000, most_worth_bytes);
-        module.btl_eager_limit = std::max(
-            least_eager_limit, std::min(std::max(worth_bytes, eager_frag_bytes), fitting_bytes));
+        const std::size_t worth_bytes = std::max(
+            least_eager_limit, std::min(std::clamp<std::size_t>(more_ns * bytes_per_us / 1000,
+                                                                eager_frag_bytes, most_worth_bytes),
+                                        fitting_bytes));
+        module.btl_eager_limit = std::min(worth_bytes, most_at_first_bytes);
+        if (worth_bytes > module.btl_eager_limit) {
+            component.host_messages = host_messages(module.btl_eager_limit, worth_bytes);
+        }
         log_line(log_level::info, "messages between host memories go in two copies up to %zu bytes",
                  module.btl_eager_limit);
+    }
+    if (is_default("max_send_size")) {
+        module.btl_max_send_size = std::max(
+            {module.btl_max_send_size, module.btl_eager_limit, component.host_messages.to_bytes()});
     }
     told_bytes = module.btl_eager_limit;
     component.two_copies = 0 == call_ns ? two_copies(module.btl_eager_limit)
@@ -154,8 +174,10 @@ void choose_limits(bool threads)
     }
     component.device_samples = device_samples(samples_beyond);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
+        // What comes alone may go in one copy from lone_bytes on, as two_copies finds out.
         component.message_rows = message_rows(
-            module.btl_eager_limit, std::min(component.eager_limit_in_rows, fitting_bytes));
+            choose ? lone_bytes : module.btl_eager_limit,
+            std::min({component.eager_limit_in_rows, fitting_bytes, module.btl_max_send_size}));
     }
     if (is_default("rndv_eager_limit")) {
         module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

@@ -52,8 +52,6 @@ void add(const char *name, T *storage, T value, mca_base_var_info_lvl_t level,
         static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
-constexpr std::size_t max_frag_bytes = 32 * kibi + header_bytes;
-
 // One value that must lie in a range; all as 64-bit numbers.
 struct bound {
     const char *name;
@@ -156,7 +154,7 @@ void register_parameters()
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
-    add("eager_limit_in_rows", &component.eager_limit_in_rows, max_frag_bytes, OPAL_INFO_LVL_5,
+    add("eager_limit_in_rows", &component.eager_limit_in_rows, middle_frag_bytes, OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is less, while messages between host memories come in "
         "rows, without an answer between; not more than 192 KiB divided by the number of peers. "
         "Where eager_limit is set this has to be set, too");
@@ -213,7 +211,7 @@ void register_parameters()
     // As long as nobody sets them: choose_limits.
     module.btl_eager_limit = eager_frag_bytes;
     module.btl_rndv_eager_limit = eager_frag_bytes;
-    module.btl_max_send_size = max_frag_bytes;
+    module.btl_max_send_size = middle_frag_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
@@ -275,7 +273,7 @@ bool check_parameters()
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit_in_device_rows", component.eager_limit_in_device_rows, least_eager_limit,
          64 * kibi},
-        {"eager_limit", module.btl_eager_limit, least_eager_limit, 64 * kibi},
+        {"eager_limit", module.btl_eager_limit, least_eager_limit, 128 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
         {"max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi},
         {"accelerator_max_send_size", module.btl_accelerator_max_send_size,

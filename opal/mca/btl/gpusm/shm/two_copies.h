@@ -24,6 +24,8 @@ class two_copies {
     // Below, the copies are a small part of what a message costs.
     static constexpr std::size_t timed_from_bytes = 4096;
     static constexpr std::size_t least_bytes = timed_from_bytes + 256;
+    // The limit is no less where lines do not come slowly.
+    static constexpr std::size_t least_unless_slow_bytes = 8 * 1024 + 256;
 
     two_copies() = default;
     // Up to so many, and nothing is watched.
@@ -38,8 +40,8 @@ class two_copies {
     std::size_t limit() const { return limit_; }
     // That length where they are fast.
     std::size_t most() const { return std::max(most_bytes_, limit_); }
-    // They have turned out to be slow.
-    bool are_slow() const { return limit_ < most_bytes_; }
+    // Lines of cache have turned out to come slowly.
+    bool are_slow() const { return are_slow_; }
     // It has been raised to see whether they are still slow.
     bool is_trying() const { return in_a_row_; }
 
@@ -50,10 +52,10 @@ class two_copies {
     }
 
     // That copy took so long. True: the limit is another one now, or again the one of the start.
-    bool timed(std::size_t bytes, std::uint64_t ns)
+    bool timed(std::size_t bytes, std::uint64_t copy_ns)
     {
         constexpr std::uint64_t kibi = 1024;
-        ns_per_kib_[timed_++] = ns * kibi / bytes;
+        ns_per_kib_[timed_++] = copy_ns * kibi / bytes;
         if (timed_ < ns_per_kib_.size()) {
             until_due_ = in_a_row_ ? 1 : messages_between;
             return false;
@@ -64,13 +66,24 @@ class two_copies {
         // The median: some are interrupted, and some find lines that nobody has read.
         const auto middle = ns_per_kib_.begin() + ns_per_kib_.size() / 2;
         std::nth_element(ns_per_kib_.begin(), middle, ns_per_kib_.end());
-        if (*middle < slow_ns_per_kib) {
+        const std::uint64_t ns = std::max<std::uint64_t>(1, *middle);
+        const bool slow = ns >= slow_ns_per_kib;
+        const std::size_t least =
+            std::min(most_bytes_, slow ? least_bytes : least_unless_slow_bytes);
+        // Both of them against one by the call, which besides has to be asked for and answered, and
+        // which both processors share.
+        const std::uint64_t more_ns =
+            std::max<std::uint64_t>(1, 2 * ns - std::min(2 * ns, shared_ns_per_kib));
+        const std::size_t worth =
+            std::clamp<std::size_t>(call_ns_ * 5 / 3 * kibi / more_ns, least, most_bytes_);
+        are_slow_ = slow && worth < most_bytes_;
+        if (worth == most_bytes_) {
             retry_after_ = tried_again ? retry_after_ : first_retry / 2;
-            return set(most_bytes_) || tried_again;
+            return set(worth) || tried_again;
         }
         // Nine in a row may find lines that have rested, and be fast though many are not.
         retry_after_ = tried_again ? retry_after_ : std::min(2 * retry_after_, last_retry);
-        return set(std::clamp<std::size_t>(call_ns_ * kibi / *middle, least_bytes, most_bytes_));
+        return set(worth);
     }
 
     // A message went in a single copy. True: the limit is another one now, so that it can be seen
@@ -84,6 +97,16 @@ class two_copies {
         until_due_ = 1;
         timed_ = 0;
         return set(most_bytes_);
+    }
+
+    // From now on longer messages, too. True: the limit is another one now.
+    bool up_to(std::size_t bytes)
+    {
+        if (bytes <= most_bytes_) {
+            return false;
+        }
+        const std::size_t before = std::exchange(most_bytes_, bytes);
+        return limit_ == before && set(bytes);
     }
 
     // From now on no longer messages than that, wherever lines come fast. True: the limit is
@@ -104,13 +127,14 @@ class two_copies {
         if (0 == most_bytes_) {
             return false;
         }
-        in_a_row_ = false;
+        in_a_row_ = are_slow_ = false;
         return set(std::exchange(most_bytes_, 0));
     }
 
   private:
     // 4 bytes per nanosecond. On those cores it was 15 in a fast minute, and 3 in a slow one.
     static constexpr std::uint64_t slow_ns_per_kib = 250;
+    static constexpr std::uint64_t shared_ns_per_kib = 32; // there, too
     static constexpr std::uint32_t messages_between = 16;
     // Messages by single copies before two are tried again: more from time to time, as long as two
     // turn out to be slow.
@@ -134,6 +158,7 @@ class two_copies {
     std::array<std::uint64_t, 9> ns_per_kib_{};
     std::uint32_t timed_ = 0; // of these
     bool in_a_row_ = false;
+    bool are_slow_ = false;
 };
 
 } // namespace gpusm
