@@ -212,8 +212,9 @@ struct mca_btl_gpusm_component_t {
     size_t joint_copy_min_bytes;
 
     // State between init and finalize.
-    bool threads; // MPI_THREAD_MULTIPLE
-    bool crowded; // this machine has fewer processors than processes of ours
+    bool threads;          // MPI_THREAD_MULTIPLE
+    size_t least_in_turns; // bytes of a message whose fragment takes turns with others
+    bool crowded;          // this machine has fewer processors than processes of ours
     gpusm::node *node;
     std::atomic<gpusm::gpu_desk *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
@@ -232,7 +233,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
-    // Of the next four, and of changes of btl_eager_limit. Nothing else is asked for under it.
+    // Of the next five, and of changes of btl_eager_limit. Nothing else is asked for under it.
     gpusm::optional_mutex *watching;
     gpusm::device_samples device_samples;
     gpusm::device_rows device_rows;

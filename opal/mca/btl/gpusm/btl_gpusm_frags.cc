@@ -17,6 +17,9 @@
 #include "opal/mca/btl/gpusm/base/prefetch.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 
 namespace {
@@ -99,9 +102,12 @@ int keep_private(opal_free_list_item_t *item, void *)
     return OPAL_SUCCESS;
 }
 
-// A round is memory of every process that has sent so much.
+// A round is memory of every process that has sent so much. Short messages are few lines, and would
+// have to find a page each; so many peers' rounds are more pages than a processor has at hand.
 void limit_round()
 {
+    constexpr std::size_t least_with_one_peer = 2048;
+    constexpr std::size_t least_with_more = 8192;
     constexpr std::size_t most_of_all_bytes = 16U << 20;
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const std::size_t processes = opal_process_info.num_local_peers + 1;
@@ -111,6 +117,9 @@ void limit_round()
         component.crowded
             ? 0
             : std::min({component.round_bytes, most_of_all_bytes / processes, segment_bytes / 8});
+    component.least_in_turns = 0 == component.round_bytes ? SIZE_MAX
+                               : processes > 2            ? least_with_more
+                                                          : least_with_one_peer;
     gpusm::log_line(gpusm::log_level::info,
                     "host messages take fragments of up to %zu bytes in turns",
                     component.round_bytes);
@@ -230,6 +239,15 @@ void own_next_frag(const mca_btl_gpusm_frag_t *like)
               sizeof(frag_header) + like->segment.seg_len);
 }
 
+// The memory of a round costs more than it brings to a program that sends few messages.
+static bool is_one_of_few(unsigned size)
+{
+    constexpr std::uint32_t few = 64;
+    static std::array<std::atomic<std::uint32_t>, frag_sizes> sent;
+    return sent[size].load(std::memory_order_relaxed) < few &&
+           sent[size].fetch_add(1, std::memory_order_relaxed) < few;
+}
+
 static mca_btl_gpusm_frag_t *take(unsigned size, bool by_turns)
 {
     opal_free_list_t &list = mca_btl_gpusm_component.frags[size];
@@ -255,7 +273,7 @@ static mca_btl_gpusm_frag_t *frag_get(std::size_t bytes, bool by_turns)
         return nullptr;
     }
     // Devices write to those for device memory.
-    by_turns = by_turns && static_cast<unsigned>(frag_size::gpu) != size;
+    by_turns = by_turns && static_cast<unsigned>(frag_size::gpu) != size && !is_one_of_few(size);
     mca_btl_gpusm_frag_t *frag = take(size, by_turns);
     if (frag != nullptr) {
         frag->takes_turns = by_turns;

@@ -38,12 +38,10 @@ void frag_return(mca_btl_gpusm_frag_t *frag);
 // Gives back one that the peer has read.
 void frag_return_read(mca_btl_gpusm_frag_t *frag);
 
-// Do fragments for so many bytes take turns? Short ones are few lines, and would have to find a
-// page each.
+// Do fragments for so many bytes take turns?
 inline bool takes_turns(std::size_t bytes)
 {
-    constexpr std::size_t least_bytes = 2048;
-    return bytes >= least_bytes && mca_btl_gpusm_component.round_bytes > 0;
+    return bytes >= mca_btl_gpusm_component.least_in_turns;
 }
 // Before or after a message of so many bytes, takes back what the peer is done with, if that is
 // likely to be the fragment that was used a moment ago, and is in the cache. In a program without

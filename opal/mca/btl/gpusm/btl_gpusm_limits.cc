@@ -137,10 +137,10 @@ void choose_limits(bool threads)
     const bool choose = is_default("eager_limit");
     std::uint64_t call_ns = 0;
     if (choose) {
-        // Where both ways take equally long: 8 KiB where the call takes up to 0.9 us, and 64 KiB
+        // Where both ways take equally long: 8 KiB where the call takes up to 1.1 us, and 64 KiB
         // and more from 1.3 us on (docs/performance-host.md); in between is on a line between them.
-        constexpr std::uint64_t cheap_call_ns = 843;
-        constexpr std::uint64_t bytes_per_us = 140 * kibi;
+        constexpr std::uint64_t cheap_call_ns = 1071;
+        constexpr std::uint64_t bytes_per_us = 280 * kibi;
         constexpr std::uint64_t most_worth_bytes = 64 * kibi + header_bytes;
         // As long as nobody knows that they do not go to devices.
         constexpr std::uint64_t most_at_first_bytes = 28 * kibi + header_bytes;

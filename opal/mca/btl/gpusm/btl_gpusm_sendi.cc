@@ -250,6 +250,9 @@ void own_next_inline()
     if (nullptr == convertor) {
         return OPAL_SUCCESS; // a control message of ob1's, not the user's
     }
+    if (!gpu && !mca_btl_gpusm_component.threads) {
+        gpusm::own_next_frag(frag);
+    }
     gpusm::count(gpu ? counter::staged_messages : counter::host_messages, 1);
     gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
     return OPAL_SUCCESS;

@@ -26,8 +26,10 @@ namespace gpusm {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-// Growth goes in steps: large enough to be rare, small enough for many ranks on a node.
+// Growth goes in steps: large enough to be rare, small enough for many ranks on a node. Where there
+// is much already they are an eighth of it.
 constexpr std::size_t commit_step_bytes = 16 * 1024;
+constexpr std::size_t long_step_bytes = 256 * 1024;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit)
 {
@@ -274,7 +276,9 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule)
     }
     const std::size_t have = committed.load(std::memory_order_relaxed);
     if (to > have) {
-        const std::size_t want = std::min(round_up(to, commit_step_bytes), mapping_.len_bytes());
+        const std::size_t step =
+            std::clamp(std::bit_floor(to / 8), commit_step_bytes, long_step_bytes);
+        const std::size_t want = std::min(round_up(to, step), mapping_.len_bytes());
         if (const int error = allocate_range(mapping_.fd(), have, want - have); error != 0) {
             log_line(log_level::warn, "cannot put more memory behind %s: %s", path_.c_str(),
                      std::strerror(error));
