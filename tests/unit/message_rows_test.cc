@@ -58,6 +58,18 @@ TEST_F(MessageRows, ThatAreNotLookedForAreNotFound)
     EXPECT_EQ(rows_.most_bytes(), lone);
 }
 
+TEST_F(MessageRows, OfLongerMessagesAreNoticedOnceTheyMayGoSo)
+{
+    EXPECT_FALSE(rows_.offered(2 * most, 64));
+    rows_.up_to(2 * most);
+    rows_.up_to(most);
+    EXPECT_EQ(rows_.most_bytes(), 2 * most);
+    EXPECT_GT(offer(4), 0);
+    rows_ = {};
+    rows_.up_to(most);
+    EXPECT_EQ(offer(1000, 10000), -1) << "nobody looks";
+}
+
 TEST_F(MessageRows, AreNoticedWhenSeveralAreUnderWayAtOnce)
 {
     EXPECT_EQ(offer(3, 10000), -1);

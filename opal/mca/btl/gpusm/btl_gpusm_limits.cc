@@ -72,8 +72,11 @@ bool watch_offer(std::size_t len_bytes, bool single)
     const bool other_limit =
         single ? component.two_copies.went_singly(bytes) : component.two_copies.stop();
     host_messages &all = component.host_messages;
-    const bool longer =
-        single && all.offered(bytes, others) && component.two_copies.up_to(all.to_bytes());
+    const bool longer = single && all.offered(bytes, others);
+    if (longer) {
+        (void)component.two_copies.up_to(all.to_bytes());
+        component.message_rows.up_to(all.to_bytes());
+    }
     const bool in_rows = single && component.message_rows.offered(bytes, others);
     const bool out_of_rows = component.device_rows.offered(bytes, others);
     if (was_sample || other_limit || longer || in_rows || out_of_rows) {

@@ -36,6 +36,12 @@ class message_rows {
     // Has sent() to be told of a message of that length which goes in two copies?
     bool concerns(std::size_t bytes) const { return in_rows_ && bytes > lone_bytes_; }
 
+    // In rows longer messages go in two copies, too, if any do.
+    void up_to(std::size_t bytes)
+    {
+        most_bytes_ = most_bytes_ > 0 ? std::max(most_bytes_, bytes) : 0;
+    }
+
     // A message was offered for a single copy, and so many others still are. True: the limit is
     // another one now, as for all that follow.
     bool offered(std::size_t bytes, std::uint32_t others)
