@@ -17,14 +17,12 @@ message_set set_at(const placement &places, std::size_t block_bytes)
     message_set set;
     set.places = places;
     const std::size_t len_bytes = places.len_bytes; // with the gaps
-    const std::size_t step =
-        block_bytes > 0 ? 2 * block_bytes : std::max<std::size_t>(1, len_bytes);
-    const std::size_t most = block_bytes > 0 ? block_bytes : len_bytes;
+    const std::size_t block = block_bytes > 0 ? block_bytes : std::max<std::size_t>(1, len_bytes);
     for (std::size_t i = 0; i < places.places; ++i) {
         std::size_t at = 0;
-        do {
-            set.sent.push_back({places.at(i) + at, std::min(most, len_bytes - at), 0});
-            at += step;
+        do { // an empty message is one, too
+            set.sent.push_back({places.at(i) + at, std::min(block, len_bytes - at), 0});
+            at += 2 * block;
         } while (at < len_bytes);
     }
     set.received = set.sent;

@@ -333,9 +333,7 @@ std::string parse_options(int argc, char *const *argv, options *result)
         return "--nccl sends device memory only: choose --src and --dst so";
     }
     if (result->block_bytes > 0 && (!result->is_pairwise() || !result->nccl.empty())) {
-        return "--blocks is for messages of MPI between pairs of ranks: not for alltoall, "
-               "allreduce "
-               "and --nccl";
+        return "--blocks is for MPI between pairs of ranks: not for alltoall, allreduce, --nccl";
     }
     const bool adds = perf_mode::allreduce == result->mode;
     if (result->sizes.empty()) {

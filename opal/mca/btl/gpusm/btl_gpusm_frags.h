@@ -33,7 +33,7 @@ mca_btl_gpusm_frag_t *frag_get_warm(std::size_t bytes);
 // callback of ours lets it try again, and there may be none to come.
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
 
-// Gives back a fragment that nobody has sent.
+// Gives back a fragment that no peer has read.
 void frag_return(mca_btl_gpusm_frag_t *frag);
 // Gives back one that the peer has read.
 void frag_return_read(mca_btl_gpusm_frag_t *frag);

@@ -22,12 +22,12 @@ inline constexpr std::size_t least_eager_limit = 1024;
 inline constexpr std::size_t sm_eager_bytes = 4 * 1024 + header_bytes;
 // Messages of 8 KiB, with ob1's header, go at once unless there are many peers: the two copies of a
 // fragment take no longer than a rendezvous and the system call of a single copy.
-inline constexpr std::size_t eager_frag_bytes = 8 * 1024 + header_bytes;
+inline constexpr std::size_t eager_frag_bytes = two_copies::least_unless_slow_bytes;
 // Messages of 32 KiB, which go so in rows, and pieces of longer ones.
 inline constexpr std::size_t middle_frag_bytes = 32 * 1024 + header_bytes;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
-// and by the number of peers. It follows component.two_copies, message_rows, device_rows and
-// device_samples from then on.
+// and by the number of peers. It follows component.two_copies, host_messages, message_rows,
+// device_rows and device_samples from then on.
 void choose_limits(bool threads);
 
 // What messages teach. All of it is kept under component.watching, which these take.

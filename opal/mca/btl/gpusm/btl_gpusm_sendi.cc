@@ -136,8 +136,8 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
             frag_return(frag);
             return false;
         }
-        // Now, not before: so messages to and fro take two fragments by turns, and the one that is
-        // next has been read by the time that this one is answered.
+        // Now, not before: so short messages to and fro take two fragments by turns, and the one
+        // that is next has been read by the time that this one is answered.
         reclaim_warm_frags(endpoint, size);
         own_next_frag(frag);
     }

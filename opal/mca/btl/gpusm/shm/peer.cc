@@ -4,7 +4,6 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <mutex>

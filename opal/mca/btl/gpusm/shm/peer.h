@@ -96,6 +96,7 @@ class peer {
     {
         return in_flight_ != nullptr && next_sequence != heard_when_reaped_;
     }
+
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
 
