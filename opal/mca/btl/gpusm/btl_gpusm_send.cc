@@ -158,6 +158,10 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
             std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
         })) {
+        if (!mca_btl_gpusm_component.threads) {
+            // What follows an offer of ob1's is the answer to the peer's, and the next offer.
+            mca_btl_gpusm_component.latest_inline = {endpoint->peer, 2 * frag->segment.seg_len, 0};
+        }
         frag_return(frag);
         return status::ok;
     }
