@@ -143,6 +143,19 @@ TEST(CopyChoice, InAHurryTheyGoOutAsIfNothingWereInFlight)
     EXPECT_FALSE(is_due({0, 0}, {1, 8}, 1, limits, copy_pace::hurried)) << "there is nothing";
 }
 
+TEST(CopyChoice, ThePatientOnesWaitUntilTheyAreMany)
+{
+    const copy_limits limits{.depth = 4, .batch_copies = 64, .early_bytes = mib};
+    const std::uint32_t many = gpusm::patient_copies;
+    EXPECT_FALSE(is_due({many - 1, 64 * mib}, {0, 0}, 0, limits, copy_pace::patient));
+    EXPECT_TRUE(is_due({many, many}, {0, 0}, 0, limits, copy_pace::patient));
+    EXPECT_TRUE(is_due({many, many}, {64, 64 * mib}, 3, limits, copy_pace::patient));
+    EXPECT_FALSE(is_due({many, many}, {1, 8}, 4, limits, copy_pace::patient)) << "beyond the depth";
+    const copy_limits few{.depth = 4, .batch_copies = 2};
+    EXPECT_FALSE(is_due({1, 8}, {0, 0}, 0, few, copy_pace::patient));
+    EXPECT_TRUE(is_due({2, 8}, {0, 0}, 0, few, copy_pace::patient)) << "a full submission";
+}
+
 TEST(CopyChoice, TheGreatestLimitsDoNotOverflow)
 {
     const copy_limits never_early{

@@ -120,6 +120,51 @@ TEST_F(CopyEngineMixed, OverTheBusTwoSubmissionsAreInFlightBeforeFurtherCopiesGa
     EXPECT_EQ(collect_until_idle(), "1 2 3 4 ");
 }
 
+// The processor has enough to do with what has come before.
+TEST_F(CopyEngineMixed, OverTheBusCopiesGatherAsLongAsTheyAreToldTo)
+{
+    const copy_request over_bus{.len_bytes = 64, .over_bus = true};
+    engine().gather_over_bus(true);
+    for (int i = 0; i < 3; ++i) {
+        (void)submit(0, over_bus);
+    }
+    EXPECT_EQ(collect(), "");
+    EXPECT_EQ(fake().copies.size(), 0U) << "though the device is idle";
+    engine().gather_over_bus(false);
+    (void)collect();
+    EXPECT_EQ(fake().copies.size(), 3U);
+    EXPECT_EQ(recorded(), 1U);
+    EXPECT_EQ(collect_until_idle(), "0 1 2 ");
+}
+
+TEST_F(CopyEngineMixed, NoOtherCopyWaitsForThoseOverTheBus)
+{
+    engine().gather_over_bus(true);
+    (void)submit(0, {.len_bytes = 64, .over_bus = true});
+    EXPECT_EQ(fake().copies.size(), 0U);
+    (void)submit(0, {.len_bytes = 64}); // between devices
+    EXPECT_EQ(fake().copies.size(), 2U) << "they go out together";
+    EXPECT_EQ(collect_until_idle(), "0 1 ");
+    (void)submit(0, {.len_bytes = 64, .over_bus = true});
+    EXPECT_EQ(fake().copies.size(), 2U) << "and then those gather again";
+    (void)engine().cancel_all();
+    (void)submit(0, {.len_bytes = 64});
+    EXPECT_EQ(fake().copies.size(), 3U) << "nothing is left of what was cancelled";
+    EXPECT_EQ(collect_until_idle(), "3 ");
+}
+
+TEST_F(CopyEngineMixed, AFullSubmissionOverTheBusGoesOutAtOnce)
+{
+    make_engine({.batch_copies = 4});
+    engine().gather_over_bus(true);
+    for (int i = 0; i < 5; ++i) {
+        (void)submit(0, {.len_bytes = 64, .over_bus = true});
+        EXPECT_EQ(fake().copies.size(), i < 3 ? 0U : 4U) << i;
+    }
+    engine().gather_over_bus(false);
+    EXPECT_EQ(collect_until_idle(), "0 1 2 3 4 ");
+}
+
 TEST_F(CopyEngineMixed, OverTheBusTheKernelCopiesWhatItMay)
 {
     const copy_request over_bus{.len_bytes = 64, .for_kernel = true, .over_bus = true};

@@ -216,6 +216,7 @@ class CopyEngineModel : public copy_engine_fixture {
             break;
         case 6:
             engine().hold(once_in(2));
+            engine().gather_over_bus(once_in(2));
             break;
         default:
             // Now and then long enough for the driver to be asked about a kernel.
@@ -229,6 +230,7 @@ class CopyEngineModel : public copy_engine_fixture {
     void drain()
     {
         heal();
+        engine().gather_over_bus(false);
         for (int round = 0; round < 4000 && !engine().idle(); ++round) {
             for (const std::size_t each : std::set<std::size_t>(book().running)) {
                 book().end(each, false);

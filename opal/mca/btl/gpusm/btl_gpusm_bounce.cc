@@ -83,6 +83,7 @@ job_list pulling; // for places of pieces that are pulled
 bool pulls_are_next = false;
 bounce_piece *arrived = nullptr; // pieces whose copy by the engine is over; oldest first
 bounce_piece **end_of_arrived = &arrived;
+std::uint64_t to_deliver_bytes = 0; // of these, by the processor
 
 void give_piece(bounce_piece *piece)
 {
@@ -229,6 +230,19 @@ void progress_pulls(std::size_t bytes)
     }
 }
 
+// A piece has arrived, or has been taken up. Every submission costs the processor microseconds of
+// its own, so as long as it has more to copy than the bus takes to bring more, those gather.
+void count_to_deliver(const bounce_piece &piece, bool arrives)
+{
+    constexpr std::uint64_t enough_bytes = 256 * 1024;
+    if (piece.job->way != bounce_way::pull) {
+        const std::uint64_t bytes = piece.copy.len_bytes;
+        to_deliver_bytes += arrives ? bytes : -bytes;
+        mca_btl_gpusm_component.gpu.load()->copies.gather_over_bus(to_deliver_bytes >=
+                                                                   enough_bytes);
+    }
+}
+
 // The processor's part of a piece that the device has filled.
 status deliver_piece(const bounce_piece &piece)
 {
@@ -342,6 +356,7 @@ void bounced(copy_request *copy)
     piece->next = nullptr;
     *end_of_arrived = piece;
     end_of_arrived = &piece->next;
+    count_to_deliver(*piece, true);
 }
 
 void progress_bounces()
@@ -350,6 +365,7 @@ void progress_bounces()
          arrived != nullptr && copied < mca_btl_gpusm_component.stage_copy_bytes;) {
         bounce_piece *piece = std::exchange(arrived, arrived->next);
         end_of_arrived = nullptr == arrived ? &arrived : end_of_arrived;
+        count_to_deliver(*piece, false);
         bounce *job = piece->job;
         const bool is_pull = bounce_way::pull == job->way;
         if (status::ok != piece->copy.outcome) {
@@ -386,6 +402,7 @@ void release_bounces()
     pulling = {};
     arrived = nullptr;
     end_of_arrived = &arrived;
+    to_deliver_bytes = 0;
 }
 
 } // namespace gpusm

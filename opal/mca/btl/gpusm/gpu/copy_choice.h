@@ -62,7 +62,10 @@ enum class copy_pace : std::uint8_t {
     usual,
     held,    // more are expected at any moment, so that few wait on an idle device, too
     hurried, // they go out as if nothing were in flight
+    patient, // nobody waits for them yet: until patient_copies wait they gather
 };
+
+inline constexpr std::uint32_t patient_copies = 16;
 
 // Are the copies that wait to go out now? At once when nothing is in flight: a lone message waits
 // for nothing. While something is, they gather: for small copies the processor's time for a
@@ -77,8 +80,13 @@ inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
     if (0 == waiting.copies || submissions_in_flight >= limits.depth) {
         return false;
     }
-    if ((0 == in_flight.copies && !held) || copy_pace::hurried == pace ||
-        waiting.copies >= limits.batch_copies) {
+    if (waiting.copies >= limits.batch_copies || copy_pace::hurried == pace) {
+        return true;
+    }
+    if (copy_pace::patient == pace) {
+        return waiting.copies >= patient_copies;
+    }
+    if (0 == in_flight.copies && !held) {
         return true;
     }
     const std::size_t early = held && limits.early_bytes <= SIZE_MAX / held_factor

@@ -130,8 +130,20 @@ void copy_engine::submit(device &on, copy_request *request)
     with.waiting.append(request);
     with.load.copies += 1;
     with.load.bytes += request->len_bytes;
+    with.over_bus += request->over_bus ? 1 : 0;
     ++pending_;
     launch(to, held_.load(std::memory_order_relaxed));
+}
+
+// How those that wait go out.
+copy_pace copy_engine::gathering::pace(bool held, bool gathers_over_bus) const
+{
+    if (gathers_over_bus && load.copies == over_bus) {
+        return copy_pace::patient;
+    }
+    const bool hurries =
+        waiting.first != nullptr && waiting.first->over_bus && submissions < bus_submissions;
+    return held ? copy_pace::held : hurries ? copy_pace::hurried : copy_pace::usual;
 }
 
 void copy_engine::launch(lane &of, bool held)
@@ -140,13 +152,9 @@ void copy_engine::launch(lane &of, bool held)
         // Large ones may take long, so they leave a place to the small ones.
         const bool has_place =
             &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
-        const bool hurries = each.waiting.first != nullptr && each.waiting.first->over_bus &&
-                             each.submissions < bus_submissions;
-        const copy_pace pace = held      ? copy_pace::held
-                               : hurries ? copy_pace::hurried
-                                         : copy_pace::usual;
-        return has_place && is_due(each.load, each.in_flight,
-                                   static_cast<std::uint32_t>(of.in_order.size()), limits_, pace);
+        return has_place &&
+               is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
+                      limits_, each.pace(held, gathers_over_bus_));
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {
@@ -177,6 +185,7 @@ void copy_engine::start(lane &of, gathering &from)
         longest = std::max(longest, request->len_bytes);
         in.load.copies += 1;
         in.load.bytes += request->len_bytes;
+        from.over_bus -= request->over_bus ? 1 : 0;
         in.requests.append(request);
     } while (in.load.copies < limits_.batch_copies && in.load.bytes < limits_.batch_bytes &&
              from.waiting.first != nullptr);
@@ -322,6 +331,7 @@ copy_request *copy_engine::cancel_all()
     for (lane &each : lanes_) {
         for (gathering *of : {&each.small, &each.large}) {
             of->load = {};
+            of->over_bus = 0;
             fail(of->waiting);
         }
         for (const std::uint32_t slot : each.in_order) {

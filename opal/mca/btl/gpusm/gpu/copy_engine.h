@@ -63,6 +63,11 @@ class copy_engine {
     // case. May be called without the lock.
     void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
 
+    // While it is on, copies over the bus gather until they are many, or others wait with them: the
+    // processor has enough to do with what such copies have brought. Who ends it collects
+    // afterwards.
+    void gather_over_bus(bool on) { gathers_over_bus_ = on; }
+
     // Looks at each submission in flight at most once. Asks the driver about at most one of its own
     // copies per device, and not for a few rounds when the caller is `busy` with other work; about
     // a kernel only after many looks at its flag. Submits what has become due. Returns the finished
@@ -103,8 +108,11 @@ class copy_engine {
     struct gathering {
         chain waiting;
         copy_load load;
+        std::uint32_t over_bus = 0; // of those that wait
         copy_load in_flight;
         std::uint32_t submissions = 0; // in flight
+
+        copy_pace pace(bool held, bool gathers_over_bus) const;
     };
     struct lane { // one per device
         explicit lane(const driver_api &driver, unsigned blocks) : kernel(driver, blocks) {}
@@ -157,6 +165,7 @@ class copy_engine {
     std::vector<std::size_t> sizes_;
     std::vector<gather_copy> copies_;
     std::atomic<bool> held_{false};
+    bool gathers_over_bus_ = false;
     bool batches_; // until the driver says that it has no such call
 };
 
