@@ -233,6 +233,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::sent_inline latest_inline;  // in a program without threads
+    bool bundles_are_open;             // the same
     // Of the next five, and of changes of btl_eager_limit. Nothing else is asked for under it.
     gpusm::optional_mutex *watching;
     gpusm::device_samples device_samples;

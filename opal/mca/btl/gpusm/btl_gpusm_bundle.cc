@@ -24,14 +24,13 @@ constexpr std::size_t entry_bytes(std::size_t message_bytes)
     return (sizeof(bundle_entry) + message_bytes + 7) / 8 * 8;
 }
 
-bool collecting = false;
 mca_btl_base_endpoint_t *with_bundle = nullptr; // linked by next_with_bundle
 
 } // namespace
 
 void open_bundles()
 {
-    collecting = !mca_btl_gpusm_component.threads;
+    mca_btl_gpusm_component.bundles_are_open = !mca_btl_gpusm_component.threads;
 }
 
 bool add_to_bundle(mca_btl_base_endpoint_t *endpoint, const void *message, std::size_t bytes,
@@ -40,7 +39,7 @@ bool add_to_bundle(mca_btl_base_endpoint_t *endpoint, const void *message, std::
     const std::size_t capacity =
         mca_btl_gpusm_component.frag_capacity[static_cast<unsigned>(frag_size::eager)];
     const std::size_t needed = entry_bytes(bytes);
-    if (!collecting || needed > capacity || bytes > UINT16_MAX) {
+    if (!mca_btl_gpusm_component.bundles_are_open || needed > capacity || bytes > UINT16_MAX) {
         return false;
     }
     if (endpoint->bundle != nullptr && endpoint->bundle->segment.seg_len + needed > capacity) {
@@ -82,7 +81,7 @@ void post_bundle(mca_btl_base_endpoint_t *endpoint)
 
 void close_bundles()
 {
-    collecting = false;
+    mca_btl_gpusm_component.bundles_are_open = false;
     while (with_bundle != nullptr) {
         post_bundle(with_bundle);
     }

@@ -225,25 +225,16 @@ int progress_gets(bool busy)
 
 } // namespace gpusm
 
-extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
-                                 void *local_address, uint64_t remote_address,
-                                 mca_btl_base_registration_handle_t *local_handle,
-                                 mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                                 int, int, mca_btl_base_rdma_completion_fn_t cbfunc,
-                                 void *cbcontext, void *cbdata)
+// All gets but those between host memories.
+[[gnu::noinline]] static int
+get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
+           uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+           mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
+           mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
 {
     const gpusm::remote_handle remote = remote_handle->remote;
     const registration *local =
         nullptr == local_handle ? nullptr : registration_around(local_handle);
-    const bool into_host = nullptr == local || nullptr == local->device;
-    if (gpusm::share_kind::host == remote.kind && into_host) {
-        // By fragments, where it cannot be done, and without a look at the GPU.
-        return 0 != (remote.flags & gpusm::no_single_copy)
-                   ? OPAL_ERROR
-                   : gpusm::get_host(
-                         endpoint, *remote_handle, remote_address,
-                         {local_address, local_handle, size, cbfunc, cbcontext, cbdata});
-    }
     gpusm::gpu_desk *desk = gpusm::gpu();
     // The handle is the peer's word.
     if (nullptr == desk || !gpusm::covers(remote, remote_address, size)) {
@@ -293,4 +284,26 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *, mca_btl_base_endpoint_
                     gpusm::to_string(s));
     opal_free_list_return(&gets, &get->super);
     return gpusm::to_opal(s);
+}
+
+// This, get_by_gpu and get_host have the same parameters, so that one ends with a jump to the
+// other.
+extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                 void *local_address, uint64_t remote_address,
+                                 mca_btl_base_registration_handle_t *local_handle,
+                                 mca_btl_base_registration_handle_t *remote_handle, size_t size,
+                                 int flags, int order, mca_btl_base_rdma_completion_fn_t cbfunc,
+                                 void *cbcontext, void *cbdata)
+{
+    const bool into_host =
+        nullptr == local_handle || nullptr == registration_around(local_handle)->device;
+    if (gpusm::share_kind::host != remote_handle->remote.kind || !into_host) {
+        return get_by_gpu(btl, endpoint, local_address, remote_address, local_handle, remote_handle,
+                          size, flags, order, cbfunc, cbcontext, cbdata);
+    }
+    if (0 != (remote_handle->remote.flags & gpusm::no_single_copy)) {
+        return OPAL_ERROR; // by fragments, and without a look at the GPU
+    }
+    return gpusm::get_host(btl, endpoint, local_address, remote_address, local_handle,
+                           remote_handle, size, flags, order, cbfunc, cbcontext, cbdata);
 }

@@ -149,12 +149,6 @@ void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int 
                get.cbdata, result);
 }
 
-void count_copy(const get_arguments &get)
-{
-    count(counter::single_copy_messages, 1);
-    count(counter::single_copy_bytes, get.len_bytes);
-}
-
 // Begins the part of the peer; null: the peer has none.
 joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                  std::uint64_t remote_address, const get_arguments &get)
@@ -162,8 +156,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     const std::uint64_t chunk_bytes = chunk_bytes_of(get.len_bytes);
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
-    if (get.len_bytes < mca_btl_gpusm_component.joint_copy_min_bytes || chunks > UINT32_MAX ||
-        mca_btl_gpusm_component.crowded ||
+    if (chunks > UINT32_MAX || mca_btl_gpusm_component.crowded ||
         mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 ||
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
@@ -245,7 +238,7 @@ void end(joint_get *joint)
         joint->over = true;
     }
     if (good) {
-        count_copy(get);
+        count_single_copy(get.len_bytes);
         count(counter::joint_copy_bytes, written ? get.len_bytes - own : 0);
     }
     call_back(endpoint, get, good ? OPAL_SUCCESS : OPAL_ERROR);
@@ -253,37 +246,30 @@ void end(joint_get *joint)
 
 } // namespace
 
-int get_host(mca_btl_base_endpoint_t *endpoint, const mca_btl_base_registration_handle_t &remote,
-             std::uint64_t remote_address, const get_arguments &get)
+bool get_jointly(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                 std::uint64_t remote_address, const get_arguments &get, int *result)
 {
-    // Many may come in one call of progress, and each wants a word that is free.
-    if (mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
-        (void)progress_joint_gets();
-    }
-    joint_get *joint = begin(endpoint, remote.remote, remote_address, get);
+    joint_get *joint = begin(endpoint, remote, remote_address, get);
     if (nullptr == joint) {
-        if (status::ok !=
-            smsc_copy(endpoint, remote, get.local_address, remote_address, get.len_bytes)) {
-            return OPAL_ERROR;
-        }
-        call_back(endpoint, get, OPAL_SUCCESS);
-        return OPAL_SUCCESS;
+        return false;
     }
+    *result = OPAL_SUCCESS;
     read_front(joint);
     if (own_bytes(*joint) < get.len_bytes) {
         const std::lock_guard guard(*mca_btl_gpusm_component.lock);
         joint->next = mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed);
         mca_btl_gpusm_component.joint_gets.store(joint, std::memory_order_relaxed);
-        return OPAL_SUCCESS;
+        return true;
     }
     const bool failed = joint->failed;
     give_place(joint);
     if (failed) {
-        return OPAL_ERROR;
+        *result = OPAL_ERROR;
+        return true;
     }
-    count_copy(get);
+    count_single_copy(get.len_bytes);
     call_back(endpoint, get, OPAL_SUCCESS);
-    return OPAL_SUCCESS;
+    return true;
 }
 
 int progress_joint_gets()

@@ -70,6 +70,19 @@ void count_host_message(std::size_t payload_size)
     return true;
 }
 
+// A control message of ob1's, for which there is a place in the mailbox. False: nothing has
+// happened.
+[[gnu::always_inline]] inline bool send_control(mca_btl_base_endpoint_t *endpoint,
+                                                const void *header, std::size_t header_size,
+                                                mca_btl_base_tag_t tag)
+{
+    return header_size <= short_copy_most && !mca_btl_gpusm_component.threads &&
+           !mca_btl_gpusm_component.bundles_are_open && nullptr == endpoint->bundle &&
+           endpoint->peer->send_inline_at_hand(
+               frag_kind::active_message, tag, header_size,
+               [=](unsigned char *to) { short_copy(to, header, header_size); });
+}
+
 // Do its two copies teach anything?
 bool is_watched(std::size_t size)
 {
@@ -279,8 +292,12 @@ void own_next_inline()
                                          uint32_t flags, mca_btl_base_tag_t tag,
                                          mca_btl_base_descriptor_t **descriptor)
 {
-    if (nullptr == descriptor &&
-        gpusm::send_short(endpoint, convertor, header, header_size, payload_size, tag)) [[likely]] {
+    const bool sent =
+        nullptr == descriptor
+            ? gpusm::send_short(endpoint, convertor, header, header_size, payload_size, tag)
+            : nullptr == convertor && 0 == payload_size &&
+                  gpusm::send_control(endpoint, header, header_size, tag);
+    if (sent) [[likely]] {
         return OPAL_SUCCESS;
     }
     return sendi_plain(btl, endpoint, convertor, header, header_size, payload_size, order, flags,

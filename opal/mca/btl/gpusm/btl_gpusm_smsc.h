@@ -33,10 +33,12 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *describ
                  std::uint64_t remote_address, std::size_t bytes);
 // Does that need nothing described?
 bool smsc_reads_plainly();
-// The same for a whole message, which is counted.
-status smsc_copy(mca_btl_base_endpoint_t *endpoint,
-                 const mca_btl_base_registration_handle_t &remote, void *local,
-                 std::uint64_t remote_address, std::size_t bytes);
+// Counts a message that has been read so.
+inline void count_single_copy(std::size_t bytes)
+{
+    count(counter::single_copy_messages, 1);
+    count(counter::single_copy_bytes, bytes);
+}
 // The other way round, of a peer that has no regions to describe (smsc_reads_plainly); counted
 // nowhere.
 status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
@@ -56,10 +58,16 @@ struct get_arguments {
     void *cbcontext;
     void *cbdata;
 };
-// Copies host memory of the peer into host memory, alone or with the peer. OPAL_SUCCESS: the
-// callback has been called, or will be by progress_joint_gets.
-int get_host(mca_btl_base_endpoint_t *endpoint, const mca_btl_base_registration_handle_t &remote,
-             std::uint64_t remote_address, const get_arguments &get);
+// As btl_get, for what is copied from host memory into host memory, alone or with the peer.
+int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
+             std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
+             int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+// joint: does such a get with the peer. False: it is to be done alone. True: *result is what
+// btl_get returns; if that is OPAL_SUCCESS the callback has been called, or will be by
+// progress_joint_gets.
+bool get_jointly(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                 std::uint64_t remote_address, const get_arguments &get, int *result);
 // Ends gets of which the peer has copied its part; returns how many.
 int progress_joint_gets();
 // A peer wants a part of our memory copied; does that.
