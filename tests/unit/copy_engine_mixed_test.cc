@@ -153,6 +153,16 @@ TEST_F(CopyEngineMixed, NoOtherCopyWaitsForThoseOverTheBus)
     EXPECT_EQ(collect_until_idle(), "3 ");
 }
 
+TEST_F(CopyEngineMixed, SmallCopiesOverTheBusDoNotGatherBehindLargeOnes)
+{
+    engine().gather_over_bus(true);
+    (void)submit(0, {.len_bytes = 64, .over_bus = true});
+    (void)submit(0, {.len_bytes = 64, .for_kernel = true, .over_bus = true});
+    EXPECT_EQ(fake().copies.size() + launches(), 1U);
+    engine().gather_over_bus(false);
+    EXPECT_EQ(collect_until_idle(), "1 0 ");
+}
+
 TEST_F(CopyEngineMixed, AFullSubmissionOverTheBusGoesOutAtOnce)
 {
     make_engine({.batch_copies = 4});

@@ -66,7 +66,7 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
 }
 
 // smsc_read. A part of its callers, because a system call leaves the processor without its
-// predictions of where functions return to: each that is returned from behind it costs 10 ns.
+// predictions of where functions return to: each that is returned from behind it costs some 10 ns.
 [[gnu::always_inline]] inline status read_from(mca_btl_base_endpoint_t *endpoint,
                                                const unsigned char *described, void *local,
                                                std::uint64_t remote_address, std::size_t bytes)

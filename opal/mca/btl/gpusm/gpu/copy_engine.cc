@@ -152,9 +152,10 @@ void copy_engine::launch(lane &of, bool held)
         // Large ones may take long, so they leave a place to the small ones.
         const bool has_place =
             &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
+        const bool gathers = gathers_over_bus_ && &each == &of.large;
         return has_place &&
                is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
-                      limits_, each.pace(held, gathers_over_bus_));
+                      limits_, each.pace(held, gathers));
     };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {

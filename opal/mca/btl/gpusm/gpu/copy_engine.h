@@ -63,8 +63,8 @@ class copy_engine {
     // case. May be called without the lock.
     void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
 
-    // While it is on, copies over the bus gather until they are many, or others wait with them: the
-    // processor has enough to do with what such copies have brought. Who ends it collects
+    // While it is on, large copies over the bus gather until they are many, or others wait with
+    // them: the processor has enough to do with what such copies have brought. Who ends it collects
     // afterwards.
     void gather_over_bus(bool on) { gathers_over_bus_ = on; }
 
