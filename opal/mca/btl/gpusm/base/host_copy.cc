@@ -40,7 +40,7 @@ bool has_fast_strings()
 constexpr std::size_t line_bytes = 64;
 
 // `to` is the start of a line; both copy whole lines. A line that goes out by one store is faster
-// where there is such a store (by a tenth to a quarter: docs/performance-host.md).
+// where there is such a store (by a tenth to a quarter: docs/performance-mixed.md).
 void stream_by_quarters(unsigned char *to, const unsigned char *from, std::size_t lines)
 {
     for (; lines > 0; --lines, to += line_bytes, from += line_bytes) {

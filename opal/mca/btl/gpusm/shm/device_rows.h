@@ -4,7 +4,7 @@
 // shm/device_rows.h: are short host messages sent to devices in rows, one behind the other without
 // an answer between? Open MPI copies what comes in a fragment to a device by a synchronous driver
 // call of its own, and what is fetched is gathered with others of its kind. So a row is better
-// fetched, and a message that comes alone is not (docs/performance-host.md). That one went to a
+// fetched, and a message that comes alone is not (docs/performance-mixed.md). That one went to a
 // device is seen where it was fetched (shm/device_samples.h); that they come in rows, only while
 // they are. So when a sample has gone to a device rows are tried. All peers together, as Open MPI
 // knows one limit for a BTL.
