@@ -159,7 +159,8 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
             std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
         })) {
         if (!mca_btl_gpusm_component.threads) {
-            // What follows an offer of ob1's is the answer to the peer's, and the next offer.
+            // What follows an offer of ob1's is the answer to the peer's, and the next offer. Of
+            // other messages it may be too much, which does no harm.
             mca_btl_gpusm_component.latest_inline = {endpoint->peer, 2 * frag->segment.seg_len, 0};
         }
         frag_return(frag);
