@@ -31,6 +31,8 @@ perf=${GPUSM_PERF:-$GPUSM_BUILDDIR/bench/gpusm_perf/gpusm_perf}
 driver_kind=${GPUSM_CUDA_DRIVER:-softcuda}
 btl=${GPUSM_TEST_BTL:-gpusm,self}
 slowness=${GPUSM_TEST_SLOWNESS:-1}
+processors=$(getconf _NPROCESSORS_ONLN)
+crowd=$((processors / 2 * 2 + 2)) # ranks, in pairs, that are more than that
 if [ -n "${GPUSM_SANITIZERS-}" ] && [ "${GPUSM_SANITIZERS-}" != no ]; then
     slowness=$((slowness * 5))
 fi

@@ -43,7 +43,7 @@ round_case() {
         pass "$round_name"
     fi
 }
-if [ "$(getconf _NPROCESSORS_ONLN)" -ge 2 ]; then
+if [ "$processors" -ge 2 ]; then
     round_case rows-take-many-fragments 4194304 mbw_mr much 2
     round_case messages-to-and-fro-take-many-fragments 4194304 latency much 2
     round_case threads-take-many-fragments 4194304 latency much 2 -x OMPI_MPI_THREAD_LEVEL=3
@@ -54,7 +54,6 @@ if [ "$(getconf _NPROCESSORS_ONLN)" -ge 2 ]; then
 else
     skip rows-take-many-fragments "needs two processors"
 fi
-round_case few-fragments-with-more-ranks-than-processors 0 mbw_mr any \
-    $(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
+round_case few-fragments-with-more-ranks-than-processors 0 mbw_mr any "$crowd"
 
 finish

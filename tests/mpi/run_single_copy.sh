@@ -215,7 +215,7 @@ joint_case() {
         "the sender has copied a part in $attempt attempts"
 }
 can_joint=$can
-if [ "$(getconf _NPROCESSORS_ONLN)" -lt 2 ]; then
+if [ "$processors" -lt 2 ]; then
     can_joint=no # and says so by reading alone
 fi
 joint_case both-sides-copy $can_joint
@@ -245,7 +245,6 @@ pairs_case 2 one-pair-copies-together $can_joint
 pairs_case 2 one-pair-that-is-not-bound-copies-together $can_joint --bind-to none
 pairs_case 2 a-pair-on-one-processor-copies-alone no --bind-to none --mca mpi_yield_when_idle 1 \
     taskset -c "$(taskset -pc $$ | sed 's/.*: *\([0-9]*\).*/\1/')"
-crowd=$(($(getconf _NPROCESSORS_ONLN) / 2 * 2 + 2))
 pairs_case "$crowd" more-ranks-than-processors-copy-alone no
 
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the

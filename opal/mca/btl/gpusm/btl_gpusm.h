@@ -48,11 +48,11 @@
 
 namespace gpusm {
 
-// The latest message that has gone into a mailbox, of more than a line.
-struct sent_inline {
+// What is likely to follow the latest message that has gone into a mailbox.
+struct next_inline {
     peer *to;                  // null: there is nothing to do any more
-    std::size_t bytes;         // with ob1's header
-    std::uint32_t idle_rounds; // of progress, since
+    std::size_t bytes;         // in one message or several, with ob1's headers
+    std::uint32_t idle_rounds; // of progress, since the latest one
 };
 
 struct joint_ring; // btl_gpusm_joint.cc
@@ -232,7 +232,7 @@ struct mca_btl_gpusm_component_t {
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
-    gpusm::sent_inline latest_inline;  // in a program without threads
+    gpusm::next_inline next_inline;    // in a program without threads
     bool bundles_are_open;             // the same
     // Of the next five, and of changes of btl_eager_limit. Nothing else is asked for under it.
     gpusm::optional_mutex *watching;

@@ -77,7 +77,7 @@ void release_component()
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     component.joint_gets.store(nullptr, std::memory_order_relaxed);
-    component.latest_inline = {};
+    component.next_inline = {};
     release_frag_lists();
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
@@ -217,7 +217,7 @@ static int component_progress(void)
                 take_our_own(endpoint, header, payload);
             }
         });
-    if (component.latest_inline.to != nullptr && 0 == events) {
+    if (component.next_inline.to != nullptr && 0 == events) {
         gpusm::own_next_inline();
     }
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {

@@ -38,6 +38,8 @@ struct read_frags {
     gpusm::outgoing *newest; // valid if there is an oldest one
 };
 read_frags read_ones[frag_sizes];
+// Fragments taken from each list that might have taken turns, as long as they are few.
+std::array<std::atomic<std::uint32_t>, frag_sizes> first_ones;
 
 void construct_frag(mca_btl_gpusm_frag_t *frag)
 {
@@ -176,6 +178,9 @@ bool make_frag_lists()
 void release_frag_lists()
 {
     std::fill_n(read_ones, frag_sizes, read_frags{});
+    for (std::atomic<std::uint32_t> &each : first_ones) {
+        each.store(0, std::memory_order_relaxed);
+    }
     for (opal_free_list_t &list : mca_btl_gpusm_component.frags) {
         OBJ_DESTRUCT(&list);
     }
@@ -243,9 +248,8 @@ void own_next_frag(const mca_btl_gpusm_frag_t *like)
 static bool is_one_of_few(unsigned size)
 {
     constexpr std::uint32_t few = 64;
-    static std::array<std::atomic<std::uint32_t>, frag_sizes> sent;
-    return sent[size].load(std::memory_order_relaxed) < few &&
-           sent[size].fetch_add(1, std::memory_order_relaxed) < few;
+    return first_ones[size].load(std::memory_order_relaxed) < few &&
+           first_ones[size].fetch_add(1, std::memory_order_relaxed) < few;
 }
 
 static mca_btl_gpusm_frag_t *take(unsigned size, bool by_turns)

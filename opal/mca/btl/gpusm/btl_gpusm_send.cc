@@ -161,7 +161,7 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         if (!mca_btl_gpusm_component.threads) {
             // What follows an offer of ob1's is the answer to the peer's, and the next offer. Of
             // other messages it may be too much, which does no harm.
-            mca_btl_gpusm_component.latest_inline = {endpoint->peer, 2 * frag->segment.seg_len, 0};
+            mca_btl_gpusm_component.next_inline = {endpoint->peer, 2 * frag->segment.seg_len, 0};
         }
         frag_return(frag);
         return status::ok;

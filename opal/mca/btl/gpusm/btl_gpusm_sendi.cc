@@ -132,7 +132,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         }
     };
     if (to.send_inline(frag_kind::active_message, tag, size, fill)) {
-        mca_btl_gpusm_component.latest_inline = {&to, size, 0};
+        mca_btl_gpusm_component.next_inline = {&to, size, 0};
     } else {
         mca_btl_gpusm_frag_t *frag = frag_get(size);
         if (nullptr == frag) {
@@ -165,9 +165,9 @@ void own_next_inline()
     // The reader's processor fetches lines ahead by itself, these among them, as long as it reads
     // the message before them. Then they would have to come twice.
     constexpr std::uint32_t rounds_of_reader = 4;
-    sent_inline &latest = mca_btl_gpusm_component.latest_inline;
-    if (++latest.idle_rounds >= rounds_of_reader) {
-        std::exchange(latest.to, nullptr)->own_next_inline(latest.bytes);
+    next_inline &next = mca_btl_gpusm_component.next_inline;
+    if (++next.idle_rounds >= rounds_of_reader) {
+        std::exchange(next.to, nullptr)->own_next_inline(next.bytes);
     }
 }
 

@@ -65,8 +65,8 @@ class peer {
     // there. A snapshot.
     bool takes_inline() const { return too_long_inline_ != 0; }
 
-    // The next message is likely to be as long as the one just sent by send_inline(). In a program
-    // without threads only.
+    // What goes next by send_inline() is likely to be so many bytes. In a program without threads
+    // only.
     void own_next_inline(std::size_t bytes) const { outbox_.own_ahead(bytes); }
 
     // A post will follow soon. Does nothing that can be seen; needs no lock.
