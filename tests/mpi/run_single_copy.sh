@@ -106,7 +106,7 @@ rows_case() {
     rows_last=$2
     shift 2
     launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" --iterations "$rows_iterations" --warmup 1 \
-        --no-limit -c
+        --no-limit $rows_check
     rows_status=$?
     rows_found=$(sed -n 's/.*from now on host messages of up to \([0-9]*\) bytes.*/\1/p' \
         "$work/output" | tail -n 1)
@@ -119,6 +119,7 @@ rows_case() {
     fi
 }
 rows_iterations=40
+rows_check=-c
 raised=none
 [ $can = yes ] && raised=16640
 lone="--mca btl_gpusm_eager_limit 8448"
@@ -133,6 +134,22 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
         --dst H --sizes 16000
     rows_case rows-are-switched-off none $lone --mca btl_gpusm_eager_limit_in_rows 0 "$perf" bw \
         --src H --dst H --sizes 16000
+    # With -c each message has its own contents.
+    written="$lone --mca btl_gpusm_eager_limit_if_written 16640"
+    rows_iterations=100
+    rows_case written-messages-go-in-two-copies $raised $written "$perf" latency --src H --dst H \
+        --sizes 16000
+    rows_case longer-written-messages-do-not none $written "$perf" latency --src H --dst H --sizes 17000
+    rows_case written-messages-where-the-user-sets-the-limit none $lone "$perf" latency --src H \
+        --dst H --sizes 16000
+    rows_check=
+    rows_case unwritten-messages-do-not none $written "$perf" latency --src H --dst H --sizes 16000
+    rows_check=-c
+    if [ $can = yes ] && need_gpu written-messages-into-a-device-do-not; then
+        rows_case written-messages-into-a-device-do-not none $written "$perf" latency --src H --dst D \
+            --sizes 16000
+    fi
+    rows_iterations=40
     if [ $can = yes ] && need_gpu rows-into-a-device-do-not; then
         rows_case rows-into-a-device-do-not 8448 $rows "$perf" bw --src H --dst D --sizes 16000
     fi

@@ -40,6 +40,7 @@
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/two_copies.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
+#include "opal/mca/btl/gpusm/shm/written_messages.h"
 
 #include <atomic>
 #include <string>
@@ -208,6 +209,7 @@ struct mca_btl_gpusm_component_t {
     bool use_single_copy;
     size_t round_bytes; // as bounded by limit_round() from then on
     size_t eager_limit_in_rows;
+    size_t eager_limit_if_written;
     size_t eager_limit_in_device_rows;
     size_t joint_copy_min_bytes;
 
@@ -241,6 +243,7 @@ struct mca_btl_gpusm_component_t {
     gpusm::two_copies two_copies; // watches where the user has not set the limit
     gpusm::host_messages host_messages;
     gpusm::message_rows message_rows; // in a program without threads
+    gpusm::written_messages written_messages;
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

@@ -44,6 +44,10 @@ void follow_limits()
     if (rows.in_rows() && !watched.are_slow()) {
         limit = std::max(limit, rows.most_bytes());
     }
+    const written_messages &written = component.written_messages;
+    if (written.are_written() && !watched.are_slow()) {
+        limit = std::max(limit, written.most_bytes());
+    }
     if (component.device_rows.in_rows()) {
         limit = std::min(limit, component.device_rows.limit_bytes());
     }
@@ -62,7 +66,7 @@ void follow_limits()
 
 } // namespace
 
-bool watch_offer(std::size_t len_bytes, bool single)
+bool watch_offer(const void *data, std::size_t len_bytes, bool single)
 {
     const std::lock_guard guard(*component.watching);
     const std::size_t bytes = len_bytes + header_bytes;
@@ -78,8 +82,9 @@ bool watch_offer(std::size_t len_bytes, bool single)
         component.message_rows.up_to(all.to_bytes());
     }
     const bool in_rows = single && component.message_rows.offered(bytes, others);
+    const bool written = single && component.written_messages.offered(bytes, data, len_bytes);
     const bool out_of_rows = component.device_rows.offered(bytes, others);
-    if (was_sample || other_limit || longer || in_rows || out_of_rows) {
+    if (was_sample || other_limit || longer || in_rows || written || out_of_rows) {
         follow_limits();
     }
     return are_slow;
@@ -96,17 +101,21 @@ void watch_device(std::uint64_t len_bytes)
         component.host_messages.stop();
         two_copies &watched = component.two_copies;
         const bool is_lower = watched.at_most(eager_frag_bytes);
-        other_limit = component.message_rows.went_to_device(watched.most()) || is_lower;
+        const bool out_of_rows = component.message_rows.went_to_device(watched.most());
+        const bool unwritten = component.written_messages.went_to_device(bytes);
+        other_limit = is_lower || out_of_rows || unwritten;
     }
     if (other_limit) {
         follow_limits();
     }
 }
 
-bool watch_copies(std::size_t bytes)
+bool watch_copies(std::size_t bytes, const void *data, std::size_t len_bytes)
 {
     const std::lock_guard guard(*component.watching);
-    if (component.device_samples.sent(bytes)) {
+    const bool unwritten = component.written_messages.sent(bytes, data, len_bytes);
+    const bool samples = component.device_samples.sent(bytes);
+    if (samples || unwritten) {
         follow_limits();
     }
     return component.two_copies.is_due(bytes);
@@ -181,6 +190,11 @@ void choose_limits(bool threads)
         component.message_rows = message_rows(
             choose ? lone_bytes : module.btl_eager_limit,
             std::min({component.eager_limit_in_rows, fitting_bytes, module.btl_max_send_size}));
+    }
+    if (choose || !is_default("eager_limit_if_written")) {
+        component.written_messages = written_messages(
+            module.btl_eager_limit,
+            std::min({component.eager_limit_if_written, fitting_bytes, module.btl_max_send_size}));
     }
     if (is_default("rndv_eager_limit")) {
         module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

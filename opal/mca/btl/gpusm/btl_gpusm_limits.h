@@ -25,21 +25,24 @@ inline constexpr std::size_t sm_eager_bytes = 4 * 1024 + header_bytes;
 inline constexpr std::size_t eager_frag_bytes = two_copies::least_unless_slow_bytes;
 // Messages of 32 KiB, which go so in rows, and pieces of longer ones.
 inline constexpr std::size_t middle_frag_bytes = 32 * 1024 + header_bytes;
+// Messages of 28 KiB, up to which those that have been written anew go so: longer ones are read by
+// single copies of both sides.
+inline constexpr std::size_t written_eager_bytes = 28 * 1024 + header_bytes;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
 // and by the number of peers. It follows component.two_copies, host_messages, message_rows,
-// device_rows and device_samples from then on.
+// written_messages, device_rows and device_samples from then on.
 void choose_limits(bool threads);
 
 // What messages teach. All of it is kept under component.watching, which these take.
 
-// A host message of that length was offered; `single`: for a single copy. Do lines of cache come
-// slowly here?
-bool watch_offer(std::size_t len_bytes, bool single);
+// A host message, so many bytes from `data` on, was offered; `single`: for a single copy. Do lines
+// of cache come slowly here?
+bool watch_offer(const void *data, std::size_t len_bytes, bool single);
 // A peer has asked for the pieces of one of that length, which it does for its devices only.
 void watch_device(std::uint64_t len_bytes);
-// A host message goes in two copies, of so many bytes with its header. Is the first copy to be
-// timed? If so, watch_timed has to follow.
-bool watch_copies(std::size_t bytes);
+// A host message, `len_bytes` from `data` on, goes in two copies, of `bytes` with its header. Is
+// the first copy to be timed? If so, watch_timed has to follow.
+bool watch_copies(std::size_t bytes, const void *data, std::size_t len_bytes);
 void watch_timed(std::size_t bytes, std::uint64_t ns);
 // It is one that component.message_rows concerns, and will be posted next.
 void watch_row(const mca_btl_base_endpoint_t *endpoint);

@@ -159,6 +159,11 @@ void register_parameters()
         "rows, without an answer between; not more than 192 KiB divided by the number of peers, "
         "and not less than what eager_limit is for those that come alone. Where eager_limit is set "
         "this has to be set, too");
+    add("eager_limit_if_written", &component.eager_limit_if_written, written_eager_bytes,
+        OPAL_INFO_LVL_5,
+        "What eager_limit becomes, if that is less, while messages between host memories are "
+        "written anew before they are sent again; not more than 192 KiB divided by the number of "
+        "peers. Where eager_limit is set this has to be set, too");
     add("eager_limit_in_device_rows", &component.eager_limit_in_device_rows, sm_eager_bytes,
         OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is more, while host messages go to devices in rows, "

@@ -69,7 +69,7 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
         gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
-    if (gpusm::watch_offer(size, single)) {
+    if (gpusm::watch_offer(base, size, single)) {
         made->handle.remote.flags |= gpusm::lines_are_slow;
     }
     if (!single && nullptr == desk) {

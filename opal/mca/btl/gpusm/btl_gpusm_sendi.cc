@@ -90,10 +90,11 @@ bool is_watched(std::size_t size)
            size > mca_btl_gpusm_component.device_samples.beyond_bytes();
 }
 
-// The first of the two copies of a message of `size` bytes. Where the system has to get memory
-// first, it says nothing about copies.
+// The first of the two copies of a message of `size` bytes, of which the user's are from `user` on.
+// Where the system has to get memory first, it says nothing about copies.
 template <typename Fill>
-inline void fill_fragment(mca_btl_gpusm_frag_t *frag, std::size_t size, const Fill &fill)
+inline void fill_fragment(mca_btl_gpusm_frag_t *frag, std::size_t size, const void *user,
+                          std::size_t payload_size, const Fill &fill)
 {
     auto *at = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
     if (size > frag->touched_bytes) [[unlikely]] {
@@ -101,7 +102,7 @@ inline void fill_fragment(mca_btl_gpusm_frag_t *frag, std::size_t size, const Fi
         fill(at);
         return;
     }
-    if (!is_watched(size) || !watch_copies(size)) [[likely]] {
+    if (!is_watched(size) || !watch_copies(size, user, payload_size)) [[likely]] {
         fill(at);
         return;
     }
@@ -138,7 +139,7 @@ bool send_plain(mca_btl_base_endpoint_t *endpoint, const opal_convertor_t *conve
         if (nullptr == frag) {
             return false;
         }
-        fill_fragment(frag, size, fill);
+        fill_fragment(frag, size, user, payload_size, fill);
         if (mca_btl_gpusm_component.message_rows.concerns(size)) [[unlikely]] {
             watch_row(endpoint);
         }
@@ -237,7 +238,7 @@ void own_next_inline()
     }
     auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
     if (user != nullptr) {
-        gpusm::fill_fragment(frag, size, fill);
+        gpusm::fill_fragment(frag, size, user, payload_size, fill);
     } else {
         fill(payload);
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shm/row_search.h: what message_rows.h and device_rows.h have in common: messages are judged a
-// block at a time, and rows that soon turn out to be over are looked for more and more seldom.
+// shm/row_search.h: what message_rows.h, device_rows.h and written_messages.h have in common:
+// messages are judged a block at a time, and rows of their kind that soon turn out to be over are
+// looked for more and more seldom.
 #ifndef GPUSM_SHM_ROW_SEARCH_H
 #define GPUSM_SHM_ROW_SEARCH_H
 
