@@ -76,6 +76,7 @@ constexpr subtest subtests[] = {
     {"locked", test_locked, 2, true},
     {"locked-one-way", test_locked_one_way, 2, true},
     {"locked-in-part", test_locked_in_part, 2, true},
+    {"locked-later", test_locked_later, 2, true},
     {"locked-life", test_locked_life, 2, true},
     {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
     {"context-switched", test_context_switched, 2, true},

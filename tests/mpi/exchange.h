@@ -102,6 +102,7 @@ void test_reuse(context &c);  // exchange_reuse.cc
 void test_locked(context &c); // exchange_locked.cc
 void test_locked_one_way(context &c);
 void test_locked_in_part(context &c);
+void test_locked_later(context &c);
 void test_locked_life(context &c);
 void test_threads_without_context(context &c); // exchange_contexts.cc
 void test_context_switched(context &c);

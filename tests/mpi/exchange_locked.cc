@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -211,8 +212,11 @@ void test_locked_in_part(context &c)
         return;
     }
     const bench::driver_api &driver = c.gpu->driver();
+    // All of them stay, so that each has addresses of its own: that nobody has page-locked what is
+    // at an address is believed for a while.
+    std::vector<std::unique_ptr<buffer>> hosts;
     for (const locking &each : lockings) {
-        auto host = c.make(memory_kind::host, pages * page);
+        const auto &host = hosts.emplace_back(c.make(memory_kind::host, pages * page));
         auto on_device = c.make(memory_kind::device, pages * page);
         for (const piece &part : each.pieces) {
             (void)c.expect_true(
@@ -270,6 +274,39 @@ void test_locked_in_part(context &c)
         for (const piece &part : each.pieces) {
             (void)driver.mem_host_unregister(host->at(part.first * page));
         }
+    }
+}
+
+// Memory that the program page-locks, and lets go again, when it has already been sent from and
+// received into.
+void test_locked_later(context &c)
+{
+    constexpr int messages = 40;
+    constexpr std::size_t len = 300000;
+    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
+        return;
+    }
+    const bench::driver_api &driver = c.gpu->driver();
+    auto host = c.make(memory_kind::host, len + guard_bytes);
+    auto on_device = c.make(memory_kind::device, len + guard_bytes);
+    for (int round = 0; round < 2; ++round) {
+        const auto both_ways = [&](const char *what) {
+            for (int i = 0; i < messages; ++i) {
+                swap_at_once(c, *host, *on_device, len, 1, what);
+                swap_at_once(c, *on_device, *host, len, 1, what);
+            }
+        };
+        const direct_count before;
+        both_ways("before it is page-locked");
+        (void)c.expect_true(0 == before.now(), "ordinary memory goes in pieces");
+        (void)c.expect_true(CUDA_SUCCESS == driver.mem_host_register(host->at(0), len, 0),
+                            "memory can be registered");
+        const direct_count after;
+        both_ways("page-locked since");
+        if (after.available()) {
+            (void)c.expect_true(after.now() >= messages / 2, "it goes directly before long");
+        }
+        (void)driver.mem_host_unregister(host->at(0));
     }
 }
 

@@ -38,6 +38,7 @@ if need_gpusm page-locked-memory-directly && need_gpu page-locked-memory-directl
     locked page-locked-memory-in-pieces none --mca btl_gpusm_use_direct_host 0
     locked page-locked-memory-too-short none --mca btl_gpusm_direct_host_min_bytes 16M
     check memory-page-locked-in-part 60 2 "$exchange" locked-in-part --kinds D
+    check memory-page-locked-later 60 2 "$exchange" locked-later --kinds D
 fi
 
 # staged_only NAME [OPTIONS OF MPIRUN]: device memory that the receiver cannot map is fetched all the

@@ -91,9 +91,9 @@ bool bounce_get(get_request *get)
     // The question takes a microsecond; the processor copies so many bytes in less. What is
     // page-locked in part only, the driver does not copy by itself.
     constexpr std::size_t not_worth_asking_bytes = 8192;
-    const gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
     const bool direct = get->copy.len_bytes > not_worth_asking_bytes &&
-                        is_page_locked(desk.driver, get->copy.destination, get->copy.len_bytes);
+                        desk.is_page_locked(get->copy.destination, get->copy.len_bytes);
     return !direct && bounce_failed_get(get);
 }
 

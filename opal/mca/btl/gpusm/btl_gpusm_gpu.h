@@ -12,6 +12,7 @@
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/btl/gpusm/gpu/pageable_memory.h"
 #include "opal/mca/btl/gpusm/gpu/shareable.h"
 #include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_cache.h"
@@ -75,6 +76,20 @@ class gpu_desk {
     // The event named by a peer's handle, opened in the context of `into`; null if it has none.
     status event_of(const mca_btl_base_endpoint_t &from, const remote_handle &handle,
                     const device &into, CUevent *out);
+
+    // gpusm::is_page_locked, asked for messages. The answer no may be a little old: such memory is
+    // then copied by a processor. Without the lock.
+    bool is_page_locked(std::uint64_t address, std::size_t len_bytes)
+    {
+        if (pageable_.is_known(address, len_bytes)) {
+            return false;
+        }
+        const bool locked = gpusm::is_page_locked(driver, address, len_bytes);
+        if (!locked) {
+            pageable_.note(address, len_bytes);
+        }
+        return locked;
+    }
 
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
@@ -166,6 +181,7 @@ class gpu_desk {
     std::vector<imported_pool> imported_pools_;
     std::vector<arrived_descriptors> arrived_; // oldest first, bounded
 
+    pageable_memory pageable_;
     std::size_t registered_to_ = 0; // where the registered part of our segment ends
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
     bool registration_failed_ = false;

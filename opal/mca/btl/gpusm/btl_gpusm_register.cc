@@ -64,9 +64,9 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
     const bool single = gpusm::smsc_describe(endpoint, base, size, &made->handle, &made->region);
     name_registration(made, gpusm::share_kind::host, reinterpret_cast<std::uint64_t>(base), size);
     made->handle.remote.flags = single ? 0 : gpusm::no_single_copy;
-    const gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu;
+    gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu;
     if (desk != nullptr && gpusm::writes_to(endpoint, size) &&
-        gpusm::is_page_locked(desk->driver, reinterpret_cast<std::uint64_t>(base), size)) {
+        desk->is_page_locked(reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
     if (gpusm::watch_offer(base, size, single)) {

@@ -9,6 +9,7 @@
 #ifndef GPUSM_SHM_WRITTEN_MESSAGES_H
 #define GPUSM_SHM_WRITTEN_MESSAGES_H
 
+#include "opal/mca/btl/gpusm/base/mixed.h"
 #include "opal/mca/btl/gpusm/shm/row_search.h"
 
 #include <array>
@@ -39,7 +40,7 @@ class memory_samples {
             values = mixed(values, word);
         }
         const std::uint64_t memory =
-            mixed(mixed(0, reinterpret_cast<std::uintptr_t>(data)), len_bytes);
+            mixed_memory(reinterpret_cast<std::uintptr_t>(data), len_bytes);
         const sample before =
             std::exchange(samples_[memory >> (64 - place_bits)], sample{memory, values});
         return before.memory == memory && before.values != values;
@@ -52,14 +53,6 @@ class memory_samples {
         std::uint64_t memory; // where it is and how long, mixed
         std::uint64_t values;
     };
-
-    // By multiplication (Knuth, The Art of Computer Programming 3, 6.4); twice for an address, as
-    // buffers lie side by side.
-    static std::uint64_t mixed(std::uint64_t so_far, std::uint64_t value)
-    {
-        const std::uint64_t product = (so_far ^ value) * 0x9e3779b97f4a7c15U;
-        return product ^ (product >> 32);
-    }
 
     std::array<sample, std::size_t{1} << place_bits> samples_{};
 };
