@@ -36,6 +36,7 @@ struct joint_get {
     mca_btl_base_endpoint_t *endpoint;
     std::uint64_t remote_address;
     get_arguments get;
+    std::uint64_t chunk_bytes;
     bool failed;
     bool over; // for the reader
     joint_get *next;
@@ -60,12 +61,14 @@ namespace {
 constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
 
 // Every chunk costs a system call, so there are few; long messages have more, for the sake of a
-// peer that is slower, or comes later.
-std::uint64_t chunk_bytes_of(std::uint64_t len_bytes)
+// peer that is slower, or comes later. Where lines of cache come slowly so does the request, and of
+// two chunks the receiver's must be the longer one.
+std::uint64_t chunk_bytes_of(std::uint64_t len_bytes, bool slow)
 {
     constexpr std::uint64_t kibi = 1024;
-    const std::uint64_t wanted =
-        len_bytes < 256 * kibi ? len_bytes / 2 : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
+    const std::uint64_t wanted = len_bytes < 256 * kibi
+                                     ? len_bytes / 2 + (slow ? 1 : 0)
+                                     : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
     return (wanted + page_bytes - 1) / page_bytes * page_bytes;
 }
 
@@ -153,7 +156,8 @@ void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int 
 joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                  std::uint64_t remote_address, const get_arguments &get)
 {
-    const std::uint64_t chunk_bytes = chunk_bytes_of(get.len_bytes);
+    const std::uint64_t chunk_bytes =
+        chunk_bytes_of(get.len_bytes, 0 != (remote.flags & lines_are_slow));
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
     if (chunks > UINT32_MAX || mca_btl_gpusm_component.crowded ||
@@ -168,6 +172,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     made->endpoint = endpoint;
     made->remote_address = remote_address;
     made->get = get;
+    made->chunk_bytes = chunk_bytes;
     split_begin(made->split, static_cast<std::uint32_t>(chunks));
     const joint_message message = {remote,
                                    remote_address,
@@ -196,7 +201,7 @@ status read_part(const joint_get &of, std::uint64_t place, std::uint64_t bytes)
 void read_front(joint_get *joint)
 {
     const std::uint64_t len_bytes = joint->get.len_bytes;
-    const std::uint64_t chunk_bytes = chunk_bytes_of(len_bytes);
+    const std::uint64_t chunk_bytes = joint->chunk_bytes;
     const std::uint64_t chunks = split_chunks(len_bytes, chunk_bytes);
     std::uint32_t chunk = 0;
     std::uint32_t taken = 0;
@@ -216,8 +221,7 @@ void read_front(joint_get *joint)
 // The bytes in front of the peer's part.
 std::uint64_t own_bytes(const joint_get &joint)
 {
-    const std::uint64_t len_bytes = joint.get.len_bytes;
-    return std::min(len_bytes, split_look(*joint.split).back * chunk_bytes_of(len_bytes));
+    return std::min(joint.get.len_bytes, split_look(*joint.split).back * joint.chunk_bytes);
 }
 
 // The peer has answered, or never will.
