@@ -303,8 +303,14 @@ void test_locked_later(context &c)
                             "memory can be registered");
         const direct_count after;
         both_ways("page-locked since");
+        const variable singly("btl_gpusm_single_submissions", MPI_T_PVAR_CLASS_COUNTER);
+        const variable as_batches("btl_gpusm_batch_submissions", MPI_T_PVAR_CLASS_COUNTER);
+        const unsigned long long submitted = singly.read() + as_batches.read();
+        swap_at_once(c, *on_device, *host, len, 1, "page-locked since, once more");
         if (after.available()) {
             (void)c.expect_true(after.now() >= messages / 2, "it goes directly before long");
+            (void)c.expect_true(singly.read() + as_batches.read() == submitted + 1,
+                                "and comes back in one copy");
         }
         (void)driver.mem_host_unregister(host->at(0));
     }

@@ -17,6 +17,24 @@ constexpr std::uint64_t call_ns = 1500;
 constexpr std::uint64_t fast = 70; // ns per KiB
 constexpr std::uint64_t slow = 350;
 
+TEST(TwoCopiesWorth, FollowsTheSystemCall)
+{
+    for (const std::uint64_t cheap : {0U, 900U, 1071U, 1100U}) {
+        EXPECT_EQ(8448U, two_copies_worth::beside(cheap).alone_bytes) << cheap;
+        EXPECT_EQ(20 * kibi + 256, two_copies_worth::beside(cheap).in_rows_bytes) << cheap;
+    }
+    std::size_t before = 0;
+    for (std::uint64_t ns = 0; ns < 2000; ns += 10) {
+        const two_copies_worth worth = two_copies_worth::beside(ns);
+        EXPECT_GE(worth.alone_bytes, before) << ns;
+        EXPECT_GT(worth.in_rows_bytes, worth.alone_bytes) << ns;
+        before = worth.alone_bytes;
+    }
+    EXPECT_NEAR(static_cast<double>(two_copies_worth::beside(1186).alone_bytes), 32.0 * kibi, kibi);
+    EXPECT_EQ(64 * kibi + 256, two_copies_worth::beside(1310).alone_bytes);
+    EXPECT_EQ(64 * kibi + 256, two_copies_worth::beside(UINT64_MAX).alone_bytes);
+}
+
 class TwoCopies : public testing::Test {
   protected:
     // Messages of that length, as long as they go in two copies. Returns how many were timed.

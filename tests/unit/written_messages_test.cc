@@ -5,6 +5,7 @@
 // does not any more, or that they go to a device.
 #include "opal/mca/btl/gpusm/shm/written_messages.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -41,15 +42,19 @@ class buffer {
     unsigned char value_ = 0;
 };
 
+using answer = memory_samples::answer;
+
 TEST(MemorySamples, TellWhatHasBeenWrittenSinceTheLastLook)
 {
     memory_samples samples;
     buffer one(16384);
-    EXPECT_FALSE(samples.have_changed(one.data(), one.len_bytes())) << "seen for the first time";
-    EXPECT_FALSE(samples.have_changed(one.data(), one.len_bytes()));
+    EXPECT_EQ(answer::unknown, samples.look(one.data(), one.len_bytes()));
+    EXPECT_EQ(answer::same, samples.look(one.data(), one.len_bytes()));
     one.write();
-    EXPECT_TRUE(samples.have_changed(one.data(), one.len_bytes()));
-    EXPECT_FALSE(samples.have_changed(one.data(), one.len_bytes()));
+    EXPECT_EQ(answer::changed, samples.look(one.data(), one.len_bytes()));
+    EXPECT_EQ(answer::same, samples.look(one.data(), one.len_bytes()));
+    samples.forget();
+    EXPECT_EQ(answer::unknown, samples.look(one.data(), one.len_bytes()));
 }
 
 TEST(MemorySamples, OfAnotherLengthSayNothing)
@@ -57,9 +62,9 @@ TEST(MemorySamples, OfAnotherLengthSayNothing)
     memory_samples samples;
     buffer one(16384);
     one.write();
-    (void)samples.have_changed(one.data(), 16384);
-    EXPECT_FALSE(samples.have_changed(one.data(), 16000));
-    EXPECT_FALSE(samples.have_changed(one.data(), 16384));
+    (void)samples.look(one.data(), 16384);
+    EXPECT_EQ(answer::unknown, samples.look(one.data(), 16000));
+    EXPECT_NE(answer::changed, samples.look(one.data(), 16384));
 }
 
 TEST(MemorySamples, StayWithinTheMemory)
@@ -67,28 +72,10 @@ TEST(MemorySamples, StayWithinTheMemory)
     memory_samples samples;
     for (std::size_t len = memory_samples::least_bytes; len < 3000; ++len) {
         std::vector<unsigned char> exact(len); // a sanitizer sees what is read behind it
-        (void)samples.have_changed(exact.data(), len);
+        (void)samples.look(exact.data(), len);
         exact[len / 8] ^= 1U;
         exact[3 * len / 8] ^= 1U;
-        EXPECT_TRUE(samples.have_changed(exact.data(), len));
-    }
-}
-
-TEST(MemorySamples, OfSeveralBuffersAreKept)
-{
-    constexpr int buffers = 8;
-    constexpr int rounds = 4;
-    for (const std::size_t len : {8600, 9000, 12288, 16384}) {
-        memory_samples samples;
-        std::vector<buffer> all(buffers, buffer(len));
-        int changed = 0;
-        for (int round = 0; round <= rounds; ++round) {
-            for (buffer &each : all) {
-                each.write();
-                changed += samples.have_changed(each.data(), each.len_bytes()) ? 1 : 0;
-            }
-        }
-        EXPECT_GE(changed, buffers * rounds / 2) << len << " bytes; some may share a place";
+        EXPECT_EQ(answer::changed, samples.look(exact.data(), len));
     }
 }
 
@@ -149,6 +136,51 @@ TEST_F(WrittenMessages, AreNoticed)
     EXPECT_LE(took, between + 128);
     EXPECT_EQ(messages_.most_bytes(), most);
     EXPECT_FALSE(messages_.offered(one_.bytes(), one_.data(), one_.len_bytes())) << "a sample";
+}
+
+// As in a window of messages, each from its own memory: places in the table are shared then.
+TEST_F(WrittenMessages, OfManyBuffersAreNoticedToo)
+{
+    for (const int buffers : {2, 16, 64, 128}) {
+        for (const std::size_t len : {8500U, 10000U, 12288U, 16384U}) {
+            std::vector<buffer> all(static_cast<std::size_t>(buffers), buffer(len));
+            messages_ = written_messages(lone, most);
+            int rounds = 0;
+            while (!messages_.are_written() && ++rounds < 100) {
+                for (buffer &each : all) {
+                    each.write();
+                    (void)messages_.offered(each.bytes(), each.data(), each.len_bytes());
+                }
+            }
+            EXPECT_LE(rounds * buffers, 8 * 64 + buffers) << buffers << " of " << len << " bytes";
+        }
+    }
+}
+
+TEST_F(WrittenMessages, ThatAreNeverSeenAgainAreNotTakenForSuch)
+{
+    std::vector<unsigned char> large(4 << 20);
+    for (std::size_t round = 0; round < 20; ++round) {
+        for (std::size_t at = 0; at + 16384 <= large.size();
+             at += 64) { // other addresses each time
+            EXPECT_FALSE(messages_.offered(16384 + header, large.data() + at, 16384));
+        }
+        std::fill(large.begin(), large.end(), static_cast<unsigned char>(round + 1));
+    }
+}
+
+TEST_F(WrittenMessages, OfWhichEachIsSentManyTimesAreNotTakenForSuch)
+{
+    constexpr std::size_t times = 16;
+    constexpr std::size_t buffers = 64;
+    std::vector<buffer> all(buffers, buffer(8500));
+    for (std::size_t i = 0; i < 20000; ++i) {
+        buffer &each = all[i % buffers];
+        if (0 == (i / buffers + i) % times) { // by turns
+            each.write();
+        }
+        ASSERT_FALSE(messages_.offered(each.bytes(), each.data(), each.len_bytes())) << i;
+    }
 }
 
 TEST_F(WrittenMessages, OfWhichHalfAreNotAreNotTakenForSuch)

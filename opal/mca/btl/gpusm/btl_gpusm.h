@@ -11,6 +11,7 @@
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, and fragments coming back
 //   btl_gpusm_sendi.cc      sendi
+//   btl_gpusm_limits.{h,cc} up to which length host messages go in two copies
 //   btl_gpusm_bundle.cc     control messages that go together
 //   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
@@ -236,7 +237,7 @@ struct mca_btl_gpusm_component_t {
     std::atomic<std::uint32_t> rounds; // calls of progress; wraps
     gpusm::next_inline next_inline;    // in a program without threads
     bool bundles_are_open;             // the same
-    // Of the next five, and of changes of btl_eager_limit. Nothing else is asked for under it.
+    // Of the next six, and of changes of btl_eager_limit. Nothing else is asked for under it.
     gpusm::optional_mutex *watching;
     gpusm::device_samples device_samples;
     gpusm::device_rows device_rows;

@@ -60,18 +60,6 @@ namespace {
 
 constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
 
-// Every chunk costs a system call, so there are few; long messages have more, for the sake of a
-// peer that is slower, or comes later. Where lines of cache come slowly so does the request, and of
-// two chunks the receiver's must be the longer one.
-std::uint64_t chunk_bytes_of(std::uint64_t len_bytes, bool slow)
-{
-    constexpr std::uint64_t kibi = 1024;
-    const std::uint64_t wanted = len_bytes < 256 * kibi
-                                     ? len_bytes / 2 + (slow ? 1 : 0)
-                                     : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
-    return (wanted + page_bytes - 1) / page_bytes * page_bytes;
-}
-
 joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 {
     auto *ring = new joint_ring;
@@ -92,8 +80,7 @@ joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 // and the second system call are a part of its latency, while of several messages the peer copies
 // one as this process is busy with another. Where lines of cache come slowly, those that a request
 // takes keep short ones of several waiting for longer than the copy that they save, and those of a
-// lone one make it worth it later. By default a lone one is shared from 28 KiB on, where two copies
-// end at the latest (choose_limits).
+// lone one make it worth it later.
 bool is_worth_it(joint_ring &ring, const remote_handle &remote, std::size_t len_bytes)
 {
     constexpr std::size_t least_where_slow = 64 * 1024;
@@ -157,7 +144,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                  std::uint64_t remote_address, const get_arguments &get)
 {
     const std::uint64_t chunk_bytes =
-        chunk_bytes_of(get.len_bytes, 0 != (remote.flags & lines_are_slow));
+        joint_chunk_bytes(get.len_bytes, 0 != (remote.flags & lines_are_slow));
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
     if (chunks > UINT32_MAX || mca_btl_gpusm_component.crowded ||

@@ -33,29 +33,6 @@ bool is_default(const char *name)
            MCA_BASE_VAR_SOURCE_DEFAULT == source;
 }
 
-// Up to which length two copies are worth it beside a single one.
-struct two_copies_worth {
-    std::size_t alone_bytes;   // of a message that comes alone
-    std::size_t in_rows_bytes; // of one of a row
-};
-
-// Where a single copy of no bytes takes so long (docs/performance-host.md).
-two_copies_worth worth_beside(std::uint64_t call_ns)
-{
-    // A message that comes alone takes as long by one copy as by two at 8 KiB where the call takes
-    // up to 1.1 us, and at 64 KiB and more from 1.3 us on; in between is on a line between them.
-    constexpr std::uint64_t cheap_call_ns = 1071;
-    constexpr std::uint64_t bytes_per_us = 280 * kibi;
-    constexpr std::size_t most_alone_bytes = 64 * kibi + header_bytes;
-    // Beyond that, where the call is cheap, rows go about as fast one way by the single copies of
-    // both sides, and faster both ways at once.
-    constexpr std::size_t least_in_rows_bytes = 20 * kibi + header_bytes;
-    const std::uint64_t more_ns = std::max(call_ns, cheap_call_ns) - cheap_call_ns;
-    const std::size_t more_bytes = more_ns * bytes_per_us / 1000;
-    return {std::clamp(more_bytes, eager_frag_bytes, most_alone_bytes),
-            least_in_rows_bytes + more_bytes};
-}
-
 // One of what is watched has another limit now.
 void follow_limits()
 {
@@ -176,7 +153,7 @@ void choose_limits(bool threads)
         // As long as nobody knows that they do not go to devices.
         constexpr std::uint64_t most_at_first_bytes = 28 * kibi + header_bytes;
         call_ns = smsc_call_ns();
-        const two_copies_worth worth = worth_beside(call_ns);
+        const two_copies_worth worth = two_copies_worth::beside(call_ns);
         const std::size_t worth_bytes =
             std::max(least_eager_limit, std::min(worth.alone_bytes, fitting_bytes));
         module.btl_eager_limit = std::min(worth_bytes, most_at_first_bytes);
@@ -211,10 +188,12 @@ void choose_limits(bool threads)
             message_rows(choose ? lone_bytes : module.btl_eager_limit,
                          std::min({in_rows_bytes, fitting_bytes, module.btl_max_send_size}));
     }
-    if (choose || !is_default("eager_limit_if_written")) {
-        component.written_messages = written_messages(
-            module.btl_eager_limit,
-            std::min({component.eager_limit_if_written, fitting_bytes, module.btl_max_send_size}));
+    const std::size_t if_written_bytes =
+        std::min({component.eager_limit_if_written, fitting_bytes, module.btl_max_send_size});
+    if (if_written_bytes > module.btl_eager_limit &&
+        (choose || !is_default("eager_limit_if_written"))) {
+        component.written_messages =
+            written_messages(choose ? lone_bytes : module.btl_eager_limit, if_written_bytes);
     }
     if (is_default("rndv_eager_limit")) {
         module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

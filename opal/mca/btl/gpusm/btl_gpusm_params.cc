@@ -156,15 +156,16 @@ void register_parameters()
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
     add("eager_limit_in_rows", &component.eager_limit_in_rows, middle_frag_bytes, OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is less, while messages between host memories come in "
-        "rows, without an answer between; if nobody sets it, no more than 20 KiB where a single "
-        "copy's system call is cheap; not more than 192 KiB divided by the number of peers, and "
-        "not less than what eager_limit is for those that come alone. Where eager_limit is set "
-        "this has to be set, too");
+        "rows, without an answer between; 0 leaves it as it is. If nobody sets it, no more than 20 "
+        "KiB and a header where a single copy's system call is cheap; not more than max_send_size "
+        "and 192 KiB divided by the number of peers, and not less than what eager_limit is for "
+        "those that come alone. Where eager_limit is set this has to be set, too");
     add("eager_limit_if_written", &component.eager_limit_if_written, written_eager_bytes,
         OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is less, while messages between host memories are "
-        "written anew before they are sent again; not more than 192 KiB divided by the number of "
-        "peers. Where eager_limit is set this has to be set, too");
+        "written anew before they are sent again; 0 leaves it as it is. Not more than "
+        "max_send_size and 192 KiB divided by the number of peers. Where eager_limit is set this "
+        "has to be set, too");
     add("eager_limit_in_device_rows", &component.eager_limit_in_device_rows, sm_eager_bytes,
         OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is more, while host messages go to devices in rows, "

@@ -162,6 +162,32 @@ class two_copies {
     bool are_slow_ = false;
 };
 
+// Up to which length two copies are worth it beside a single one, in bytes with all headers, as far
+// as what a single copy of no bytes takes says it (docs/performance-host.md).
+struct two_copies_worth {
+    std::size_t alone_bytes;   // of a message that comes alone
+    std::size_t in_rows_bytes; // of one of a row
+
+    static two_copies_worth beside(std::uint64_t call_ns)
+    {
+        constexpr std::uint64_t kibi = 1024;
+        // They take equally long at 8 KiB where the call takes up to 1.1 us, and at 64 KiB and more
+        // from 1.3 us on; in between is on a line between them.
+        constexpr std::uint64_t origin_ns = 1071;
+        constexpr std::uint64_t bytes_per_us = 280 * kibi;
+        constexpr std::uint64_t least_bytes = two_copies::least_unless_slow_bytes;
+        constexpr std::uint64_t most_bytes = 64 * kibi + 256;
+        const std::uint64_t more_ns =
+            std::clamp(call_ns, origin_ns, 2 * origin_ns) - origin_ns; // it is 64 KiB by then
+        const std::uint64_t alone =
+            std::clamp(more_ns * bytes_per_us / 1000, least_bytes, most_bytes);
+        // Beyond 20 KiB, where the call is cheap, rows go about as fast one way by the single
+        // copies of both sides, and faster both ways at once.
+        constexpr std::uint64_t more_in_rows_bytes = 12 * kibi;
+        return {alone, alone + more_in_rows_bytes};
+    }
+};
+
 } // namespace gpusm
 
 #endif

@@ -20,15 +20,20 @@
 
 namespace gpusm {
 
-// What memory had in it when it was last sent, as far as four of its words say. Whoever writes the
-// same again is taken for one who does not write.
+// What memory had in it when it was last looked at, as far as four of its words say. Whoever writes
+// the same again is taken for one who does not write.
 class memory_samples {
   public:
     static constexpr std::size_t least_bytes = 64;
 
-    // Takes samples of `len_bytes` from `data` on, least_bytes or more. True: there are others of
-    // that memory. False: they are the same, or nobody knows any more.
-    bool have_changed(const void *data, std::size_t len_bytes)
+    enum class answer {
+        unknown, // it has not been looked at, or nobody knows any more
+        same,
+        changed,
+    };
+
+    // Takes samples of `len_bytes` from `data` on, least_bytes or more.
+    answer look(const void *data, std::size_t len_bytes)
     {
         // Not at its ends, where programs keep what does not change.
         constexpr std::size_t words = 4;
@@ -43,8 +48,13 @@ class memory_samples {
             mixed_memory(reinterpret_cast<std::uintptr_t>(data), len_bytes);
         const sample before =
             std::exchange(samples_[memory >> (64 - place_bits)], sample{memory, values});
-        return before.memory == memory && before.values != values;
+        if (before.memory != memory) {
+            return answer::unknown;
+        }
+        return before.values == values ? answer::same : answer::changed;
     }
+
+    void forget() { samples_ = {}; }
 
   private:
     static constexpr unsigned place_bits = 8;
@@ -76,11 +86,11 @@ class written_messages {
     bool offered(std::size_t bytes, const void *data, std::size_t len_bytes)
     {
         if (!concerns(bytes) || are_written_ || search_.is_waiting() ||
-            !block_.add(samples_.have_changed(data, len_bytes))) {
+            !is_last_look(data, len_bytes)) {
             return false;
         }
         are_written_ = block_.hits() >= message_block::messages - message_block::messages / 4;
-        block_.begin();
+        begin_block();
         if (are_written_) {
             search_.row_begins();
         } else {
@@ -100,11 +110,11 @@ class written_messages {
             --until_block_;
             return false;
         }
-        if (!block_.add(samples_.have_changed(data, len_bytes))) {
+        if (!is_last_look(data, len_bytes)) {
             return false;
         }
         const bool is_over = block_.hits() < message_block::messages / 2;
-        block_.begin();
+        begin_block();
         until_block_ = messages_between;
         if (is_over) {
             leave();
@@ -119,7 +129,7 @@ class written_messages {
         if (!concerns(bytes)) {
             return false;
         }
-        block_.begin();
+        begin_block();
         if (are_written_) {
             leave();
             return true;
@@ -131,8 +141,28 @@ class written_messages {
   private:
     // Between two blocks that are looked at, either way.
     static constexpr std::uint32_t messages_between = 1024;
+    // A block is of messages whose memory has been looked at before in that block. If there are few
+    // it ends after so many looks, and those that have not come count as unwritten.
+    static constexpr std::uint32_t most_looks = 8 * message_block::messages;
 
     bool concerns(std::size_t bytes) const { return bytes > lone_bytes_ && bytes <= most_bytes_; }
+
+    // One more message of a block. True: it is complete.
+    bool is_last_look(const void *data, std::size_t len_bytes)
+    {
+        if (0 == looks_) {
+            samples_.forget(); // what was before says nothing about one message and the next
+        }
+        const memory_samples::answer found = samples_.look(data, len_bytes);
+        const bool is_complete = memory_samples::answer::unknown != found &&
+                                 block_.add(memory_samples::answer::changed == found);
+        return ++looks_ == most_looks || is_complete;
+    }
+    void begin_block()
+    {
+        block_.begin();
+        looks_ = 0;
+    }
 
     void leave()
     {
@@ -145,6 +175,7 @@ class written_messages {
     std::size_t most_bytes_ = 0;
     memory_samples samples_;
     message_block block_;
+    std::uint32_t looks_ = 0; // for this block
     // Waits for messages by single copies.
     row_search search_{messages_between, 64 * messages_between, 4 * messages_between};
     std::uint32_t until_block_ = 0; // messages in two copies
