@@ -17,31 +17,35 @@ using gpusm::pageable_memory;
 constexpr std::uint64_t address = 0x7f0000001000;
 constexpr std::size_t len = 65536;
 
-TEST(PageableMemory, IsBelievedAFewTimes)
+constexpr std::uint64_t believed = pageable_memory::believed_ns;
+
+TEST(PageableMemory, IsBelievedForAWhile)
 {
     pageable_memory memory;
-    EXPECT_FALSE(memory.is_known(address, len));
-    for (int again = 0; again < 3; ++again) {
-        memory.note(address, len);
-        for (std::uint64_t i = 0; i < pageable_memory::times; ++i) {
-            EXPECT_TRUE(memory.is_known(address, len)) << i;
-        }
-        EXPECT_FALSE(memory.is_known(address, len));
-        EXPECT_FALSE(memory.is_known(address, len));
+    // The second and the third time are where 32 bits of microseconds, and of nanoseconds, end.
+    for (const std::uint64_t now :
+         {std::uint64_t{5}, (std::uint64_t{1} << 42) - 5, (std::uint64_t{1} << 32) - 5}) {
+        EXPECT_FALSE(memory.is_known(address, len, now)) << now;
+        memory.note(address, len, now);
+        EXPECT_TRUE(memory.is_known(address, len, now)) << now;
+        EXPECT_TRUE(memory.is_known(address, len, now + believed - 2000)) << now;
+        EXPECT_TRUE(memory.is_known(address, len, now)) << "however often";
+        EXPECT_FALSE(memory.is_known(address, len, now + believed + 2000)) << now;
+        EXPECT_FALSE(memory.is_known(address, len, now + 1000 * believed)) << now;
     }
 }
 
 TEST(PageableMemory, OfOtherPlacesOrLengthsIsNotKnown)
 {
     pageable_memory memory;
-    memory.note(address, len);
+    memory.note(address, len, 0);
     for (std::uint64_t away = 1; away < 100000; ++away) {
-        ASSERT_FALSE(memory.is_known(address + away, len));
-        ASSERT_FALSE(memory.is_known(address - away, len));
-        ASSERT_FALSE(memory.is_known(address, len + away));
+        ASSERT_FALSE(memory.is_known(address + away, len, 0));
+        ASSERT_FALSE(memory.is_known(address - away, len, 0));
+        ASSERT_FALSE(memory.is_known(address, len + away, 0));
     }
-    EXPECT_TRUE(memory.is_known(address, len));
-    EXPECT_FALSE(memory.is_known(0, 0)) << "a place that nothing has been noted in";
+    EXPECT_TRUE(memory.is_known(address, len, 0));
+    EXPECT_FALSE(memory.is_known(0, 0, 0)) << "a place that nothing has been noted in";
 }
 
 TEST(PageableMemory, OfAWindowOfBuffersIsKept)
@@ -51,8 +55,8 @@ TEST(PageableMemory, OfAWindowOfBuffersIsKept)
     unsigned known = 0;
     for (unsigned round = 0; round < 2; ++round) {
         for (unsigned i = 0; i < buffers; ++i) {
-            known += memory.is_known(address + i * len, len) ? 1 : 0;
-            memory.note(address + i * len, len);
+            known += memory.is_known(address + i * len, len, i) ? 1 : 0;
+            memory.note(address + i * len, len, i);
         }
     }
     EXPECT_GE(known, buffers / 2) << "some may share a place";

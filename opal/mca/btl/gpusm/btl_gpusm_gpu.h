@@ -19,6 +19,7 @@
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -81,12 +82,15 @@ class gpu_desk {
     // then copied by a processor. Without the lock.
     bool is_page_locked(std::uint64_t address, std::size_t len_bytes)
     {
-        if (pageable_.is_known(address, len_bytes)) {
+        using clock = std::chrono::steady_clock;
+        const auto now_ns = static_cast<std::uint64_t>(
+            std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
+        if (pageable_.is_known(address, len_bytes, now_ns)) {
             return false;
         }
         const bool locked = gpusm::is_page_locked(driver, address, len_bytes);
         if (!locked) {
-            pageable_.note(address, len_bytes);
+            pageable_.note(address, len_bytes, now_ns);
         }
         return locked;
     }
