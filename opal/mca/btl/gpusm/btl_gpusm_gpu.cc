@@ -5,6 +5,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 
 namespace gpusm {
@@ -142,6 +143,21 @@ bool gpu_desk::kernel_touches(device &in, const device *by, const unsigned char 
         in.host_addresses = is_same ? device::answer::yes : device::answer::no;
     }
     return device::answer::yes == in.host_addresses;
+}
+
+bool gpu_desk::is_page_locked(std::uint64_t address, std::size_t len_bytes)
+{
+    using clock = std::chrono::steady_clock;
+    const auto now_ns = static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
+    if (pageable_.is_known(address, len_bytes, now_ns)) {
+        return false;
+    }
+    const bool locked = gpusm::is_page_locked(driver, address, len_bytes);
+    if (!locked) {
+        pageable_.note(address, len_bytes, now_ns);
+    }
+    return locked;
 }
 
 const device *gpu_desk::registered_by(const unsigned char *at) const

@@ -19,7 +19,6 @@
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -80,20 +79,7 @@ class gpu_desk {
 
     // gpusm::is_page_locked, asked for messages. The answer no may be a little old: such memory is
     // then copied by a processor. Without the lock.
-    bool is_page_locked(std::uint64_t address, std::size_t len_bytes)
-    {
-        using clock = std::chrono::steady_clock;
-        const auto now_ns = static_cast<std::uint64_t>(
-            std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
-        if (pageable_.is_known(address, len_bytes, now_ns)) {
-            return false;
-        }
-        const bool locked = gpusm::is_page_locked(driver, address, len_bytes);
-        if (!locked) {
-            pageable_.note(address, len_bytes, now_ns);
-        }
-        return locked;
-    }
+    bool is_page_locked(std::uint64_t address, std::size_t len_bytes);
 
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);

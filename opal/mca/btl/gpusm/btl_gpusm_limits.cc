@@ -38,13 +38,13 @@ void follow_limits()
 {
     const two_copies &watched = component.two_copies;
     const message_rows &rows = component.message_rows;
+    const written_messages &written = component.written_messages;
     const device_samples &samples = component.device_samples;
-    // Where two copies are slow, they are so in rows, too.
     std::size_t limit = watched.limit();
+    // Where two copies are slow, they are so in rows, too, and whoever has written what.
     if (rows.in_rows() && !watched.are_slow()) {
         limit = std::max(limit, rows.most_bytes());
     }
-    const written_messages &written = component.written_messages;
     if (written.are_written() && !watched.are_slow()) {
         limit = std::max(limit, written.most_bytes());
     }
@@ -150,13 +150,11 @@ void choose_limits(bool threads)
     std::size_t in_rows_bytes = component.eager_limit_in_rows;
     std::uint64_t call_ns = 0;
     if (choose) {
-        // As long as nobody knows that they do not go to devices.
-        constexpr std::uint64_t most_at_first_bytes = 28 * kibi + header_bytes;
         call_ns = smsc_call_ns();
         const two_copies_worth worth = two_copies_worth::beside(call_ns);
         const std::size_t worth_bytes =
             std::max(least_eager_limit, std::min(worth.alone_bytes, fitting_bytes));
-        module.btl_eager_limit = std::min(worth_bytes, most_at_first_bytes);
+        module.btl_eager_limit = std::min(worth_bytes, unshared_bytes);
         if (is_default("eager_limit_in_rows")) {
             in_rows_bytes = std::min(in_rows_bytes, worth.in_rows_bytes);
         }
@@ -182,18 +180,16 @@ void choose_limits(bool threads)
         samples_beyond = in_device_rows;
     }
     component.device_samples = device_samples(samples_beyond);
+    // What is longer may go in one copy when it comes alone, as two_copies finds out.
+    const std::size_t from_bytes = choose ? lone_bytes : module.btl_eager_limit;
+    fitting_bytes = std::min(fitting_bytes, module.btl_max_send_size);
     if (!threads && (choose || !is_default("eager_limit_in_rows"))) {
-        // What comes alone may go in one copy from lone_bytes on, as two_copies finds out.
-        component.message_rows =
-            message_rows(choose ? lone_bytes : module.btl_eager_limit,
-                         std::min({in_rows_bytes, fitting_bytes, module.btl_max_send_size}));
+        component.message_rows = message_rows(from_bytes, std::min(in_rows_bytes, fitting_bytes));
     }
-    const std::size_t if_written_bytes =
-        std::min({component.eager_limit_if_written, fitting_bytes, module.btl_max_send_size});
-    if (if_written_bytes > module.btl_eager_limit &&
+    const std::size_t written_bytes = std::min(component.eager_limit_if_written, fitting_bytes);
+    if (written_bytes > module.btl_eager_limit &&
         (choose || !is_default("eager_limit_if_written"))) {
-        component.written_messages =
-            written_messages(choose ? lone_bytes : module.btl_eager_limit, if_written_bytes);
+        component.written_messages = written_messages(from_bytes, written_bytes);
     }
     if (is_default("rndv_eager_limit")) {
         module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

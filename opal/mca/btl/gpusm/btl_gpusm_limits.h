@@ -25,9 +25,10 @@ inline constexpr std::size_t sm_eager_bytes = 4 * 1024 + header_bytes;
 inline constexpr std::size_t eager_frag_bytes = two_copies::least_unless_slow_bytes;
 // Messages of 32 KiB, which go so in rows, and pieces of longer ones.
 inline constexpr std::size_t middle_frag_bytes = 32 * 1024 + header_bytes;
-// Messages of 28 KiB, up to which those that have been written anew go so: longer ones are read by
-// single copies of both sides.
-inline constexpr std::size_t written_eager_bytes = 28 * 1024 + header_bytes;
+// Messages of 28 KiB: longer ones that come alone are read by single copies of both sides. So those
+// that have been written anew go at once up to there, and others at first: as long as nobody knows
+// that they do not go to devices.
+inline constexpr std::size_t unshared_bytes = 28 * 1024 + header_bytes;
 // Sets the limits that the user has not set: btl_eager_limit by what that system call costs here,
 // and by the number of peers. It follows component.two_copies, host_messages, message_rows,
 // written_messages, device_rows and device_samples from then on.

@@ -160,7 +160,7 @@ void register_parameters()
         "KiB and a header where a single copy's system call is cheap; not more than max_send_size "
         "and 192 KiB divided by the number of peers, and not less than what eager_limit is for "
         "those that come alone. Where eager_limit is set this has to be set, too");
-    add("eager_limit_if_written", &component.eager_limit_if_written, written_eager_bytes,
+    add("eager_limit_if_written", &component.eager_limit_if_written, unshared_bytes,
         OPAL_INFO_LVL_5,
         "What eager_limit becomes, if that is less, while messages between host memories are "
         "written anew before they are sent again; 0 leaves it as it is. Not more than "

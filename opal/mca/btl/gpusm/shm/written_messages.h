@@ -47,7 +47,7 @@ class memory_samples {
         const std::uint64_t memory =
             mixed_memory(reinterpret_cast<std::uintptr_t>(data), len_bytes);
         const sample before =
-            std::exchange(samples_[memory >> (64 - place_bits)], sample{memory, values});
+            std::exchange(samples_[place_of_mixed(memory, place_bits)], sample{memory, values});
         if (before.memory != memory) {
             return answer::unknown;
         }
