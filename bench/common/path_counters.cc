@@ -16,15 +16,15 @@ constexpr const char *variable_names[] = {
     "btl_gpusm_staged_bytes",         "btl_gpusm_host_bytes",
     "btl_gpusm_single_copy_messages", "btl_gpusm_direct_host_messages",
     "btl_gpusm_pulled_host_bytes",    "btl_gpusm_pushed_host_bytes",
-    "btl_gpusm_joint_copy_bytes",
+    "btl_gpusm_joint_copy_bytes",     "btl_gpusm_stream_messages",
 };
 
 using raw_counts = std::array<unsigned long long, std::size(variable_names)>;
 
 path_counts from_raw(const raw_counts &raw)
 {
-    return {raw[0], raw[1], raw[2], raw[3], raw[4], raw[5],
-            raw[6], raw[7], raw[8], raw[9], raw[10]};
+    return {raw[0], raw[1], raw[2], raw[3], raw[4],  raw[5],
+            raw[6], raw[7], raw[8], raw[9], raw[10], raw[11]};
 }
 
 raw_counts to_raw(const path_counts &counts)
@@ -34,7 +34,7 @@ raw_counts to_raw(const path_counts &counts)
             counts.staged_bytes,         counts.host_bytes,
             counts.single_copy_messages, counts.direct_host_messages,
             counts.pulled_host_bytes,    counts.pushed_host_bytes,
-            counts.joint_copy_bytes};
+            counts.joint_copy_bytes,     counts.stream_messages};
 }
 
 } // namespace

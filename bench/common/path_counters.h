@@ -35,6 +35,7 @@ struct path_counts {
     unsigned long long pushed_host_bytes = 0; // of a peer's device memory, written by that peer
     // Of what went in single copies, bytes that the sender wrote here.
     unsigned long long joint_copy_bytes = 0;
+    unsigned long long stream_messages = 0; // from a peer's host memory
 };
 
 path_counts operator-(const path_counts &later, const path_counts &earlier);
@@ -52,7 +53,7 @@ class path_counters {
     path_counts read() const;
 
   private:
-    static constexpr std::size_t count = 11;
+    static constexpr std::size_t count = 12;
 
     bool initialized_ = false;
     bool available_ = false;

@@ -49,9 +49,10 @@ std::string json_string(const std::string &text)
 
 std::string counts_text(const path_counts &counts)
 {
-    return format("get %llu, staged %llu, host path %llu, single copy %llu, direct %llu",
-                  counts.get_messages, counts.staged_messages, counts.host_messages,
-                  counts.single_copy_messages, counts.direct_host_messages);
+    return format(
+        "get %llu, staged %llu, host path %llu, single copy %llu, direct %llu, streamed %llu",
+        counts.get_messages, counts.staged_messages, counts.host_messages,
+        counts.single_copy_messages, counts.direct_host_messages, counts.stream_messages);
 }
 
 } // namespace

@@ -95,10 +95,17 @@ void receive_all(context &c, const buffers &all, const std::string &what)
     }
 }
 
-// Messages until the sender has copied a part of them. False: it never does.
-bool until_joint(context &c, const buffers &all, const bench::path_counters &counters)
+// What the sender has had a part in.
+unsigned long long together(const bench::path_counters &counters)
 {
-    const unsigned long long before = counters.read().joint_copy_bytes;
+    const bench::path_counts counts = counters.read();
+    return counts.joint_copy_bytes + counts.stream_messages;
+}
+
+// Messages until the sender has copied a part of them, or streamed one. False: it never does.
+bool until_together(context &c, const buffers &all, const bench::path_counters &counters)
+{
+    const unsigned long long before = together(counters);
     const auto until = std::chrono::steady_clock::now() + patience;
     int go_on = 1;
     bool seen = false;
@@ -107,7 +114,7 @@ bool until_joint(context &c, const buffers &all, const bench::path_counters &cou
             send_all(c, all, nullptr);
         } else {
             receive_all(c, all, "with both sides there");
-            seen = counters.read().joint_copy_bytes > before;
+            seen = together(counters) > before;
             go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
         }
         (void)MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
@@ -148,7 +155,7 @@ void test_joint_late(context &c)
     int single = counters.read().single_copy_messages > before ? 1 : 0;
     (void)MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
     if (1 == single) {
-        (void)c.expect_true(until_joint(c, all, counters),
+        (void)c.expect_true(until_together(c, all, counters),
                             "the sender that is there again copies its part");
     }
 }

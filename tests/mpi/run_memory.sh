@@ -122,5 +122,5 @@ for kind in V C A; do
 done
 # The limit that exchange reckons with; the default depends on the machine.
 reuse addresses-again-of-every-kind --mca btl_gpusm_cache_max_entries 16 \
-    --mca btl_gpusm_eager_limit 6144 "$exchange" reuse --kinds DVACWPMR --rounds 700
+    --mca btl_gpusm_eager_limit 6144 --mca btl_gpusm_rndv_eager_limit 6144 "$exchange" reuse --kinds DVACWPMR --rounds 700
 finish

@@ -2,203 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_single_copy.sh: long messages between host memories are read in one copy where the machine lets
-# us, and go in fragments where it does not: no component of smsc, switched off, refused by the system.
+# run_single_copy.sh: long messages between host memories are streamed, or read in single copies, as the
+# user says and the machine lets us; and all bytes are right where single copies are refused, all of
+# them or some.
 . "$(dirname "$0")/common.sh"
 
 need_gpusm single-copy || finish
 refuse=$GPUSM_BUILDDIR/tests/mpi/refuse_single_copy.so
 
-# perf_case NAME WANTED OPTIONS...: runs gpusm_perf with content checks; WANTED is a pattern for how
-# many messages were read in one copy
-perf_case() {
-    perf_name=$1
-    perf_wanted=$2
-    shift 2
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" "$perf" bw --src H --dst H \
-        --sizes 7,8K,65537,1M --iterations 3 --warmup 1 --no-limit -c
-    perf_status=$?
-    if [ $perf_status -ne 0 ]; then
-        fail "$perf_name" "$(explain $perf_status)"
-    elif ! grep -q "^path: .*single copy $perf_wanted[ ,]" "$work/output"; then
-        fail "$perf_name" "wanted: single copy $perf_wanted"
-    else
-        pass "$perf_name"
-    fi
-}
-
-launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M \
-    --iterations 2 --no-limit
-if ! grep -q 'host memory of process . is read in a single copy' "$work/output"; then
-    skip long-messages-in-one-copy "Open MPI's framework smsc cannot be used here"
-    can=no
-else
-    can=yes
-    perf_case long-messages-in-one-copy '[1-9][0-9]*'
-fi
-perf_case without-smsc 0 --mca smsc ^cma,xpmem,knem
-perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
-per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
-check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
-
-# Where a single copy takes long, longer messages go in two copies: the limit is what the machine makes
-# it, unless the user says otherwise. A message of 12 KiB is beyond the least limit.
-# limit_case NAME LEAST MOST SINGLE OPTIONS...: every rank's limit, and whether 12 KiB go in one copy;
-# "few": samples, of where such messages go to
-limit_case() {
-    limit_name=$1
-    limit_least=$2
-    limit_most=$3
-    limit_single=$4
-    shift 4
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" "$perf" bw --src H --dst H --sizes 12K \
-        --iterations 3 --warmup 1 --no-limit -c
-    limit_status=$?
-    single=$(sed -n 's/^path: .*single copy \([0-9]*\).*/\1/p' "$work/output")
-    right=$(sed -n 's/.*go in two copies up to \([0-9]*\) bytes$/\1/p' "$work/output" |
-        awk -v least="$limit_least" -v most="$limit_most" '$1 >= least && $1 <= most' | wc -l)
-    if [ $limit_status -ne 0 ]; then
-        fail "$limit_name" "$(explain $limit_status)"
-    elif [ "$right" -ne 2 ]; then
-        fail "$limit_name" "$right of 2 ranks say that the limit is $limit_least to $limit_most"
-    elif [ "$limit_single" = no ] && [ "${single:-0}" -ne 0 ]; then
-        fail "$limit_name" "$single messages of 12 KiB in one copy"
-    elif [ "$limit_single" = few ] && [ "${single:-0}" -gt 20 ]; then
-        fail "$limit_name" "$single of 256 messages of 12 KiB in one copy"
-    else
-        pass "$limit_name"
-    fi
-}
-limit_case two-copies-as-far-as-the-machine-says 8448 33024 either
-limit_case two-copies-of-8-KiB-without-single-copies 8448 8448 no --mca btl_gpusm_use_single_copy 0
-limit_case two-copies-no-longer-than-a-fragment 8000 8000 either --mca btl_gpusm_max_send_size 8000
-launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_eager_limit 4096 "$perf" bw --src H \
-    --dst H --sizes 5000 --iterations 3 --warmup 1 --no-limit -c
-status=$?
-if [ $status -ne 0 ]; then
-    fail two-copies-as-far-as-the-user-says "$(explain $status)"
-elif [ "$(count_in_output 'go in two copies up to')" -ne 0 ]; then
-    fail two-copies-as-far-as-the-user-says "another limit was chosen"
-elif [ $can = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
-    fail two-copies-as-far-as-the-user-says "messages of 5000 bytes went in two copies"
-else
-    pass two-copies-as-far-as-the-user-says
-fi
-
-# Messages to all peers at once take memory, so with many of them the limit is lower.
-launch 60 26 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" alltoall --src H --dst H --sizes 8K \
-    --iterations 1 --warmup 1 --no-limit -c
-status=$?
-right=$(count_in_output 'go in two copies up to 7864 bytes')
-if [ $status -ne 0 ]; then
-    fail two-copies-with-many-peers "$(explain $status)"
-elif [ "$right" -ne 26 ]; then
-    fail two-copies-with-many-peers "$right of 26 ranks say that the limit is 192 KiB / 25"
-else
-    pass two-copies-with-many-peers
-fi
-
-# Messages in rows go in two copies up to another limit, where single ones can be had.
-# rows_case NAME LAST OPTIONS... -- ARGUMENTS OF GPUSM_PERF: the last limit that the sender says it
-# has changed to, none if it says nothing
-rows_case() {
-    rows_name=$1
-    rows_last=$2
-    shift 2
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" --iterations "$rows_iterations" --warmup 1 \
-        --no-limit $rows_check
-    rows_status=$?
-    rows_found=$(sed -n 's/.*from now on host messages of up to \([0-9]*\) bytes.*/\1/p' \
-        "$work/output" | tail -n 1)
-    if [ $rows_status -ne 0 ]; then
-        fail "$rows_name" "$(explain $rows_status)"
-    elif [ "${rows_found:-none}" != "$rows_last" ]; then
-        fail "$rows_name" "the limit became ${rows_found:-none}, expected $rows_last"
-    else
-        pass "$rows_name"
-    fi
-}
-rows_iterations=40
-rows_check=-c
-raised=none
-[ $can = yes ] && raised=16640
-lone="--mca btl_gpusm_eager_limit 8448"
-rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
-# shellcheck disable=SC2086 # lists of options
-{
-    rows_case rows-go-in-two-copies $raised $rows "$perf" bw --src H --dst H --sizes 16000
-    rows_case rows-both-ways-go-in-two-copies $raised $rows "$perf" bibw --src H --dst H --sizes 16000
-    rows_case messages-alone-do-not none $rows "$perf" latency --src H --dst H --sizes 16000
-    rows_case longer-rows-do-not none $rows "$perf" bw --src H --dst H --sizes 17000
-    rows_case rows-are-left-alone-where-the-user-sets-the-limit none $lone "$perf" bw --src H \
-        --dst H --sizes 16000
-    rows_case rows-are-switched-off none $lone --mca btl_gpusm_eager_limit_in_rows 0 "$perf" bw \
-        --src H --dst H --sizes 16000
-    # With -c each message has its own contents.
-    written="$lone --mca btl_gpusm_eager_limit_if_written 16640"
-    rows_iterations=100
-    rows_case written-messages-go-in-two-copies $raised $written "$perf" latency --src H --dst H \
-        --sizes 16000
-    rows_case longer-written-messages-do-not none $written "$perf" latency --src H --dst H --sizes 17000
-    rows_case written-messages-where-the-user-sets-the-limit none $lone "$perf" latency --src H \
-        --dst H --sizes 16000
-    rows_check=
-    rows_case unwritten-messages-do-not none $written "$perf" latency --src H --dst H --sizes 16000
-    rows_check=-c
-    if [ $can = yes ] && need_gpu written-messages-into-a-device-do-not; then
-        rows_case written-messages-into-a-device-do-not none $written "$perf" latency --src H --dst D \
-            --sizes 16000
-    fi
-    rows_iterations=40
-    if [ $can = yes ] && need_gpu rows-into-a-device-do-not; then
-        rows_case rows-into-a-device-do-not 8448 $rows "$perf" bw --src H --dst D --sizes 16000
-    fi
-    fetched="$lone --mca btl_gpusm_eager_limit_in_device_rows 4352"
-    if [ $can = yes ] && need_gpu short-rows-into-a-device-are-fetched; then
-        rows_case short-rows-into-a-device-are-fetched 4352 $fetched "$perf" bw --src H --dst D --sizes 8000
-        path=$(sed -n 's/^path: get \([0-9]*\),.* host path \([0-9]*\),.*/\1 \2/p' "$work/output")
-        if [ "${path%% *}" -gt "${path##* }" ]; then
-            pass short-rows-into-a-device-are-fetched-most-of-them
-        else
-            fail short-rows-into-a-device-are-fetched-most-of-them "fetched and sent: $path"
-        fi
-        rows_case short-rows-into-a-device-where-the-user-sets-the-limit none $lone "$perf" bw --src H \
-            --dst D --sizes 8000
-        rows_case shorter-rows-into-a-device-are-not none $fetched "$perf" bw --src H --dst D --sizes 4000
-        rows_iterations=300
-        rows_case short-messages-alone-into-a-device-are-not 8448 $fetched "$perf" latency --src H --dst D \
-            --sizes 8000
-    fi
-    # Of either limit's lengths, with and without a header, single messages are samples.
-    rows_iterations=100
-    rows_case short-rows-into-host-memory-are-not none $fetched "$perf" bw --src H --dst H \
-        --sizes 4000,4096,4280,4340,4352,4400,8192
-    single=$(sed -n 's/^path: .* single copy \([0-9]*\),.*/\1/p' "$work/output")
-    if [ "${single:-none}" = none ] || [ "$single" -gt 200 ]; then
-        fail samples-are-few "of 44800 messages $single went in a single copy"
-    else
-        pass samples-are-few
-    fi
-}
-# The sender's limit goes back, where the machine has made it higher; which of the two is the sender's
-# is not said.
-if [ $can = yes ] && need_gpu messages-into-a-device-lower-the-limit; then
-    name=messages-into-a-device-lower-the-limit
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_eager_limit_in_rows 0 "$perf" bw \
-        --src H --dst D --sizes 9000 --iterations 40 --warmup 1 --no-limit -c
-    status=$?
-    higher=$(grep 'go in two copies up to' "$work/output" | grep -cv 'up to 8448 ')
-    last=$(sed -n 's/.*from now on host messages of up to \([0-9]*\) bytes.*/\1/p' "$work/output" | tail -n 1)
-    case $status/$higher/${last:-none} in
-    0/0/none | 0/1/none | 0/1/8448 | 0/2/8448) pass $name ;;
-    0/*) fail $name "$higher of 2 limits were higher than 8448, and the last one is ${last:-as it was}" ;;
-    *) fail $name "$(explain $status)" ;;
-    esac
-fi
-
-# path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
+# path_says PATTERN: yes or no, whether gpusm_perf's last line has that
 path_says() {
-    if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi
+    if grep -q "^path: .*$1" "$work/output"; then echo yes; else echo no; fi
 }
 # judge NAME STATUS FOUND WANTED WHAT: by the status of the run, and what path_says has found
 judge() {
@@ -210,20 +24,71 @@ judge() {
         pass "$1"
     fi
 }
+# host_case NAME STREAMED SINGLE OPTIONS...: whether messages are streamed, and read in single copies; "any"
+# where that depends on when the processes run
+host_case() {
+    host_name=$1
+    host_streamed=$2
+    host_single=$3
+    shift 3
+    launch 90 2 "$@" "$perf" "${host_mode:-bw}" --src H --dst H --sizes 7,8K,9000,65537,1M,3000001 \
+        --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+    host_status=$?
+    streamed=$(path_says 'streamed [1-9]')
+    single=$(path_says 'single copy [1-9]')
+    [ "$host_streamed" != any ] || streamed=any
+    [ "$host_single" != any ] || single=any
+    judge "$host_name" $host_status "$streamed/$single" "$host_streamed/$host_single" "streamed/single copies"
+}
+
+launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_host_protocol single_copy "$perf" latency \
+    --src H --dst H --sizes 1M --iterations 2 --no-limit
+if ! grep -q 'host memory of process . is read in a single copy' "$work/output"; then
+    skip long-messages-in-one-copy "Open MPI's framework smsc cannot be used here"
+    can=no
+else
+    can=yes
+fi
+alone="--mca btl_gpusm_host_protocol single_copy"
+stream="--mca btl_gpusm_host_protocol stream"
+# shellcheck disable=SC2086 # lists of options
+{
+    host_case as-the-machine-says any any
+    # A sender that the system keeps from running is read by a single copy.
+    host_case streamed yes any $stream
+    host_mode=bibw host_case streamed-both-ways yes any $stream
+    host_case streamed-with-threads yes any $stream -x OMPI_MPI_THREAD_LEVEL=3
+    host_case streamed-where-the-system-has-no-single-copies yes no --mca smsc ^cma,xpmem,knem
+    host_case streamed-where-they-are-switched-off yes no --mca btl_gpusm_use_single_copy 0
+    host_case streamed-through-a-small-segment any any $stream --mca btl_gpusm_segment_size 2M
+    host_case in-single-copies no $can $alone
+    check streamed-by-many 90 "$crowd" $stream "$exchange" pairs --kinds H --max-size 2M
+    check streamed-by-many-without-single-copies 90 "$crowd" --mca btl_gpusm_use_single_copy 0 \
+        "$exchange" pairs --kinds H --max-size 2M
+}
+per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
+check one-rank-has-them-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
+
+# What is longer than the eager limit is offered, whatever the user makes it.
+# shellcheck disable=SC2086 # options
+host_case a-small-eager-limit yes any $stream --mca btl_gpusm_eager_limit 1024 \
+    --mca btl_gpusm_rndv_eager_limit 1024
+# shellcheck disable=SC2086 # options
+host_case a-large-eager-limit yes any $stream --mca btl_gpusm_eager_limit 65536 \
+    --mca btl_gpusm_max_send_size 65536 --mca btl_gpusm_rndv_eager_limit 4096
 
 # joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
-joint_usual="--sizes 8K,16385,32769,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1"
-joint_perf=$joint_usual
 joint_case() {
     joint_name=$1
     joint_wanted=$2
     shift 2
     for attempt in 1 2 3 4 5; do
         # shellcheck disable=SC2086 # options
-        launch 60 2 "$@" "$perf" bw --src H --dst H --no-limit -c $joint_perf
+        launch 60 2 $alone "$@" "$perf" bw --src H --dst H --no-limit -c \
+            --sizes 8K,16385,32769,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
         joint_status=$?
-        joint=$(path_says 'of the single copies by the sender')
+        joint=$(path_says 'MB of the single copies by the sender')
         if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
             break
         fi
@@ -236,34 +101,14 @@ if [ "$processors" -lt 2 ]; then
     can_joint=no # and says so by reading alone
 fi
 joint_case both-sides-copy $can_joint
-joint_case both-sides-copy-short-ones-too $can_joint --mca btl_gpusm_joint_copy_min_bytes 8K
-joint_case one-side-copies no --mca btl_gpusm_joint_copy_min_bytes 4M
-joint_case both-sides-copy-without-smsc no --mca smsc ^cma,xpmem,knem
 if [ $can = yes ] && [ $can_joint = no ]; then
     skip the-sender-is-away "needs two processors"
 else
-    check the-sender-is-away 90 2 "$exchange" joint-late
+    # shellcheck disable=SC2086 # options
+    check the-sender-is-away 90 2 $alone "$exchange" joint-late
+    # shellcheck disable=SC2086 # options
+    check the-sender-of-a-stream-is-away 90 2 $stream "$exchange" joint-late
 fi
-# The same messages by one pair, by more ranks than there are processors, and by more than they may
-# use. The latter give up the processor while they wait, or the test would take minutes.
-#
-# pairs_case RANKS NAME WANTED WORDS...: with these before the program
-pairs_case() {
-    pairs_ranks=$1
-    pairs_name=$2
-    pairs_wanted=$3
-    shift 3
-    launch 60 "$pairs_ranks" "$@" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
-        --warmup 1 --no-limit -c
-    judge "$pairs_name" $? "$(path_says 'of the single copies by the sender')" "$pairs_wanted" \
-        "the sender has copied a part"
-}
-pairs_case 2 one-pair-copies-together $can_joint
-pairs_case 2 one-pair-that-is-not-bound-copies-together $can_joint --bind-to none
-pairs_case 2 a-pair-on-one-processor-copies-alone no --bind-to none --mca mpi_yield_when_idle 1 \
-    taskset -c "$(taskset -pc $$ | sed 's/.*: *\([0-9]*\).*/\1/')"
-pairs_case "$crowd" more-ranks-than-processors-copy-alone no
-
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
 #
@@ -276,7 +121,7 @@ shared_case() {
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
         --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
-    judge "$shared_name" $? "$(path_says 'pu[ls][lh]ed')" "$shared_wanted" "pulled or pushed"
+    judge "$shared_name" $? "$(path_says "MB pu[ls][lh]ed")" "$shared_wanted" "pulled or pushed"
 }
 pull_case() {
     pull_name=$1
@@ -324,57 +169,23 @@ if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
     finish
 fi
 
-limit_case two-copies-where-one-is-slow 28928 28928 few -x LD_PRELOAD="$refuse" \
-    -x GPUSM_TEST_REFUSE_EVERY=1000000 -x GPUSM_TEST_REFUSE_DELAY=20
-
-# Where two copies turn out to be slow, the limit goes down. (That it goes up again when they are not
-# any more is unit_two_copies' business: here they may be slow by nature.)
-# slow_copies_case NAME WATCHED OPTIONS...: yes or no, whether that is seen
-slow_copies_case() {
-    slow_name=$1
-    slow_watched=$2
-    shift 2
-    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 -x LD_PRELOAD="$slow" "$@" "$perf" bw --src H --dst H \
-        --sizes 8000 --iterations 60 --warmup 1 --no-limit -c
-    slow_status=$?
-    changes=$(count_in_output 'from now on host messages of up to')
-    if [ $slow_status -ne 0 ]; then
-        fail "$slow_name" "$(explain $slow_status)"
-    elif [ "$slow_watched" = no ] && [ "$changes" -gt 0 ]; then
-        fail "$slow_name" "the limit has changed $changes times"
-    elif [ "$slow_watched" = yes ] && [ "$changes" -eq 0 ]; then
-        fail "$slow_name" "the limit has not changed"
-    elif [ "$slow_watched" = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
-        fail "$slow_name" "no message went in a single copy"
-    else
-        pass "$slow_name"
-    fi
-}
-slow=$GPUSM_BUILDDIR/tests/mpi/slow_memcpy.so
-slow_copies_case two-copies-that-are-slow yes
-slow_copies_case two-copies-that-are-slow-in-a-program-with-threads yes -x OMPI_MPI_THREAD_LEVEL=3
-slow_copies_case two-copies-that-are-slow-and-the-user-says no --mca btl_gpusm_eager_limit 8448
-slow_copies_case two-copies-that-are-slow-without-single-copies no --mca btl_gpusm_use_single_copy 0
-
-# There short messages of a row are not shared either. (One that comes alone would have to be longer.)
-joint_perf="--sizes 8000,30000 --iterations 20 --warmup 10"
-joint_case short-messages-are-not-shared-where-lines-are-slow no -x LD_PRELOAD="$slow"
-joint_case short-messages-are-shared-where-nobody-looks $can_joint -x LD_PRELOAD="$slow" \
-    --mca btl_gpusm_eager_limit 8448
-joint_perf=$joint_usual
-
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
-check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
-check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \
-    "$exchange" pairs --kinds H --max-size 2M
-per_rank 0 LD_PRELOAD="$refuse"
-check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
-
+for protocol in stream single_copy; do
+    as="--mca btl_gpusm_host_protocol $protocol"
+    # shellcheck disable=SC2086 # options
+    {
+        check refused-$protocol 60 2 $as -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
+        check every-third-is-refused-$protocol 60 2 $as -x LD_PRELOAD="$refuse" \
+            -x GPUSM_TEST_REFUSE_EVERY=3 "$exchange" pairs --kinds H --max-size 2M
+        per_rank 0 LD_PRELOAD="$refuse"
+        check refused-on-one-side-$protocol 60 2 $as "$work/per-rank-0" "$exchange" pairs --kinds H \
+            --max-size 2M
+        [ $can_joint = no ] || check the-sender-is-away-and-some-are-refused-$protocol 90 2 $as \
+            -x GPUSM_TEST_REFUSE_EVERY=7 "$work/per-rank-0" "$exchange" joint-late
+    }
+done
 joint_case some-joint-copies-are-refused $can_joint -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
 joint_case all-joint-copies-are-refused no -x LD_PRELOAD="$refuse"
-per_rank 0 LD_PRELOAD="$refuse"
-[ $can_joint = no ] || check the-sender-is-away-and-some-are-refused 90 2 -x GPUSM_TEST_REFUSE_EVERY=7 \
-    "$work/per-rank-0" "$exchange" joint-late
 
 if need_gpu refused-pulls; then
     check refused-pulls 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds HD --max-size 2M
@@ -390,7 +201,8 @@ fi
 # that were under way.
 name=refused-copies-are-given-up
 rm -f "$work/log"
-launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" "$perf" latency --src H \
+# shellcheck disable=SC2086 # options
+launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" "$perf" latency --src H \
     --dst H --sizes 64K --iterations 50 --no-limit -c
 status=$?
 tries=$(wc -l <"$work/log")
@@ -405,7 +217,8 @@ fi
 # killed_case NAME FROM: the sender is killed while it writes into the receiver's memory, and the job
 # ends for that reason
 killed_case() {
-    launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
+    # shellcheck disable=SC2086 # options
+    launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
         -x GPUSM_TEST_REFUSE_KILL=9 "$perf" bw --src "$2" --dst H --sizes 1M --window 16 \
         --iterations 200 --no-limit
     status=$?

@@ -59,14 +59,7 @@ class Mailbox : public testing::Test {
 
     bool send(const std::string &payload)
     {
-        gpusm::mailbox_place place{};
-        if (0 == sent_ % 2) { // the two can be mixed
-            place = writer_.place_at_hand(payload.size());
-        }
-        if (nullptr == place.payload) {
-            ++searched_;
-            place = writer_.place(payload.size());
-        }
+        const gpusm::mailbox_place place = writer_.place(payload.size());
         if (nullptr == place.payload) {
             return false;
         }
@@ -101,7 +94,6 @@ class Mailbox : public testing::Test {
     mailbox_reader reader_;
     std::uint64_t sent_ = 0;
     std::uint64_t received_ = 0;
-    std::uint64_t searched_ = 0; // how often there was no place at hand, or it was not asked for
 };
 
 TEST_F(Mailbox, WordsArePackedWithoutLoss)
@@ -142,18 +134,6 @@ TEST_F(Mailbox, NothingIsSeenOfAMessageThatIsNotComplete)
     ASSERT_NE(place, nullptr);
     std::memset(place, 0xff, 100); // and there the sender is killed
     EXPECT_EQ(receive(), "-");
-}
-
-TEST_F(Mailbox, APlaceIsAtHandButForAFewTimesInEachLap)
-{
-    constexpr std::uint64_t laps = 100;
-    for (std::uint64_t i = 0; i < laps * units; ++i) {
-        ASSERT_TRUE(send("a"));
-        ASSERT_EQ(receive(), "a");
-        reader_.give_back();
-    }
-    EXPECT_LE(searched_, laps * units / 2 + 2 * laps) << "every second one is not asked for";
-    EXPECT_GE(searched_, laps * units / 2);
 }
 
 // Such as the last one before the end of the ring, from which a long message has to move away.

@@ -48,8 +48,7 @@ class process {
         };
         peer &target = towards(to);
         constexpr frag_kind kind = frag_kind::active_message;
-        return target.send_inline_at_hand(kind, 3, payload.size(), fill) ||
-               target.send_inline(kind, 3, payload.size(), fill);
+        return target.send_inline(kind, 3, payload.size(), fill);
     }
     std::string poll(int limit = 1000)
     {

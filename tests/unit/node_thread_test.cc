@@ -75,7 +75,6 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
         peer &to = *sender.add_peer(target, folder.path());
         for (int number = 0; number < messages && !give_up.load(); ++number) {
             const payload content{self, number};
-            to.expect_post();
             if (0 != number % 3 && to.send_inline(gpusm::frag_kind::active_message, 0,
                                                   sizeof(content), [&](unsigned char *at) {
                                                       std::memcpy(at, &content, sizeof(content));

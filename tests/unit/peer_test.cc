@@ -126,16 +126,6 @@ TEST_F(Peer, SeveralComeBackInAChainThatEndsWhereThePeerIsOrWhereItWasAskedTo)
     EXPECT_TRUE(to_.idle());
 }
 
-TEST_F(Peer, AFragmentThatFollowsAnotherOneWithoutAnAnswerIsOneOfARow)
-{
-    ASSERT_EQ(to_.post(fragment("a")), status::ok);
-    EXPECT_TRUE(to_.is_in_row());
-    ++to_.next_sequence; // a message has come
-    EXPECT_FALSE(to_.is_in_row());
-    ASSERT_EQ(to_.post(fragment("b")), status::ok);
-    EXPECT_TRUE(to_.is_in_row());
-}
-
 TEST_F(Peer, FragmentsMayHaveComeBackWhenSomethingHasComeSinceTheLastLook)
 {
     EXPECT_FALSE(to_.may_have_given_back());

@@ -67,9 +67,9 @@ class child {
 TEST(Processors, ManyProcessesCrowdAMachine)
 {
     const auto processors = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
-    EXPECT_FALSE(is_crowded(1));
-    EXPECT_FALSE(is_crowded(processors));
-    EXPECT_TRUE(is_crowded(processors + 1));
+    EXPECT_FALSE(is_oversubscribed(1));
+    EXPECT_FALSE(is_oversubscribed(processors));
+    EXPECT_TRUE(is_oversubscribed(processors + 1));
 }
 
 TEST(Processors, AreFewIfProcessesAreMore)

@@ -25,23 +25,16 @@ TEST(Split, TheLastChunkMayBeShort)
 TEST(Split, HostMemoryHasTwoChunksOrMore)
 {
     constexpr std::uint64_t kibi = 1024;
-    EXPECT_EQ(16 * kibi, joint_chunk_bytes(32 * kibi, false));
-    EXPECT_EQ(20 * kibi, joint_chunk_bytes(32 * kibi, true)) << "the front is the longer one";
-    EXPECT_EQ(20 * kibi, joint_chunk_bytes(36 * kibi, false));
-    EXPECT_EQ(20 * kibi, joint_chunk_bytes(36 * kibi, true)) << "it is already";
+    EXPECT_EQ(16 * kibi, joint_chunk_bytes(32 * kibi));
+    EXPECT_EQ(20 * kibi, joint_chunk_bytes(36 * kibi));
     for (std::uint64_t len = 16 * kibi; len < 256 * kibi; len += 1000) {
-        for (const bool slow : {false, true}) {
-            const std::uint64_t chunk = joint_chunk_bytes(len, slow);
-            EXPECT_EQ(0U, chunk % (4 * kibi)) << len;
-            EXPECT_EQ(2U, split_chunks(len, chunk)) << len;
-            EXPECT_GE(2 * chunk, len + (slow ? 1 : 0)) << len;
-        }
+        const std::uint64_t chunk = joint_chunk_bytes(len);
+        EXPECT_EQ(0U, chunk % (4 * kibi)) << len;
+        EXPECT_EQ(2U, split_chunks(len, chunk)) << len;
     }
-    for (const bool slow : {false, true}) {
-        EXPECT_EQ(64 * kibi, joint_chunk_bytes(256 * kibi, slow));
-        EXPECT_EQ(128 * kibi, joint_chunk_bytes(1024 * kibi, slow));
-        EXPECT_EQ(256 * kibi, joint_chunk_bytes(1024 * 1024 * kibi, slow));
-    }
+    EXPECT_EQ(64 * kibi, joint_chunk_bytes(256 * kibi));
+    EXPECT_EQ(128 * kibi, joint_chunk_bytes(1024 * kibi));
+    EXPECT_EQ(256 * kibi, joint_chunk_bytes(1024 * 1024 * kibi));
 }
 
 TEST(Split, PiecesBeginShortAndDouble)

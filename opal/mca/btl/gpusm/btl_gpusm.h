@@ -11,13 +11,13 @@
 //   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
 //   btl_gpusm_send.cc       send, and fragments coming back
 //   btl_gpusm_sendi.cc      sendi
-//   btl_gpusm_limits.{h,cc} up to which length host messages go in two copies
 //   btl_gpusm_bundle.cc     control messages that go together
 //   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get
 //   btl_gpusm_smsc.{h,cc}   long messages between host memories in one copy
 //   btl_gpusm_joint.cc      the same, made by both sides
+//   btl_gpusm_host.{h,cc}   gets of host memory into host memory, and streams
 //   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
 //   btl_gpusm_ipc.cc        performs what the handshake asks for
 //   btl_gpusm_gpu.{h,cc}    the GPU half of the desk, its life and its housekeeping
@@ -34,31 +34,30 @@
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/handshake.h"
-#include "opal/mca/btl/gpusm/shm/device_rows.h"
-#include "opal/mca/btl/gpusm/shm/device_samples.h"
-#include "opal/mca/btl/gpusm/shm/host_messages.h"
-#include "opal/mca/btl/gpusm/shm/message_rows.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
-#include "opal/mca/btl/gpusm/shm/two_copies.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
-#include "opal/mca/btl/gpusm/shm/written_messages.h"
 
 #include <atomic>
+#include <deque>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 namespace gpusm {
 
-// What is likely to follow the latest message that has gone into a mailbox.
-struct next_inline {
-    peer *to;                  // null: there is nothing to do any more
-    std::size_t bytes;         // in one message or several, with ob1's headers
-    std::uint32_t idle_rounds; // of progress, since the latest one
+// The bytes that came along with an offer, while the offer is being handled.
+struct lead {
+    const mca_btl_base_endpoint_t *from; // null: there are none
+    const unsigned char *handle;         // the registration handle in the offer
+    const unsigned char *data;
+    std::size_t bytes;
 };
+
+class stream_engine;
 
 struct joint_ring; // btl_gpusm_joint.cc
 struct joint_get;
+struct joint_put;
 
 // Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
 struct single_copy {
@@ -98,10 +97,8 @@ struct mca_btl_gpusm_frag_t {
     gpusm::outgoing out; // its header is null while the fragment has no place in the segment
     mca_btl_base_endpoint_t *endpoint;
     opal_free_list_t *list;
-    std::uint32_t touched_bytes; // of the payload: memory is behind so many, at least
-    bool takes_turns;            // with the others of its list (btl_gpusm_frags.cc)
-    bool call_back;              // the sender was told "later"
-    gpusm::frag_kind kind;       // these two only without a place in the segment
+    bool call_back;        // the sender was told "later"
+    gpusm::frag_kind kind; // these two only without a place in the segment
     mca_btl_base_tag_t tag;
 };
 OBJ_CLASS_DECLARATION(mca_btl_gpusm_frag_t);
@@ -138,6 +135,8 @@ enum class counter : unsigned {
     single_copy_messages,
     single_copy_bytes,
     joint_copy_bytes,
+    stream_messages,
+    stream_bytes,
     single_submissions,
     batch_submissions,
     kernel_submissions,
@@ -148,14 +147,13 @@ enum class counter : unsigned {
     count, // how many there are
 };
 
-// The fragments come in sizes; a list each, so that one cannot starve another. None is much longer
-// than the next shorter one, because a turn is less of a cache where they are not filled.
+// The fragments come in sizes; a list each, so that one cannot starve another.
 enum class frag_size : unsigned {
-    small,  // control messages and inline sends
-    eager,  // eager_frag_bytes, or btl_eager_limit if that is less
-    middle, // middle_frag_bytes, or btl_max_send_size if that is less
-    max,    // btl_max_send_size
-    gpu,    // btl_accelerator_max_send_size
+    small,       // control messages and inline sends
+    short_eager, // 2 KiB and a header, or btl_eager_limit if that is less
+    eager,       // btl_eager_limit
+    max,         // btl_max_send_size
+    gpu,         // btl_accelerator_max_send_size
     count,
 };
 
@@ -208,17 +206,14 @@ struct mca_btl_gpusm_component_t {
     bool stage_push;
     int cuda_ipc_verbose;
     bool use_single_copy;
-    size_t round_bytes; // as bounded by limit_round() from then on
-    size_t eager_limit_in_rows;
-    size_t eager_limit_if_written;
-    size_t eager_limit_in_device_rows;
-    size_t joint_copy_min_bytes;
+    char *host_protocol;
 
     // State between init and finalize.
-    bool threads;          // MPI_THREAD_MULTIPLE
-    size_t least_in_turns; // bytes of a message whose fragment takes turns with others
-    bool crowded;          // this machine has fewer processors than processes of ours
+    bool threads;        // MPI_THREAD_MULTIPLE
+    bool oversubscribed; // this machine has fewer processors than processes of ours
     gpusm::node *node;
+    gpusm::stream_engine *streams;
+    gpusm::lead lead;                   // in a program without threads
     std::atomic<gpusm::gpu_desk *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
@@ -227,6 +222,12 @@ struct mca_btl_gpusm_component_t {
     gpusm::optional_mutex *lock;
     opal_free_list_t frags[static_cast<unsigned>(gpusm::frag_size::count)];
     size_t frag_capacity[static_cast<unsigned>(gpusm::frag_size::count)];
+    // Long fragments that have come back, oldest first; the others go to their list.
+    struct {
+        gpusm::outgoing *oldest;
+        gpusm::outgoing *newest; // valid if there is an oldest one
+        unsigned taken;          // so far; wraps
+    } recycled[static_cast<unsigned>(gpusm::frag_size::count)];
     opal_free_list_t unbound;  // descriptors without a place in the segment
     gpusm::outgoing *deferred; // of those, the ones that have been sent; oldest first
     gpusm::outgoing *last_deferred;
@@ -234,17 +235,9 @@ struct mca_btl_gpusm_component_t {
     std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::joint_get *> joint_gets;
-    std::atomic<std::uint32_t> rounds; // calls of progress; wraps
-    gpusm::next_inline next_inline;    // in a program without threads
-    bool bundles_are_open;             // the same
-    // Of the next six, and of changes of btl_eager_limit. Nothing else is asked for under it.
-    gpusm::optional_mutex *watching;
-    gpusm::device_samples device_samples;
-    gpusm::device_rows device_rows;
-    gpusm::two_copies two_copies; // watches where the user has not set the limit
-    gpusm::host_messages host_messages;
-    gpusm::message_rows message_rows; // in a program without threads
-    gpusm::written_messages written_messages;
+    std::deque<gpusm::joint_put> *joint_puts; // oldest first; progress only
+    std::atomic<std::uint32_t> rounds;        // calls of progress; wraps
+    bool bundles_are_open;                    // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -368,13 +361,11 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
             mca_btl_base_tag_t tag);
 // The same in a fragment of the segment whose call_back is set; there must be no bundle.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag);
+                  mca_btl_base_tag_t tag, std::size_t lead_bytes = 0);
 // Sends a message from desk to desk, of the size of a small fragment at most. Anything but `ok` and
 // `busy`: it has not gone, and will not.
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes);
-// sendi: has an idle process take the lines of the next message from the reader of the lap before.
-void own_next_inline();
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -17,8 +17,6 @@
 
 namespace gpusm {
 
-inline constexpr std::size_t page_bytes = 4096;
-
 enum class bounce_way : std::uint8_t {
     out,  // device memory to host memory of this process
     push, // device memory to host memory of `peer`

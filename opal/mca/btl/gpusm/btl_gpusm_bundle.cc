@@ -46,7 +46,7 @@ bool add_to_bundle(mca_btl_base_endpoint_t *endpoint, const void *message, std::
         post_bundle(endpoint);
     }
     if (nullptr == endpoint->bundle) {
-        if (endpoint->peer->closed() || nullptr == (endpoint->bundle = frag_get_warm(capacity))) {
+        if (endpoint->peer->closed() || nullptr == (endpoint->bundle = frag_get(capacity))) {
             return false;
         }
         fire_and_forget(endpoint->bundle, 0);

@@ -6,11 +6,12 @@
 // take fragments back, poll the copies.
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/processors.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
 
 #include <algorithm>
 #include <cstring>
@@ -77,7 +78,7 @@ void release_component()
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     component.joint_gets.store(nullptr, std::memory_order_relaxed);
-    component.next_inline = {};
+    release_host();
     release_frag_lists();
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
@@ -88,11 +89,11 @@ void release_component()
     }
     delete std::exchange(component.endpoints, nullptr);
     delete std::exchange(component.active, nullptr);
+    delete std::exchange(component.joint_puts, nullptr);
     log_line(log_level::info, "%zu bytes of the segment have been used",
              component.node->own().taken_bytes());
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
-    delete std::exchange(component.watching, nullptr);
 }
 
 } // namespace gpusm
@@ -130,12 +131,11 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     *num_btls = 0;
-    gpusm::choose_limits(enable_mpi_threads);
     if (!gpusm::check_parameters()) {
         return nullptr;
     }
     component.threads = enable_mpi_threads;
-    component.crowded = gpusm::is_crowded(opal_process_info.num_local_peers + 1);
+    component.oversubscribed = gpusm::is_oversubscribed(opal_process_info.num_local_peers + 1);
     mca_btl_gpusm.super.btl_registration_handle_size = gpusm::smsc_handle_bytes();
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(gpusm::plan_frags(), &why)) {
@@ -143,10 +143,11 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.lock = new gpusm::optional_mutex(component.threads);
-    component.watching = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
     component.active = new std::vector<mca_btl_base_endpoint_t *>;
+    component.joint_puts = new std::deque<gpusm::joint_put>;
     gpusm::setup_gets();
+    gpusm::setup_host();
     const bool listed = gpusm::make_frag_lists();
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
@@ -179,10 +180,15 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
     case gpusm::frag_kind::joint:
         gpusm::joint_message_from(from, payload, header.payload_bytes);
         return;
+    case gpusm::frag_kind::stream:
+        if (gpusm::stream_message_from(from, payload, header.payload_bytes)) {
+            return;
+        }
+        break;
     }
     // A peer's byte.
     gpusm::log_line(gpusm::log_level::error,
-                    "process %u sent a message of an unknown kind; nothing more is sent to it "
+                    "process %u sent a message that makes no sense; nothing more is sent to it "
                     "or taken from it",
                     static_cast<unsigned>(from->peer->identity().vpid));
     from->peer->close();
@@ -212,16 +218,24 @@ static int component_progress(void)
         [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
             if (gpusm::frag_kind::active_message == header.kind) {
+                if (header.lead_bytes > 0) {
+                    gpusm::deliver_with_lead(endpoint, header, payload);
+                    return;
+                }
                 gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
             } else {
                 take_our_own(endpoint, header, payload);
             }
         });
-    if (component.next_inline.to != nullptr && 0 == events) {
-        gpusm::own_next_inline();
-    }
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
+    }
+    if (!component.streams->idle()) {
+        events += gpusm::progress_streams();
+    }
+    if (!component.joint_puts->empty()) {
+        gpusm::progress_joint_puts();
+        ++events;
     }
     if (component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
         events += gpusm::progress_joint_gets();

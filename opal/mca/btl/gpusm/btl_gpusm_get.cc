@@ -5,7 +5,7 @@
 // once, and the copy given to the engine; what cannot be mapped is staged; host memory goes by
 // smsc.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -300,9 +300,6 @@ extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoi
     if (gpusm::share_kind::host != remote_handle->remote.kind || !into_host) {
         return get_by_gpu(btl, endpoint, local_address, remote_address, local_handle, remote_handle,
                           size, flags, order, cbfunc, cbcontext, cbdata);
-    }
-    if (0 != (remote_handle->remote.flags & gpusm::no_single_copy)) {
-        return OPAL_ERROR; // by fragments, and without a look at the GPU
     }
     return gpusm::get_host(btl, endpoint, local_address, remote_address, local_handle,
                            remote_handle, size, flags, order, cbfunc, cbcontext, cbdata);

@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -66,9 +67,8 @@ joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
     // Processes that the runtime has bound may share a part of the machine with few others.
     ring->is_crowded =
         !opal_process_info.proc_is_bound &&
-        share_few_processors(
-            static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
-            opal_process_info.num_local_peers + 1);
+        share_few_processors(static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
+                             opal_process_info.num_local_peers + 1);
     segment &own = mca_btl_gpusm_component.node->own();
     if (status::ok == own.carve(joint_ring::places * sizeof(split_word), &ring->granule)) {
         ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
@@ -81,29 +81,23 @@ joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 // one as this process is busy with another. Where lines of cache come slowly, those that a request
 // takes keep short ones of several waiting for longer than the copy that they save, and those of a
 // lone one make it worth it later.
-bool is_worth_it(joint_ring &ring, const remote_handle &remote, std::size_t len_bytes)
+bool is_worth_it(joint_ring &ring, std::size_t len_bytes)
 {
-    constexpr std::size_t least_where_slow = 64 * 1024;
     const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
     const bool alone = std::exchange(ring.latest_round, round) != round;
-    const std::size_t least_bytes = mca_btl_gpusm_component.joint_copy_min_bytes;
-    const bool slow = 0 != (remote.flags & lines_are_slow);
-    if (alone) {
-        return len_bytes / (slow ? 8 : 7) >= least_bytes / 4; // 2 or 7/4 times that
-    }
-    return len_bytes >= least_bytes && (!slow || len_bytes >= least_where_slow);
+    return len_bytes >= (alone ? 2 * joint_min_bytes : joint_min_bytes);
 }
 
 // A word that the peer has answered, with the get that it was for; null: there is none.
-joint_get *take_place(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
-                      std::size_t len_bytes, std::uint32_t *granule)
+joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
+                      std::uint32_t *granule)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->joint) {
         endpoint->joint = make_ring(endpoint);
     }
     joint_ring &ring = *endpoint->joint;
-    if (nullptr == ring.words || ring.is_crowded || !is_worth_it(ring, remote, len_bytes) ||
+    if (nullptr == ring.words || ring.is_crowded || !is_worth_it(ring, len_bytes) ||
         ring.failures >= failures_before_refusal) {
         return nullptr;
     }
@@ -143,16 +137,15 @@ void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int 
 joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                  std::uint64_t remote_address, const get_arguments &get)
 {
-    const std::uint64_t chunk_bytes =
-        joint_chunk_bytes(get.len_bytes, 0 != (remote.flags & lines_are_slow));
+    const std::uint64_t chunk_bytes = joint_chunk_bytes(get.len_bytes);
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
-    if (chunks > UINT32_MAX || mca_btl_gpusm_component.crowded ||
+    if (chunks > UINT32_MAX || mca_btl_gpusm_component.oversubscribed ||
         mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 ||
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }
-    joint_get *made = take_place(endpoint, remote, get.len_bytes, &granule);
+    joint_get *made = take_place(endpoint, get.len_bytes, &granule);
     if (nullptr == made) {
         return nullptr;
     }
@@ -318,22 +311,45 @@ void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
         endpoint->peer->close();
         return;
     }
-    auto *split = reinterpret_cast<split_word *>(shared.base() + offset);
+    mca_btl_gpusm_component.joint_puts->push_back(
+        {endpoint, message, reinterpret_cast<split_word *>(shared.base() + offset),
+         split_chunks(len_bytes, chunk_bytes)});
+}
+
+// Copies chunks of a part. True: it is over.
+static bool put_some(joint_put *part)
+{
+    constexpr std::uint64_t bytes_at_once = 512 * 1024;
+    const joint_message &message = part->message;
+    const std::uint64_t chunk_bytes = message.chunk_bytes;
     status s = status::ok;
-    if (registration_named(message.handle, message.address, len_bytes) != nullptr) {
-        const std::uint64_t chunks = split_chunks(len_bytes, chunk_bytes);
+    if (registration_named(message.handle, message.address, message.len_bytes) != nullptr) {
+        std::uint64_t copied = 0;
         std::uint32_t chunk = 0;
-        std::uint64_t left = chunks;
         // A word that somebody changes by mistake ends this: each chunk comes once, in order.
-        while (status::ok == s && split_take(split, split_end::back, &chunk) && left > 0 &&
-               chunk == --left) {
+        while (status::ok == s && split_take(part->split, split_end::back, &chunk) &&
+               part->left > 0 && chunk == --part->left) {
             const std::uint64_t place = chunk * chunk_bytes;
-            s = smsc_write(endpoint, reinterpret_cast<const void *>(message.address + place),
-                           message.target + place, split_bytes(chunk, len_bytes, chunk_bytes));
+            const std::uint64_t bytes = split_bytes(chunk, message.len_bytes, chunk_bytes);
+            s = smsc_write(part->reader, reinterpret_cast<const void *>(message.address + place),
+                           message.target + place, bytes);
+            copied += bytes;
+            if (status::ok == s && copied >= bytes_at_once) {
+                return false;
+            }
         }
     }
-    split->answer.store(status::ok == s ? split_answer::written : split_answer::failed,
-                        std::memory_order_release);
+    part->split->answer.store(status::ok == s ? split_answer::written : split_answer::failed,
+                              std::memory_order_release);
+    return true;
+}
+
+void progress_joint_puts()
+{
+    std::deque<joint_put> &parts = *mca_btl_gpusm_component.joint_puts;
+    if (put_some(&parts.front())) {
+        parts.pop_front();
+    }
 }
 
 void release_joint(mca_btl_base_endpoint_t *endpoint)

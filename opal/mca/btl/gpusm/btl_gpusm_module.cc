@@ -116,7 +116,7 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
         return nullptr;
     }
     size_t packed = std::min(*size, most - reserve);
-    gpusm::reclaim_warm_frags(endpoint, reserve + packed);
+    gpusm::reclaim_warm_frags(endpoint);
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
     if (nullptr == frag) {
         return nullptr;

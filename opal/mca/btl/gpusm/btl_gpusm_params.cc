@@ -4,10 +4,10 @@
 // btl_gpusm_params.cc: MCA parameters, their ranges, and the performance variables. Parameters
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
+#include "opal/mca/btl/gpusm/protocol/select.h"
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
 #include <algorithm>
@@ -77,11 +77,6 @@ void register_parameters()
         "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)");
     add("free_list_inc", &component.free_list_inc, 64, OPAL_INFO_LVL_5,
         "Fragments to add when a size runs out; of the larger ones a part of that (1 .. 4096)");
-    add("round_bytes", &component.round_bytes, 4 * mebi, OPAL_INFO_LVL_9,
-        "Fragments of a size for host memory are added up to so many bytes before those that peers "
-        "have read are used again, as writing to what a peer has just read is slow; not more than "
-        "16 MiB divided by the number of processes, or an eighth of the segment, and none where "
-        "there are more processes than processors (0 .. 1 GiB)");
     add("fifo_size", &component.fifo_size, 1024U, OPAL_INFO_LVL_4,
         "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
     add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,
@@ -154,27 +149,11 @@ void register_parameters()
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
-    add("eager_limit_in_rows", &component.eager_limit_in_rows, middle_frag_bytes, OPAL_INFO_LVL_5,
-        "What eager_limit becomes, if that is less, while messages between host memories come in "
-        "rows, without an answer between; 0 leaves it as it is. If nobody sets it, no more than 20 "
-        "KiB and a header where a single copy's system call is cheap; not more than max_send_size "
-        "and 192 KiB divided by the number of peers, and not less than what eager_limit is for "
-        "those that come alone. Where eager_limit is set this has to be set, too");
-    add("eager_limit_if_written", &component.eager_limit_if_written, unshared_bytes,
-        OPAL_INFO_LVL_5,
-        "What eager_limit becomes, if that is less, while messages between host memories are "
-        "written anew before they are sent again; 0 leaves it as it is. Not more than "
-        "max_send_size and 192 KiB divided by the number of peers. Where eager_limit is set this "
-        "has to be set, too");
-    add("eager_limit_in_device_rows", &component.eager_limit_in_device_rows, sm_eager_bytes,
-        OPAL_INFO_LVL_5,
-        "What eager_limit becomes, if that is more, while host messages go to devices in rows, "
-        "without an answer between (1 .. 64 KiB; 65536 leaves it as it is). Where eager_limit is "
-        "set this has to be set, too");
-    add("joint_copy_min_bytes", &component.joint_copy_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
-        "Shortest message of which the sender copies a part by itself, where it comes to it, while "
-        "the receiver reads the rest (8 KiB or more); one that comes alone must have "
-        "7/4 of that, or twice that where lines of cache come slowly");
+    add("host_protocol", &component.host_protocol, const_cast<char *>("auto"), OPAL_INFO_LVL_5,
+        "How host messages longer than the eager limit reach host memory: stream (sender and "
+        "receiver copy at the same time, through a ring in shared memory), single_copy (the "
+        "receiver reads the sender's memory) or auto (by what a system call costs here, and single "
+        "copies where there are more processes than processors)");
     add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
         "Shortest message that is fetched through a staging ring where its memory cannot be mapped "
         "by the receiver; shorter ones go in fragments (1 or more)");
@@ -216,10 +195,11 @@ void register_parameters()
         "taken)");
 
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
-    // As long as nobody sets them: choose_limits.
-    module.btl_eager_limit = eager_frag_bytes;
-    module.btl_rndv_eager_limit = eager_frag_bytes;
-    module.btl_max_send_size = middle_frag_bytes;
+    // 8 KiB and 32 KiB with a header of ob1's, none of which is longer.
+    constexpr size_t header_bytes = 256;
+    module.btl_eager_limit = 8 * kibi + header_bytes;
+    module.btl_rndv_eager_limit = module.btl_eager_limit;
+    module.btl_max_send_size = 32 * kibi + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
@@ -250,7 +230,6 @@ bool check_parameters()
         {"free_list_max", number(component.free_list_max), 8, 16384},
         {"free_list_num", number(component.free_list_num), 1, number(component.free_list_max)},
         {"free_list_inc", number(component.free_list_inc), 1, 4096},
-        {"round_bytes", component.round_bytes, 0, 1024 * mebi},
         {"fifo_size", component.fifo_size, 16, 65536},
         {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},
@@ -267,7 +246,6 @@ bool check_parameters()
         {"copy_streams", component.copy_streams, 1, 8},
         {"kernel_blocks", component.kernel_blocks, 0, 1024},
         {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
-        {"joint_copy_min_bytes", component.joint_copy_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"stage_min_bytes", component.stage_min_bytes, 1, UINT64_MAX - 1},
         {"stage_device_bytes", component.stage_device_bytes, 4 * mebi, 4 * gibi},
         {"stage_device_piece", component.stage_device_piece, 64 * kibi,
@@ -279,9 +257,7 @@ bool check_parameters()
         {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
         {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
-        {"eager_limit_in_device_rows", component.eager_limit_in_device_rows, least_eager_limit,
-         64 * kibi},
-        {"eager_limit", module.btl_eager_limit, least_eager_limit, 128 * kibi},
+        {"eager_limit", module.btl_eager_limit, kibi, 128 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},
         {"max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi},
         {"accelerator_max_send_size", module.btl_accelerator_max_send_size,
@@ -304,6 +280,13 @@ bool check_parameters()
     }
     if (!std::has_single_bit(component.mailbox_size)) {
         show_help("fifo size", "mailbox_size", component.mailbox_size);
+        return false;
+    }
+    host_protocol chosen{};
+    if (nullptr == component.host_protocol ||
+        !parse_host_protocol(component.host_protocol, &chosen)) {
+        show_help("host protocol",
+                  nullptr == component.host_protocol ? "" : component.host_protocol);
         return false;
     }
     if (nullptr == component.backing_directory || '/' != component.backing_directory[0]) {
@@ -350,6 +333,9 @@ void register_counters()
         {counter::single_copy_messages, "single_copy_messages",
          "Messages that this process read from a peer's host memory in a single copy"},
         {counter::single_copy_bytes, "single_copy_bytes", "Bytes of those messages"},
+        {counter::stream_messages, "stream_messages",
+         "Messages from a peer's host memory that were streamed to this process"},
+        {counter::stream_bytes, "stream_bytes", "Bytes of those messages"},
         {counter::single_submissions, "single_submissions",
          "Submissions of copies one by one (cuMemcpyAsync)"},
         {counter::batch_submissions, "batch_submissions",

@@ -4,7 +4,7 @@
 // btl_gpusm_register.cc: what ob1 registers: memory that peers are to read, for which it gets a
 // handle to carry over, and the buffers of gets.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -64,16 +64,13 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
     const bool single = gpusm::smsc_describe(endpoint, base, size, &made->handle, &made->region);
     name_registration(made, gpusm::share_kind::host, reinterpret_cast<std::uint64_t>(base), size);
     made->handle.remote.flags = single ? 0 : gpusm::no_single_copy;
+    if (gpusm::streams_to(single)) {
+        made->handle.remote.flags |= gpusm::by_stream;
+    }
     gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu;
     if (desk != nullptr && gpusm::writes_to(endpoint, size) &&
         desk->is_page_locked(reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
-    }
-    if (gpusm::watch_offer(base, size, single)) {
-        made->handle.remote.flags |= gpusm::lines_are_slow;
-    }
-    if (!single && nullptr == desk) {
-        return status::unsupported;
     }
     gpusm::add_to(mca_btl_gpusm_component.host_offers, std::uint32_t{1});
     return status::ok;
@@ -183,9 +180,6 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     if (MCA_BTL_ENDPOINT_ANY == endpoint) {
         return nullptr; // handles are for one peer
     }
-    if (for_peers) {
-        endpoint->peer->expect_post();
-    }
     gpusm::gpu_desk *desk = ask ? gpusm::gpu() : nullptr;
     if (ask && for_peers && nullptr == desk) {
         return nullptr;
@@ -198,6 +192,7 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     made->exported = nullptr;
     made->device = nullptr;
     made->region = nullptr;
+    made->streamed = false;
     made->plain_until = 0;
     made->handle.remote = {
         gpusm::no_export_slot, gpusm::no_event_slot, gpusm::share_kind::none, 0, 0, 0, 0};
@@ -234,6 +229,7 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
         ++given->turn;
     }
     if (gpusm::share_kind::host == given->handle.remote.kind) {
+        gpusm::forget_source(given);
         gpusm::add_to(mca_btl_gpusm_component.host_offers, ~std::uint32_t{0}); // one less
     }
     gpusm::smsc_forget(given->region);

@@ -5,6 +5,7 @@
 // the fragment already. It counts as done when the fragment is posted, and the fragment is
 // taken back later, without a message from the peer (shm/peer.h).
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include <cstdint>
 #include <cstring>
@@ -24,7 +25,7 @@ void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int
         frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base, result);
     }
     if (ours) {
-        frag_return_read(frag);
+        frag_return(frag);
     }
 }
 
@@ -130,9 +131,10 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
 }
 
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag)
+                  mca_btl_base_tag_t tag, std::size_t lead_bytes)
 {
     frag->endpoint = endpoint;
+    frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
     frag->out.header->kind = kind;
     frag->out.header->tag = tag;
@@ -158,11 +160,6 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
             std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
         })) {
-        if (!mca_btl_gpusm_component.threads) {
-            // What follows an offer of ob1's is the answer to the peer's, and the next offer. Of
-            // other messages it may be too much, which does no harm.
-            mca_btl_gpusm_component.next_inline = {endpoint->peer, 2 * frag->segment.seg_len, 0};
-        }
         frag_return(frag);
         return status::ok;
     }
@@ -244,7 +241,7 @@ void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
             if (frag->call_back) { // else it is ours
                 call_back_late(endpoint, out);
             } else {
-                frag_return_read(frag);
+                frag_return(frag);
             }
             out = next;
         }
@@ -266,6 +263,9 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     using gpusm::status;
 
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
+    if (gpusm::send_with_lead(endpoint, frag, tag)) {
+        return 1;
+    }
     constexpr uint32_t ours = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     const uint32_t flags = descriptor->des_flags; // the descriptor may be gone after the post
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);

@@ -65,11 +65,8 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     return with.peer;
 }
 
-// smsc_read. A part of its callers, because a system call leaves the processor without its
-// predictions of where functions return to: each that is returned from behind it costs some 10 ns.
-[[gnu::always_inline]] inline status read_from(mca_btl_base_endpoint_t *endpoint,
-                                               const unsigned char *described, void *local,
-                                               std::uint64_t remote_address, std::size_t bytes)
+status read_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
+                 std::uint64_t remote_address, std::size_t bytes)
 {
     const std::size_t more = registration_bytes();
     mca_smsc_endpoint_t *from =
@@ -175,31 +172,6 @@ std::uint64_t smsc_call_ns()
         least = std::min(0 == least ? UINT64_MAX : least, static_cast<std::uint64_t>(took));
     }
     return least;
-}
-
-int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
-             std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int, int,
-             mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
-{
-    // Many may come in one call of progress, and each joint one wants a word that is free.
-    if (mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
-        (void)progress_joint_gets();
-    }
-    if (size >= mca_btl_gpusm_component.joint_copy_min_bytes) {
-        int result = OPAL_SUCCESS;
-        if (get_jointly(endpoint, remote_handle->remote, remote_address,
-                        {local_address, local_handle, size, cbfunc, cbcontext, cbdata}, &result)) {
-            return result;
-        }
-    }
-    if (status::ok !=
-        read_from(endpoint, remote_handle->single_copy, local_address, remote_address, size)) {
-        return OPAL_ERROR;
-    }
-    count_single_copy(size);
-    cbfunc(btl, endpoint, local_address, local_handle, cbcontext, cbdata, OPAL_SUCCESS);
-    return OPAL_SUCCESS;
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

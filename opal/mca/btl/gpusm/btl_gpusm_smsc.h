@@ -9,6 +9,7 @@
 #define BTL_GPUSM_SMSC_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/shm/split.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +50,14 @@ std::uint64_t smsc_call_ns();
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);
 
+// A part of a message that a peer wants us to copy.
+struct joint_put {
+    mca_btl_base_endpoint_t *reader;
+    joint_message message;
+    split_word *split;
+    std::uint64_t left; // chunks in front of those that have been taken at the back
+};
+
 // What ob1 has given btl_get, for the callback.
 struct get_arguments {
     void *local_address;
@@ -58,11 +67,9 @@ struct get_arguments {
     void *cbcontext;
     void *cbdata;
 };
-// As btl_get, for what is copied from host memory into host memory, alone or with the peer.
-int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
-             std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
-             int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+// Shortest message of which the sender copies a part by itself; one that comes alone must be twice
+// as long, as the request is a part of its latency.
+inline constexpr std::size_t joint_min_bytes = 16 * 1024;
 // joint: does such a get with the peer. False: it is to be done alone. True: *result is what
 // btl_get returns; if that is OPAL_SUCCESS the callback has been called, or will be by
 // progress_joint_gets.
@@ -70,9 +77,11 @@ bool get_jointly(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                  std::uint64_t remote_address, const get_arguments &get, int *result);
 // Ends gets of which the peer has copied its part; returns how many.
 int progress_joint_gets();
-// A peer wants a part of our memory copied; does that.
+// A peer wants a part of our memory copied; progress_joint_puts does that, some at a time.
 void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);
+// Copies some of the parts that peers want; there must be one.
+void progress_joint_puts();
 void release_joint(mca_btl_base_endpoint_t *endpoint);
 
 } // namespace gpusm

@@ -3,7 +3,6 @@
 //
 // btl_gpusm_stage_rings.cc: the owner's side of staged gets: memory of this process that a peer
 // cannot map is copied, piece by piece, into memory that it can.
-#include "opal/mca/btl/gpusm/btl_gpusm_limits.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/host_copy.h"
@@ -209,9 +208,6 @@ void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &me
 {
     const std::uint64_t address = message.handle.base + message.offset;
     const bool of_host = share_kind::host == message.handle.kind;
-    if (of_host) {
-        watch_device(message.len_bytes);
-    }
     registration *source = nullptr;
     if (message.len_bytes > 0 && (of_host || share_kind::staged == message.handle.kind)) {
         source = registration_named(message.handle, address, message.len_bytes);

@@ -7,7 +7,7 @@
 
 namespace gpusm {
 
-bool is_crowded(std::size_t processes)
+bool is_oversubscribed(std::size_t processes)
 {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     return processors > 0 && processes > static_cast<std::size_t>(processors);

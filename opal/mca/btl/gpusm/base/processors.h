@@ -12,7 +12,7 @@
 namespace gpusm {
 
 // Does the machine have fewer processors than `processes`?
-bool is_crowded(std::size_t processes);
+bool is_oversubscribed(std::size_t processes);
 
 // May `processes` processes, of which this one and `other` are two, run on fewer processors than
 // they are, as in a container? Said only where these two may run on the very same processors: what

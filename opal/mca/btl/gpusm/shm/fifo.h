@@ -22,7 +22,6 @@
 #ifndef GPUSM_SHM_FIFO_H
 #define GPUSM_SHM_FIFO_H
 
-#include "opal/mca/btl/gpusm/base/prefetch.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
@@ -84,14 +83,6 @@ struct fifo_view {
         return (ticket >> std::countr_zero(slots)) & fifo_word::lap_mask;
     }
 };
-
-// A post is coming: takes the line of its slot from the reader's cache, which takes a while, so
-// that the post does not wait for it.
-inline void fifo_own_ahead(const fifo_view &fifo)
-{
-    const std::uint64_t ticket = fifo.tail->load(std::memory_order_relaxed);
-    prefetch_to_write(&fifo.slot[ticket & (fifo.slots - 1)]);
-}
 
 // Appends a message. Lock-free; `busy` when the ring is full, and nothing is changed then.
 inline status fifo_post(const fifo_view &fifo, fifo_message message)

@@ -20,7 +20,6 @@
 #ifndef GPUSM_SHM_MAILBOX_H
 #define GPUSM_SHM_MAILBOX_H
 
-#include "opal/mca/btl/gpusm/base/prefetch.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <algorithm>
@@ -118,16 +117,6 @@ class mailbox_writer {
         }
         return next_place(units);
     }
-    // The same, but now and then there is no room though place() would find some: it makes no call.
-    mailbox_place place_at_hand(std::size_t bytes)
-    {
-        const std::uint32_t units = mailbox_units_for(bytes);
-        if (units > at_hand_until_ - written_) [[unlikely]] {
-            return {};
-        }
-        return next_place(units);
-    }
-
     // Sends what was written to `place`, which is of the last place(), for message.bytes.
     void publish(const mailbox_place &place, mailbox_message message)
     {
@@ -143,20 +132,6 @@ class mailbox_writer {
             skip_at_ = 0;
         }
         written_ += place.units;
-    }
-
-    // Takes the lines of the next message, of so many bytes, from the reader of the lap before, as
-    // far as it is known to be done with them; but not the first, at which it is looking.
-    void own_ahead(std::size_t bytes) const
-    {
-        constexpr std::uint32_t units_of_line = cache_line_bytes / sizeof(*ring_);
-        const std::uint32_t first = written_ & (units_ - 1);
-        const std::uint32_t end =
-            first + std::min(mailbox_units_for(bytes), at_hand_until_ - written_);
-        for (std::uint32_t unit = first / units_of_line * units_of_line + units_of_line; unit < end;
-             unit += units_of_line) {
-            prefetch_to_write(&ring_[unit]);
-        }
     }
 
   private:

@@ -116,9 +116,6 @@ status peer::post(outgoing *fragment)
     if (!outbox_.open()) {
         look_for_mailbox();
     }
-    if (!mutex_.threads()) {
-        heard_when_posted_ = next_sequence;
-    }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;
     fragment->next = nullptr;

@@ -52,31 +52,6 @@ class peer {
         const std::lock_guard guard(mutex_);
         return bytes < too_long_inline_ && publish(kind, tag, bytes, outbox_.place(bytes), fill);
     }
-    // The same in a program without threads, and without a call: so it may be false though
-    // send_inline() would succeed.
-    template <typename Fill>
-    bool send_inline_at_hand(frag_kind kind, std::uint8_t tag, std::size_t bytes, Fill &&fill)
-    {
-        return bytes < too_long_inline_ &&
-               publish(kind, tag, bytes, outbox_.place_at_hand(bytes), fill);
-    }
-
-    // There is a mailbox, and nothing that has to go before: a message that is not too long may go
-    // there. A snapshot.
-    bool takes_inline() const { return too_long_inline_ != 0; }
-
-    // What goes next by send_inline() is likely to be so many bytes. In a program without threads
-    // only.
-    void own_next_inline(std::size_t bytes) const { outbox_.own_ahead(bytes); }
-
-    // A post will follow soon. Does nothing that can be seen; needs no lock.
-    void expect_post() const
-    {
-        if (attached() && !has_outbox_.load(std::memory_order_relaxed)) {
-            fifo_own_ahead(segment_.view().fifo);
-        }
-    }
-
     // Posts what had to wait. True: something was posted.
     bool flush();
 
@@ -87,9 +62,6 @@ class peer {
     // are.
     outgoing *reap_chain(std::size_t most);
 
-    // The peer has sent nothing since the latest post: what is posted next is one of a row. In a
-    // program without threads only.
-    bool is_in_row() const { return next_sequence == heard_when_posted_; }
     // The peer has sent something since the last reap(), so it may well have given fragments back,
     // and looking costs no more than a cache line. In a program without threads only.
     bool may_have_given_back() const
@@ -123,6 +95,8 @@ class peer {
 
     // Free for the layer above: its endpoint, or null.
     std::atomic<void *> user{nullptr};
+    // The same for the streams with that peer, under their lock.
+    void *streams = nullptr;
     // Which message of this peer's own stream is due next; kept by node::poll.
     std::uint64_t next_sequence = 0;
     // This peer's slot in our segment, once a message has come from it; kept by node::poll.
@@ -166,7 +140,6 @@ class peer {
     outgoing *last_ = nullptr;            // the newest of them
     outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
     std::uint64_t heard_when_reaped_ = 0; // next_sequence then
-    std::uint64_t heard_when_posted_ = 0; // the same
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
     // 0 while there is no mailbox, while others have to go before, and once closed.

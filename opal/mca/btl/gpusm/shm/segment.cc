@@ -25,7 +25,6 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
 // Growth goes in steps: large enough to be rare, small enough for many ranks on a node. Where there
 // is much already they are an eighth of it.
 constexpr std::size_t commit_step_bytes = 16 * 1024;
@@ -383,7 +382,9 @@ bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
     const unsigned char *at = mapping_.base() + offset;
     std::memcpy(copy, at, sizeof(*copy));
     *payload = at + sizeof(*copy);
-    return copy->payload_bytes <= limit - offset - sizeof(*copy);
+    return copy->payload_bytes <= limit - offset - sizeof(*copy) &&
+           (0 == copy->lead_bytes ||
+            lead_offset(copy->payload_bytes) + copy->lead_bytes <= limit - offset);
 }
 
 bool peer_segment::holds(std::uint64_t offset, std::uint64_t bytes) const
@@ -398,13 +399,10 @@ mailbox_unit *peer_segment::mailbox_at(std::uint32_t slot) const
     // Acquire pairs with node::open_mailbox: it is ready, and has memory behind it.
     const std::size_t offset =
         std::size_t{view_.peers[slot].mailbox.load(std::memory_order_acquire)} * granule_bytes;
-    const std::size_t committed = view_.header->committed_bytes.load(std::memory_order_acquire);
-    const std::size_t limit = committed < mapping_.len_bytes() ? committed : mapping_.len_bytes();
     const std::size_t bytes = std::size_t{view_.mailbox_units} * sizeof(mailbox_unit);
-    if (0 == bytes || offset < view_.frag_offset || bytes > limit || offset > limit - bytes) {
-        return nullptr;
-    }
-    return reinterpret_cast<mailbox_unit *>(mapping_.base() + offset);
+    return 0 == bytes || !holds(offset, bytes)
+               ? nullptr
+               : reinterpret_cast<mailbox_unit *>(mapping_.base() + offset);
 }
 
 bool peer_segment::owner_alive() const

@@ -31,13 +31,12 @@ inline constexpr std::uint64_t pull_chunk_bytes = 64 * 1024;
 // few; long messages have more, for the sake of a process that is slower, or comes later. Where
 // lines of cache come slowly so does the request for the back, and of two chunks the front must be
 // the longer one.
-constexpr std::uint64_t joint_chunk_bytes(std::uint64_t len_bytes, bool lines_are_slow)
+constexpr std::uint64_t joint_chunk_bytes(std::uint64_t len_bytes)
 {
     constexpr std::uint64_t kibi = 1024;
     constexpr std::uint64_t page = 4 * kibi;
-    const std::uint64_t wanted = len_bytes < 256 * kibi
-                                     ? len_bytes / 2 + (lines_are_slow ? 1 : 0)
-                                     : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
+    const std::uint64_t wanted =
+        len_bytes < 256 * kibi ? len_bytes / 2 : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
     return (wanted + page - 1) / page * page;
 }
 

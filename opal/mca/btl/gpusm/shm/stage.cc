@@ -11,7 +11,6 @@ namespace gpusm {
 namespace {
 
 // Pieces end where pages do, as far as one can choose.
-constexpr std::size_t page_bytes = 4096;
 
 // What a peer holds may be at most that many times what is left after its next piece. The first
 // one that keeps all it gets leaves a quarter of the ring to the others.

@@ -23,9 +23,10 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 8;
+inline constexpr std::uint32_t wire_version = 9;
 
 inline constexpr std::size_t cache_line_bytes = 64;
+inline constexpr std::size_t page_bytes = 4096;
 // Fragments start at multiples of a granule, so that a fragment's place fits into 24 bits of
 // a FIFO word. 2^24 granules bound a segment to 1 GiB.
 inline constexpr std::size_t granule_bytes = 64;
@@ -115,6 +116,7 @@ enum class frag_kind : std::uint8_t {
     bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
     stage = 4,          // payload is a stage_message
     joint = 5,          // payload is a joint_message
+    stream = 6,         // payload is a stream_message
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -123,9 +125,20 @@ struct frag_header {
     std::uint32_t payload_bytes;
     frag_kind kind;
     std::uint8_t tag;
-    std::uint8_t reserved[18];
+    std::uint8_t reserved[2];
+    // Behind the payload, from the next cache line on: the first bytes of the host memory that the
+    // payload, an offer, names in its last bytes. Who fetches it while the offer is being handled
+    // has so much already.
+    std::uint32_t lead_bytes;
+    std::uint8_t reserved2[12];
 };
 static_assert(sizeof(frag_header) == 32);
+// Where the lead begins, from the start of the header.
+constexpr std::size_t lead_offset(std::size_t payload_bytes)
+{
+    return (sizeof(frag_header) + payload_bytes + cache_line_bytes - 1) / cache_line_bytes *
+           cache_line_bytes;
+}
 
 // A mailbox is a ring of these, half a cache line each. A message begins with a word and goes on
 // through the payload and the units behind it (shm/mailbox.h). Writer: the one peer whose mailbox
@@ -189,7 +202,7 @@ struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
     share_kind kind;
-    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked, lines_are_slow
+    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked, by_stream
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
@@ -206,8 +219,8 @@ inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 // The program has page-locked the memory, and its owner would copy it into memory of the reader.
 inline constexpr std::uint8_t page_locked = 2;
-// Its owner has seen that lines of cache come slowly between the two processors.
-inline constexpr std::uint8_t lines_are_slow = 4;
+// Its owner streams it on demand.
+inline constexpr std::uint8_t by_stream = 4;
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
@@ -284,6 +297,39 @@ struct joint_message {
     std::uint32_t granule; // of the split_word
 };
 static_assert(sizeof(joint_message) == 64);
+
+// A ring of pieces in the receiver's segment (shm/stream_ring.h). Starts at a page.
+inline constexpr std::uint32_t stream_pieces = 128;
+inline constexpr std::uint32_t stream_piece_bytes = 16 * 1024;
+struct alignas(cache_line_bytes) stream_piece {
+    std::atomic<std::uint64_t> sequence; // writer of all: the sender; one more than its number
+    std::uint64_t offset;
+    std::uint32_t bytes;
+    std::uint32_t want;
+    std::uint32_t slot; // where its bytes are
+    std::uint8_t reserved[36];
+};
+static_assert(sizeof(stream_piece) == cache_line_bytes);
+struct alignas(page_bytes) stream_ring {
+    std::atomic<std::uint64_t> released;                              // writer: the owner
+    alignas(cache_line_bytes) std::atomic<std::uint32_t> stop_before; // writer: the owner
+    alignas(cache_line_bytes) std::atomic<std::uint32_t> slots; // writer: the sender; used so far
+    alignas(cache_line_bytes) stream_piece pieces[stream_pieces];
+    alignas(page_bytes) unsigned char data[stream_pieces][stream_piece_bytes];
+};
+
+// A receiver wants a range of host memory to be streamed to it. The ranges that it wants of one
+// process come in the order of these messages, and every one is answered in the ring: by its pieces
+// in order, to its end, or by some of them and one of no bytes.
+struct stream_message {
+    remote_handle handle;  // the source, of kind `host`
+    std::uint64_t address; // where the range begins in it
+    std::uint64_t len_bytes;
+    std::uint64_t sequence; // of the first piece, in a ring that has been empty; else not used
+    std::uint32_t granule;  // of the ring in the receiver's segment
+    std::uint32_t want;     // number of this message; counts up, and wraps
+};
+static_assert(sizeof(stream_message) == 64);
 
 inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
 inline constexpr std::size_t device_uuid_bytes = 16;

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/protocol/select.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+using gpusm::get_arguments;
+using gpusm::stream_fetch;
+
+namespace gpusm {
+
+// A btl_get that is streamed. Recycled through a free list.
+struct host_get {
+    opal_free_list_item_t super;
+    stream_fetch fetch;
+    mca_btl_base_endpoint_t *endpoint;
+    get_arguments arguments;
+    // What the single copy of the rest would need (smsc_describe).
+    unsigned char described[sizeof(mca_btl_base_registration_handle_t::single_copy)];
+};
+
+} // namespace gpusm
+
+using gpusm::host_get;
+OBJ_CLASS_DECLARATION(host_get);
+OBJ_CLASS_INSTANCE(host_get, opal_free_list_item_t, nullptr, nullptr);
+
+namespace gpusm {
+
+namespace {
+
+opal_free_list_t host_gets;
+host_facts facts;
+
+host_get *get_around(const stream_fetch *fetch)
+{
+    return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
+}
+
+class services final : public stream_services {
+  public:
+    status send(peer &to, const stream_message &message) override
+    {
+        return post_control(endpoint_of(to), frag_kind::stream, &message, sizeof(message));
+    }
+
+    const unsigned char *source_of(const stream_message &message) override
+    {
+        registration *named =
+            share_kind::host == message.handle.kind
+                ? registration_named(message.handle, message.address, message.len_bytes)
+                : nullptr;
+        if (nullptr == named) {
+            return nullptr;
+        }
+        named->streamed = true;
+        return reinterpret_cast<const unsigned char *>(message.address);
+    }
+
+    status read_rest(peer &, const stream_fetch &fetch) override
+    {
+        const host_get *get = get_around(&fetch);
+        return smsc_read(get->endpoint, get->described, fetch.destination + fetch.received,
+                         fetch.address + fetch.received, fetch.len_bytes - fetch.received);
+    }
+};
+services of_streams;
+
+// How much of a message comes along with its offer.
+constexpr std::size_t most_lead_bytes = 8 * 1024;
+
+} // namespace
+
+void setup_host()
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    (void)parse_host_protocol(component.host_protocol, &facts.asked_for); // it has been checked
+    facts.single_copies = mca_smsc != nullptr && component.use_single_copy;
+    facts.oversubscribed = component.oversubscribed;
+    facts.call_ns = smsc_call_ns();
+    log_line(log_level::info, "a single copy costs %llu ns; host messages are %s",
+             static_cast<unsigned long long>(facts.call_ns),
+             host_way::stream == select_for_host(facts) ? "streamed" : "read by single copies");
+    setup_free_list(&host_gets, sizeof(host_get), OBJ_CLASS(host_get), nullptr);
+    component.streams =
+        new stream_engine(*component.node, of_streams, facts.call_ns, component.threads);
+    component.lead = {};
+}
+
+void release_host()
+{
+    if (mca_btl_gpusm_component.streams != nullptr) {
+        delete std::exchange(mca_btl_gpusm_component.streams, nullptr);
+        OBJ_DESTRUCT(&host_gets);
+    }
+}
+
+bool streams_to(bool single)
+{
+    host_facts of_peer = facts;
+    of_peer.single_copies = single;
+    return host_way::stream == select_for_host(of_peer);
+}
+
+void forget_source(registration *given)
+{
+    if (given->streamed) {
+        mca_btl_gpusm_component.streams->forget(
+            reinterpret_cast<const unsigned char *>(given->handle.remote.base));
+    }
+}
+
+bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *offer,
+                    mca_btl_base_tag_t tag)
+{
+    // An offer ends in the handle of what it offers.
+    const std::size_t handle_bytes = mca_btl_gpusm.super.btl_registration_handle_size;
+    const std::size_t bytes = offer->segment.seg_len;
+    if (bytes < handle_bytes || mca_btl_gpusm_component.threads ||
+        0 == (offer->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP)) {
+        return false;
+    }
+    const auto *message = static_cast<const unsigned char *>(offer->segment.seg_addr.pval);
+    remote_handle handle;
+    std::memcpy(&handle, message + bytes - handle_bytes, sizeof(handle));
+    if (share_kind::host != handle.kind || 0 == (handle.flags & by_stream) ||
+        nullptr == registration_named(handle, handle.base, handle.len_bytes)) {
+        return false;
+    }
+    const std::size_t lead_bytes = std::min<std::size_t>(handle.len_bytes, most_lead_bytes);
+    const std::size_t offset = lead_offset(bytes);
+    reclaim_warm_frags(endpoint);
+    mca_btl_gpusm_frag_t *frag = frag_get(offset + lead_bytes - sizeof(frag_header));
+    if (nullptr == frag) {
+        return false;
+    }
+    if (endpoint->bundle != nullptr) {
+        post_bundle(endpoint);
+    }
+    std::memcpy(frag->segment.seg_addr.pval, message, bytes);
+    std::memcpy(reinterpret_cast<unsigned char *>(frag->out.header) + offset,
+                reinterpret_cast<const void *>(handle.base), lead_bytes);
+    fire_and_forget(frag, bytes);
+    frag->call_back = false;
+    const status s = post_bound(endpoint, frag, frag_kind::active_message, tag, lead_bytes);
+    if (status::ok != s && status::busy != s) {
+        frag_return(frag);
+        return false;
+    }
+    frag_return(offer);
+    return true;
+}
+
+void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
+                       const unsigned char *payload)
+{
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const std::size_t handle_bytes = mca_btl_gpusm.super.btl_registration_handle_size;
+    if (!component.threads && header.payload_bytes >= handle_bytes) {
+        component.lead = {from, payload + header.payload_bytes - handle_bytes,
+                          payload - sizeof(header) + lead_offset(header.payload_bytes),
+                          header.lead_bytes};
+    }
+    deliver(from, header.tag, payload, header.payload_bytes);
+    component.lead = {};
+}
+
+bool stream_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
+                         std::size_t bytes)
+{
+    stream_message message;
+    if (sizeof(message) != bytes) {
+        return false;
+    }
+    std::memcpy(&message, payload, sizeof(message));
+    return mca_btl_gpusm_component.streams->take(*from->peer, message);
+}
+
+static void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int result)
+{
+    get.cbfunc(&mca_btl_gpusm.super, endpoint, get.local_address, get.local_handle, get.cbcontext,
+               get.cbdata, result);
+}
+
+int progress_streams()
+{
+    int ended = 0;
+    for (stream_fetch *each = mca_btl_gpusm_component.streams->progress(); each != nullptr;) {
+        host_get *get = get_around(each);
+        each = each->next;
+        mca_btl_base_endpoint_t *endpoint = get->endpoint;
+        const get_arguments arguments = get->arguments;
+        const status outcome = get->fetch.outcome;
+        if (get->fetch.read_singly) {
+            count_single_copy(arguments.len_bytes);
+        } else {
+            count(counter::stream_messages, 1);
+            count(counter::stream_bytes, arguments.len_bytes);
+        }
+        opal_free_list_return(&host_gets, &get->super);
+        call_back(endpoint, arguments, status::ok == outcome ? OPAL_SUCCESS : OPAL_ERROR);
+        ++ended;
+    }
+    return ended;
+}
+
+// How many bytes of that message came along with its offer.
+static std::size_t lead_of(const mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                           std::uint64_t remote_address, std::size_t size)
+{
+    const lead &at_hand = mca_btl_gpusm_component.lead;
+    return endpoint == at_hand.from && remote_address == remote.base &&
+                   0 == std::memcmp(at_hand.handle, &remote, sizeof(remote))
+               ? std::min(size, at_hand.bytes)
+               : 0;
+}
+
+// True: it will end in progress_streams.
+static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+                   const mca_btl_base_registration_handle_t *remote_handle,
+                   const get_arguments &get, std::size_t received)
+{
+    auto *made = reinterpret_cast<host_get *>(opal_free_list_get(&host_gets));
+    if (nullptr == made) {
+        return false;
+    }
+    made->endpoint = endpoint;
+    made->arguments = get;
+    std::memcpy(made->described, remote_handle->single_copy,
+                mca_btl_gpusm.super.btl_registration_handle_size - sizeof(gpusm::remote_handle));
+    made->fetch = {};
+    made->fetch.source = remote_handle->remote;
+    made->fetch.address = remote_address;
+    made->fetch.destination = static_cast<unsigned char *>(get.local_address);
+    made->fetch.len_bytes = get.len_bytes;
+    made->fetch.received = received;
+    if (status::ok == mca_btl_gpusm_component.streams->fetch(*endpoint->peer, &made->fetch)) {
+        return true;
+    }
+    opal_free_list_return(&host_gets, &made->super);
+    return false;
+}
+
+int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
+             std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int, int,
+             mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
+{
+    const gpusm::remote_handle &remote = remote_handle->remote;
+    // The handle is the peer's word.
+    if (!covers(remote, remote_address, size)) {
+        return OPAL_ERROR;
+    }
+    const get_arguments get = {local_address, local_handle, size, cbfunc, cbcontext, cbdata};
+    const bool can_read = 0 == (remote.flags & no_single_copy);
+    if (0 != (remote.flags & by_stream)) {
+        // The rest is asked for first: the sender is at it while the lead is copied.
+        const std::size_t received = lead_of(endpoint, remote, remote_address, size);
+        const bool complete = received == size;
+        if (complete || stream(endpoint, remote_address, remote_handle, get, received)) {
+            std::memcpy(local_address, mca_btl_gpusm_component.lead.data, received);
+            if (complete) {
+                call_back(endpoint, get, OPAL_SUCCESS);
+            }
+            return OPAL_SUCCESS;
+        }
+    } else if (can_read && size >= joint_min_bytes) {
+        // Many may come in one call of progress, and each joint one wants a word that is free.
+        if (mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
+            (void)progress_joint_gets();
+        }
+        int result = OPAL_SUCCESS;
+        if (get_jointly(endpoint, remote, remote_address, get, &result)) {
+            return result;
+        }
+    }
+    if (!can_read || status::ok != smsc_read(endpoint, remote_handle->single_copy, local_address,
+                                             remote_address, size)) {
+        return OPAL_ERROR; // ob1 takes fragments
+    }
+    count_single_copy(size);
+    cbfunc(btl, endpoint, local_address, local_handle, cbcontext, cbdata, OPAL_SUCCESS);
+    return OPAL_SUCCESS;
+}
+
+} // namespace gpusm

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_host.h: messages longer than the eager limit between host memories.
+//
+// The sender offers them. Where they are streamed the first bytes come along with the offer, as a
+// lead, and are copied out while the sender is asked for the rest (protocol/stream.h). Else, and
+// where the sender is not inside MPI, the receiver reads them by a single copy (btl_gpusm_smsc.h).
+#ifndef BTL_GPUSM_HOST_H
+#define BTL_GPUSM_HOST_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+
+namespace gpusm {
+
+// Makes the streams, when there is a node; measures what a system call costs.
+void setup_host();
+void release_host();
+
+// Is host memory streamed to a peer that can (`single`) or cannot read it by single copies?
+bool streams_to(bool single);
+// What `given` names is not to be read any more.
+void forget_source(registration *given);
+
+// Sends an offer of host memory with a lead. False: it is none, or there is no room; nothing has
+// happened. True: the descriptor has been given back.
+bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *offer,
+                    mca_btl_base_tag_t tag);
+void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
+                       const unsigned char *payload);
+
+// A stream_message has come in; false: it makes no sense.
+bool stream_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
+                         std::size_t bytes);
+// Copies pieces, and calls back for messages that are complete; returns how many.
+int progress_streams();
+
+// As btl_get, for host memory that is fetched into host memory.
+int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
+             std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
+             int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+
+} // namespace gpusm
+
+#endif
