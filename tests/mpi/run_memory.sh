@@ -53,6 +53,10 @@ done
 check freed-memory-comes-back-that-the-peer-wrote-to 60 2 $apart "$exchange" locked-life --kinds D
 grep '^life: ' "$work/output" || true
 
+# A mapping that no message uses is closed, also if its owner never calls MPI again.
+check mapping-that-nobody-uses-is-closed 60 2 -x GPUSM_TEST_FOLDER="$work" \
+    -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/fast_clock.so" "$exchange" idle-mapping
+
 # many_small NAME ENTRIES ALLOCATIONS [OPTIONS OF MPIRUN]: so many live allocations, all sent, of which
 # a peer never has more than ENTRIES mapped, as the performance variable says
 many_small() {

@@ -321,6 +321,47 @@ TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatches)
     EXPECT_EQ(cache->statistics().entries, 6U);
 }
 
+TEST_F(MappingCache, MappingThatNobodyUsesForMoreThanSomeEpochsIsClosed)
+{
+    use_once(key_of(1), 1 * page);
+    EXPECT_FALSE(cache->close_idle(0)) << "not in the epoch of its last use";
+    cache->begin_epoch();
+    use_once(key_of(2), 2 * page);
+    cache->begin_epoch();
+    EXPECT_FALSE(cache->close_idle(2));
+    cache->begin_epoch();
+    EXPECT_TRUE(cache->close_idle(2));
+    EXPECT_FALSE(cache->close_idle(2));
+    EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{1}));
+    EXPECT_EQ(cache->statistics().evictions, 1U);
+}
+
+TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
+{
+    for (const std::uint32_t slot : {3, 1, 2, 1}) {
+        use_once(key_of(slot), slot * page);
+    }
+    cache->begin_epoch();
+    while (cache->close_idle(0)) {
+    }
+    EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{3, 2, 1}));
+}
+
+TEST_F(MappingCache, MappingInUseIsNotIdleUntilItsRelease)
+{
+    mapping *used = acquire(key_of(1), page);
+    for (int i = 0; i < 9; i++) {
+        cache->begin_epoch();
+    }
+    EXPECT_FALSE(cache->close_idle(0));
+    cache->release(used);
+    EXPECT_FALSE(cache->close_idle(0));
+    cache->begin_epoch();
+    EXPECT_TRUE(cache->close_idle(0));
+    use_once(key_of(1), page);
+    EXPECT_EQ(driver.opens, 2);
+}
+
 TEST_F(MappingCache, DestructionClosesUnusedMappingsAndReportsTheRest)
 {
     use_once(key_of(1), page);

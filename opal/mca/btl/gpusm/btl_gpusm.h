@@ -24,7 +24,6 @@
 //   btl_gpusm_export.cc     exports in the segment's directory
 //   btl_gpusm_import.cc     mappings of the peers' exports
 //   btl_gpusm_descriptors.cc  exports that are mapped through file descriptors
-//   btl_gpusm_frees.cc      notices of memory being freed
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -192,7 +191,6 @@ struct mca_btl_gpusm_component_t {
     unsigned kernel_blocks;
     bool use_batch_copies;
     bool quick_pointer_check;
-    bool notice_frees;
     size_t stage_min_bytes;
     bool use_device_staging;
     size_t stage_device_bytes;

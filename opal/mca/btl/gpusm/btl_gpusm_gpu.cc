@@ -39,7 +39,6 @@ gpu_desk *gpu()
         if (const driver_api *driver = driver_load(); driver != nullptr) {
             component.gpu = new gpu_desk(*driver, component.threads);
             extend_pointer_check();
-            install_free_notices();
         }
     }
     return component.gpu;
@@ -55,7 +54,6 @@ gpu_desk::gpu_desk(const driver_api &api, bool threads)
 
 gpu_desk::~gpu_desk()
 {
-    remove_free_notices();
     look_at_contexts();
     (void)copies.cancel_all();
     // Closing needs what is destroyed before the cache.
@@ -89,9 +87,9 @@ void gpu_desk::look_at_contexts()
 void gpu_desk::sweep()
 {
     look_at_contexts();
-    retire_struck_out();
     retire_gone(questions_per_sweep);
     close_stale_mappings();
+    close_idle_mapping();
     register_segment();
 }
 

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -134,7 +135,6 @@ class gpu_desk {
     bool is_gone(const exported &entry) const;
     void retire_gone_of_youngest();
     void retire_gone(int questions);
-    void retire_struck_out(); // btl_gpusm_frees.cc
     static status publish(void *self, const exported &entry, const void *described);
     static void retire(void *self, const exported &entry);
     std::uint16_t record_event(device &of);
@@ -155,6 +155,7 @@ class gpu_desk {
     status take_descriptors(const import_request &wanted, descriptor_message *out);
     void close_stale_mappings_of(mca_btl_base_endpoint_t &peer);
     void close_stale_mappings();
+    void close_idle_mapping();
 
     void look_at_contexts();
     void register_segment();
@@ -170,6 +171,7 @@ class gpu_desk {
     std::vector<opened_chunks> chunks_;
     std::vector<imported_pool> imported_pools_;
     std::vector<arrived_descriptors> arrived_; // oldest first, bounded
+    std::time_t second_ = 0;                   // of the latest epoch of `imports`
 
     pageable_memory pageable_;
     std::size_t registered_to_ = 0; // where the registered part of our segment ends
@@ -187,11 +189,6 @@ gpu_desk *gpu();
 void install_pointer_check();
 void extend_pointer_check();
 void remove_pointer_check();
-
-// frees: with the parameter notice_frees, and until remove_free_notices, which the segment must
-// outlive, the driver tells us before it frees device memory, and exports of that memory end.
-void install_free_notices();
-void remove_free_notices();
 
 // An allocation of device memory, of VMM memory a chunk, [start, end), as the pointer check last
 // saw it.

@@ -21,6 +21,12 @@ namespace {
 // go; whoever still wants them asks again.
 constexpr std::size_t most_arrived = 64;
 
+// A mapping that no message has used for so long is closed, because it keeps the memory taken when
+// its owner frees that and does not call MPI any more. Much longer than opening it anew takes, and
+// counted in seconds in which this process has called MPI: a program that computes for a while
+// keeps its mappings.
+constexpr std::uint64_t idle_seconds = 5;
+
 // The owner has ended that generation.
 bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t generation)
 {
@@ -96,7 +102,7 @@ status gpu_desk::import(mca_btl_base_endpoint_t &from, const remote_handle &hand
     device &home = home_of(into);
     const auto acquire = [&](device &in) {
         const std::uint32_t device = of_pool ? 0 : in.index;
-        const mapping_key key{from.number, handle.slot, handle.generation, device, 0};
+        const mapping_key key{from.number, device, handle.slot, handle.generation};
         const import_request request{&from, &handle, &in};
         return imports.acquire(key, handle.base, handle.len_bytes, &request, out);
     };
@@ -352,6 +358,18 @@ void gpu_desk::close_stale_mappings()
     for (std::size_t i = 0; mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
         close_stale_mappings_of(*each);
     }
+}
+
+// One at a time, as closing may take the driver some hundred microseconds.
+void gpu_desk::close_idle_mapping()
+{
+    timespec now{};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (now.tv_sec != second_) {
+        second_ = now.tv_sec;
+        imports.begin_epoch();
+    }
+    (void)imports.close_idle(idle_seconds);
 }
 
 } // namespace gpusm

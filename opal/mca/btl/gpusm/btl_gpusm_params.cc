@@ -147,10 +147,6 @@ void register_parameters()
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
-    add("notice_frees", &component.notice_frees, false, OPAL_INFO_LVL_5,
-        "Have peers give up device memory as soon as the program frees it, which needs patches in "
-        "the CUDA driver's code in memory (x86-64 only); without it the owner notices a little "
-        "later, when it calls MPI");
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
