@@ -3,7 +3,7 @@
 //
 // descriptor_garbage_test.cc: what a descriptor_socket does not take, and from whom; whatever came
 // is closed, said in one line, and keeps nothing else from arriving.
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/descriptor_support.h"
 

@@ -3,7 +3,7 @@
 //
 // descriptor_socket_test.cc: descriptors arrive with their label; queues that are full, sockets
 // that are gone, names that are taken, folders that do not serve; and what the sweep removes.
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/descriptor_support.h"
 
@@ -274,14 +274,14 @@ TEST_F(DescriptorSocket, OfAKilledProcessOnlyAFileIsLeftWhichTheSweepRemoves)
     ASSERT_TRUE(receiver.ready());
     ASSERT_EQ(send(sender, 2, 0, {ends[1]}), status::ok);
     (void)close(ends[1]);
-    EXPECT_EQ(gpusm::segment_sweep(in_), 0) << "both are alive";
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0) << "both are alive";
     receiver.end();
     char byte = 0;
     EXPECT_EQ(read(ends[0], &byte, 1), 0) << "what it did not receive is closed";
     (void)close(ends[0]);
     EXPECT_EQ(send(sender, 2, 0, {0}), status::peer_gone);
     EXPECT_TRUE(exists(path_of(2)));
-    EXPECT_EQ(gpusm::segment_sweep(in_), 1);
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 1);
     EXPECT_FALSE(exists(path_of(2)));
     EXPECT_TRUE(exists(path_of(1)));
     EXPECT_EQ(send(sender, 2, 0, {0}), status::peer_gone);
@@ -299,9 +299,9 @@ TEST_F(DescriptorSocket, TheSweepRemovesASegmentAndItsSocketTogether)
     });
     ASSERT_TRUE(mortal.ready());
     EXPECT_EQ(folder_.files(), 4U);
-    EXPECT_EQ(gpusm::segment_sweep(in_), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
     mortal.end();
-    EXPECT_EQ(gpusm::segment_sweep(in_), 2);
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 2);
     EXPECT_TRUE(exists(alive.path()));
     EXPECT_TRUE(exists(socket.path()));
     EXPECT_EQ(folder_.files(), 2U);
@@ -314,7 +314,7 @@ TEST_F(DescriptorSocket, TheSweepLeavesANewbornSocketAlone)
     const gpusm::segment alive = gpusm_test::make_segment(in_, 1);
     const std::string newborn = descriptor_socket_path(in_, alive.identity());
     ASSERT_EQ(mknod(newborn.c_str(), S_IFSOCK | 0600, 0), 0);
-    EXPECT_EQ(gpusm::segment_sweep(in_), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
     EXPECT_TRUE(exists(newborn));
 }
 
@@ -326,7 +326,7 @@ TEST_F(DescriptorSocket, TheSweepLeavesAloneWhatIsNotASocket)
     ASSERT_EQ(mknod(orphan.c_str(), S_IFSOCK | 0600, 0), 0);
     ASSERT_EQ(symlink(orphan.c_str(), link.c_str()), 0);
     ASSERT_EQ(mknod(file.c_str(), S_IFREG | 0600, 0), 0);
-    EXPECT_EQ(gpusm::segment_sweep(in_), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
     EXPECT_EQ(folder_.files(), 3U);
 }
 
@@ -369,7 +369,7 @@ TEST_F(DescriptorSocket, AFolderMayBeLongerThanAnAddressOfASocket)
         descriptor_message got;
         ASSERT_EQ(receiver.receive(&got), status::ok);
         EXPECT_EQ(text_in(got.fds[0].get()), "far away");
-        EXPECT_EQ(gpusm::segment_sweep(deep.path()), 0);
+        EXPECT_EQ(gpusm::segment_sweep(deep.path(), gpusm::descriptor_socket_sweep), 0);
         receiver = descriptor_socket();
         EXPECT_EQ(deep.files(), 1U);
     }

@@ -32,7 +32,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/ipc/handshake.h"
 #include "opal/mca/btl/gpusm/shm/device_rows.h"
 #include "opal/mca/btl/gpusm/shm/device_samples.h"
 #include "opal/mca/btl/gpusm/shm/host_messages.h"

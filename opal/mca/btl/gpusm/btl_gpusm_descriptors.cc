@@ -4,7 +4,7 @@
 // btl_gpusm_descriptors.cc: VMM memory and exportable pools have no handle that would fit into a
 // directory: the process that maps them needs file descriptors. The importer asks for those of one
 // export by a control message, the owner puts them into the importer's socket
-// (shm/descriptor_socket.h) and answers by a control message, so nobody polls a socket. What needed
+// (ipc/descriptor_socket.h) and answers by a control message, so nobody polls a socket. What needed
 // them waits here meanwhile. Everything runs under the GPU lock.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 

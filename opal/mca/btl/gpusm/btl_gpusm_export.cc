@@ -6,7 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -180,16 +180,18 @@ status gpu_desk::make_export(std::uint64_t address, std::size_t len_bytes,
     CUmemoryPool pool = nullptr;
     allocation memory{facts.start, facts.len_bytes, facts.buffer_id};
     status s = status::unsupported;
-    switch (way_of(driver, facts, address)) {
-    case share_way::none:
+    switch (kind_of(driver, facts, address)) {
+    case share_kind::none:
+    case share_kind::staged:
+    case share_kind::host:
         break;
-    case share_way::legacy:
+    case share_kind::legacy:
         described.kind = share_kind::legacy;
         s = export_memory(driver, of, address, &described.memory);
         memory.base = described.memory.base;
         memory.len_bytes = described.memory.len_bytes;
         break;
-    case share_way::descriptors:
+    case share_kind::descriptors:
         described.kind = share_kind::descriptors;
         s = list_chunks(driver, of, address, std::max<std::size_t>(len_bytes, 1), &chunks);
         if (status::ok == s) {
@@ -199,7 +201,7 @@ status gpu_desk::make_export(std::uint64_t address, std::size_t len_bytes,
                       chunks.front().buffer_id};
         }
         break;
-    case share_way::pool: {
+    case share_kind::pool: {
         described.kind = share_kind::pool;
         pool_pointer pointer;
         s = export_pool_pointer(driver, of, address, &pointer);

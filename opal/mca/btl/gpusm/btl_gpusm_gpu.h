@@ -13,8 +13,8 @@
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 #include "opal/mca/btl/gpusm/gpu/pageable_memory.h"
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_cache.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 

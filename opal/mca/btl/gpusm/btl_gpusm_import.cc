@@ -6,7 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include <algorithm>
 #include <cstring>

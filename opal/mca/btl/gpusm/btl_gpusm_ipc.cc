@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_ipc.cc: performs what the handshake (gpu/handshake.h) asks for. The REQ carries the
+// btl_gpusm_ipc.cc: performs what the handshake (ipc/handshake.h) asks for. The REQ carries the
 // handle of the very buffer that is about to be sent, and the peer answers after it has really
 // opened it; so an ACK means more than that two devices look compatible.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"

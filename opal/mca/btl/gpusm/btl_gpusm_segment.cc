@@ -6,6 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include <algorithm>
 #include <cstring>
@@ -70,7 +71,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
                 options.export_slots * sizeof(export_slot),
             static_cast<std::size_t>(max_segment_bytes));
     }
-    (void)segment_sweep(options.directory);
+    (void)segment_sweep(options.directory, descriptor_socket_sweep);
     segment own;
     const status s = segment::create(options, &own, why);
     if (status::ok == s) {

@@ -16,14 +16,9 @@
 
 namespace gpusm {
 
-rcache_parameters rcache_component_parameters{};
-
 namespace {
 
-constexpr rcache_parameters usual{.max_exports = 1024,
-                                  .verbose = static_cast<int>(log_level::warn)};
-constexpr int most_exports = 1 << 20;
-constexpr int most_verbose = 100;
+int verbose; // a log_level
 
 #if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
 constexpr bool built_with_cuda_layout = true;
@@ -97,48 +92,23 @@ bool open_mpi_fits()
     return true;
 }
 
-// One parameter with its range. A value outside is reported and replaced by the default: a typing
-// error should not cost the job its registration cache.
-void register_int(const char *name, const char *description, int minimum, int maximum,
-                  mca_base_var_info_lvl_t level, int *storage)
-{
-    const int otherwise = *storage;
-    const int index = mca_base_component_var_register(
-        &mca_rcache_gpusm_component.rcache_version, name, description, MCA_BASE_VAR_TYPE_INT,
-        nullptr, 0, static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY,
-        storage);
-    if (index < 0) {
-        *storage = otherwise;
-        return;
-    }
-    if (*storage < minimum || *storage > maximum) {
-        tell("parameter out of range", name, *storage, minimum, maximum, otherwise);
-        *storage = otherwise;
-    }
-}
-
 extern "C" int rcache_gpusm_register() noexcept
 {
     if (!open_mpi_fits()) {
         return OPAL_ERR_NOT_AVAILABLE;
     }
-    // A component can be registered twice in one process (ompi_info, sessions).
-    rcache_component_parameters = usual;
-    register_int("max_exports",
-                 "How many device memory allocations keep their interprocess handle for the next "
-                 "message, per process (0: none, each message asks the driver anew; at most "
-                 "1048576)",
-                 0, most_exports, OPAL_INFO_LVL_5, &rcache_component_parameters.max_exports);
-    register_int("verbose",
-                 "What to report: 0 errors, 1 warnings, 20 also why a buffer could not be "
-                 "registered, 80 also each new handle (at most 100)",
-                 0, most_verbose, OPAL_INFO_LVL_9, &rcache_component_parameters.verbose);
+    verbose = static_cast<int>(log_level::warn);
+    (void)mca_base_component_var_register(
+        &mca_rcache_gpusm_component.rcache_version, "verbose",
+        "What to report: 0 errors, 1 warnings, 20 also why a buffer could not be registered",
+        MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_9,
+        MCA_BASE_VAR_SCOPE_READONLY, &verbose);
     return OPAL_SUCCESS;
 }
 
 extern "C" int rcache_gpusm_open() noexcept
 {
-    log_install(to_open_mpi, static_cast<log_level>(rcache_component_parameters.verbose));
+    log_install(to_open_mpi, static_cast<log_level>(verbose));
     return OPAL_SUCCESS;
 }
 
@@ -151,7 +121,7 @@ extern "C" int rcache_gpusm_close() noexcept
 // The resources are not looked at: btl/smcuda passes a struct that it never filled in.
 extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources_t *) noexcept
 {
-    return create_rcache_module(rcache_component_parameters);
+    return create_rcache_module();
 }
 
 } // namespace

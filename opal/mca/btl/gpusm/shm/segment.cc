@@ -3,7 +3,6 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
 
 #include <algorithm>
 #include <bit>
@@ -417,7 +416,7 @@ bool peer_segment::owner_alive() const
     return false;
 }
 
-int segment_sweep(const std::string &directory)
+int segment_sweep(const std::string &directory, bool (*sweep_other)(const std::string &path))
 {
     char prefix[32];
     std::snprintf(prefix, sizeof(prefix), "gpusm.%u.", static_cast<unsigned>(geteuid()));
@@ -431,11 +430,10 @@ int segment_sweep(const std::string &directory)
             continue;
         }
         const std::string path = directory + "/" + entry->d_name;
-        if (is_descriptor_socket_path(path)) {
-            removed += descriptor_socket_sweep(path) ? 1 : 0;
-            continue;
-        }
         const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+        if (file.fd() < 0 && sweep_other != nullptr) {
+            removed += sweep_other(path) ? 1 : 0;
+        }
         struct stat about;
         // A file without a length is one that its owner is about to lock.
         if (file.fd() >= 0 && 0 == fstat(file.fd(), &about) && about.st_size > 0 &&

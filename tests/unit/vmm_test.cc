@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// vmm_chunks_test.cc: runs of VMM memory, what is said about them, and that every call may fail
+// vmm_test.cc: runs of VMM memory, what is said about them, and that every call may fail
 // without anything being left; on a scripted driver. The real thing between two processes is
 // vmm_two_processes_test.cc.
-#include "opal/mca/btl/gpusm/gpu/vmm_chunks.h"
+#include "opal/mca/btl/gpusm/ipc/vmm.h"
 
 #include "tests/unit/fake_sharing.h"
 

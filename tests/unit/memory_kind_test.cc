@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shareable_test.cc: which way memory can be shared, pools, allocations of our own, and the
+// memory_kind_test.cc: which way memory can be shared, pools, allocations of our own, and the
 // functions that a driver may lack; on a scripted driver.
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
 
 #include "tests/unit/fake_sharing.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using gpusm::pointer_facts;
 using gpusm::pool_pointer;
-using gpusm::share_way;
+using gpusm::share_kind;
 using gpusm::status;
 using gpusm_test::fake;
 using gpusm_test::fake_granularity;
@@ -50,7 +50,7 @@ TEST_F(WayOf, MemoryOfCudaIpcIsLegacyWithoutAQuestion)
 {
     pointer_facts facts = device_memory();
     facts.legacy_ipc = true;
-    EXPECT_EQ(way_of(api_, facts, 0x1234), share_way::legacy);
+    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::legacy);
     EXPECT_TRUE(fake().calls.empty());
 }
 
@@ -58,27 +58,27 @@ TEST_F(WayOf, HostAndManagedMemoryHasNoneWithoutAQuestion)
 {
     pointer_facts facts = device_memory();
     facts.managed = true;
-    EXPECT_EQ(way_of(api_, facts, 0x1234), share_way::none);
-    EXPECT_EQ(way_of(api_, pointer_facts{}, 0x1234), share_way::none);
+    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::none);
+    EXPECT_EQ(kind_of(api_, pointer_facts{}, 0x1234), share_kind::none);
     EXPECT_TRUE(fake().calls.empty());
 }
 
 TEST_F(WayOf, VmmMemoryIsDescriptorsIfItMayBeExported)
 {
     auto &chunk = sharing().add_chunk(chunk_at, fake_granularity);
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at + 77), share_way::descriptors);
+    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::descriptors);
     chunk.handle_types = 0;
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::none);
 }
 
 TEST_F(WayOf, PoolMemoryIsPoolIfItsPoolMayBeExported)
 {
     add_pooled(1);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::pool);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::pool);
     add_pooled(8); // fabric only
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
     add_pooled(0); // as the default pool is
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
 }
 
 // A driver could let us at the allocations behind a pool; that would share other memory too.
@@ -86,16 +86,16 @@ TEST_F(WayOf, PoolMemoryIsNeverTakenForVmmMemory)
 {
     sharing().add_chunk(pooled_at, fake_granularity);
     add_pooled(1);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::pool);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::pool);
     add_pooled(0);
     sharing().mapped.clear();
     sharing().add_chunk(pooled_at, fake_granularity).handle_types = 0;
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::none);
 }
 
 TEST_F(WayOf, DeviceMemoryOfNoKnownKindHasNone)
 {
-    EXPECT_EQ(way_of(api_, device_memory(), 0x1234), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), 0x1234), share_kind::none);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
@@ -105,8 +105,8 @@ TEST_F(WayOf, ADriverWithoutTheFunctionsHasNone)
     add_pooled(1);
     api_.mem_retain_allocation_handle = nullptr;
     api_.mem_pool_export_pointer = nullptr;
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at), share_way::none);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at), share_kind::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::none);
 }
 
 using PoolMemory = Shareable;

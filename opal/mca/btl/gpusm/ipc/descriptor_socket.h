@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shm/descriptor_socket.h: file descriptors, passed between the processes of a node.
+// ipc/descriptor_socket.h: file descriptors, passed between the processes of a node.
 //
 //   file_descriptor    owns one
 //   descriptor_message what comes out of a socket: some descriptors and what they are
@@ -13,8 +13,8 @@
 //
 // Two checks keep other users out, also where everybody may make files in the folder: a sender
 // looks whose the file is, and a receiver asks the system whose the sender is.
-#ifndef GPUSM_SHM_DESCRIPTOR_SOCKET_H
-#define GPUSM_SHM_DESCRIPTOR_SOCKET_H
+#ifndef GPUSM_IPC_DESCRIPTOR_SOCKET_H
+#define GPUSM_IPC_DESCRIPTOR_SOCKET_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
@@ -134,11 +134,8 @@ class descriptor_socket {
 // The file of the socket of `identity`.
 std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity);
 
-// Is that a name or a path that descriptor_socket_path() may have made?
-bool is_descriptor_socket_path(const std::string &path);
-
-// Removes the socket file `path`, which descriptor_socket_path() made in some process, if it is of
-// this user and that process is dead. True: it has been removed. For segment_sweep().
+// For segment_sweep(): removes the file `path` if descriptor_socket_path() made it in a process of
+// this user that is dead. True: it has been removed.
 bool descriptor_socket_sweep(const std::string &path);
 
 } // namespace gpusm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 namespace gpusm {
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/vmm_chunks.h: memory of virtual memory management, shared by file descriptor. It is a run of
+// ipc/vmm.h: memory of virtual memory management, shared by file descriptor. It is a run of
 // chunks side by side, each an allocation (cuMemCreate) mapped by one cuMemMap. Every chunk is
 // exported as a descriptor, and an importer maps them side by side again.
 //
 // Nothing here keeps a reference to an allocation beyond a call: one that stayed would keep memory
 // taken that the program has freed.
-#ifndef GPUSM_GPU_VMM_CHUNKS_H
-#define GPUSM_GPU_VMM_CHUNKS_H
+#ifndef GPUSM_IPC_VMM_H
+#define GPUSM_IPC_VMM_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"

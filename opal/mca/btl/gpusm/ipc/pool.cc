@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/pool_memory.h"
+#include "opal/mca/btl/gpusm/ipc/pool.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
 
 #include <cstddef>
 
 namespace gpusm {
 
-share_way way_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address)
+share_kind kind_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address)
 {
     if (facts.legacy_ipc) {
-        return share_way::legacy;
+        return share_kind::legacy;
     }
     if (!facts.on_device || facts.managed) {
-        return share_way::none;
+        return share_kind::none;
     }
     // Pools first: were a driver to name the allocations behind a pool, sharing them would share
     // what else the pool hands out, and no number would tell when that changes.
     bool exportable = false;
     if (is_pool_memory(driver, address, &exportable)) {
-        return exportable ? share_way::pool : share_way::none;
+        return exportable ? share_kind::pool : share_kind::none;
     }
-    return can_export_chunk(driver, address) ? share_way::descriptors : share_way::none;
+    return can_export_chunk(driver, address) ? share_kind::descriptors : share_kind::none;
 }
 
 status make_copies_synchronous(const driver_api &driver, const device &of)

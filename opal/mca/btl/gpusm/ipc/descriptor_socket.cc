@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
@@ -194,13 +194,11 @@ std::string descriptor_socket_path(const std::string &directory, const segment_i
     return segment_path(directory, identity) + suffix;
 }
 
-bool is_descriptor_socket_path(const std::string &path)
-{
-    return path.ends_with(suffix);
-}
-
 bool descriptor_socket_sweep(const std::string &path)
 {
+    if (!path.ends_with(suffix)) {
+        return false;
+    }
     // Somebody who is about to listen has made the file already, but holds the segment's lock.
     const std::string segment_file = path.substr(0, path.size() - std::strlen(suffix));
     const file_descriptor file(open(segment_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
