@@ -64,8 +64,6 @@ name=devices-without-peer-access
 if need_gpusm $name && need_softcuda $name; then
     staged_only $name -x GPUSM_SOFTCUDA_PEERS=0
     staged_only opening-fails-for-good -x GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
-    staged_only one-device-not-by-cuda-ipc -x CUDA_VISIBLE_DEVICES=0 \
-        --mca btl_gpusm_use_cuda_ipc_same_gpu 0
 fi
 
 # calls_in DIR PATTERN: lines of the call logs there

@@ -44,9 +44,9 @@ for set in D V C DVACWPM; do
 done
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
     "$exchange" capture --kinds DW
-for entries in 1 1024; do
-    check "handles-that-the-program-opens-itself-cache-of-$entries" 60 2 \
-        --mca btl_gpusm_cache_max_entries $entries "$exchange" foreign
+for bytes in 1 0; do
+    check "handles-that-the-program-opens-itself-cache-of-$bytes-bytes" 60 2 \
+        --mca btl_gpusm_cache_max_bytes $bytes "$exchange" foreign
 done
 
 # What the last launch printed besides what the program says, and besides one paragraph of Open MPI's

@@ -19,6 +19,9 @@ namespace gpusm {
 namespace {
 
 constexpr std::uint32_t event_slots = 32;
+// Device allocations of this process that peers can know at once; the least recently used one makes
+// room for the next.
+constexpr std::uint32_t export_slots = 1024;
 
 // What a process posts through the modex: where its segment is.
 struct modex_t {
@@ -59,7 +62,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.fifo_slots = component.fifo_size;
     options.peer_slots = component.max_peers;
     options.event_slots = event_slots;
-    options.export_slots = component.max_exports;
+    options.export_slots = export_slots;
     options.mailbox_units = component.mailbox_size / sizeof(mailbox_unit);
     options.segment_bytes = component.segment_size;
     if (0 == options.segment_bytes) {

@@ -109,16 +109,10 @@ status answer_of_send(int error)
     }
 }
 
-// What came with a message, as far as it counts.
-struct arrived_control {
-    bool from_this_user = false;
-    std::size_t fds = 0; // may be more than fit into the message; those are closed
-};
-
-// Takes ownership of every descriptor that came.
-arrived_control take_control(msghdr *message, descriptor_message *out)
+// Takes ownership of every descriptor that came. Whether the sender is of this user.
+bool take_control(msghdr *message, std::vector<file_descriptor> *out)
 {
-    arrived_control found;
+    bool from_this_user = false;
     for (cmsghdr *each = CMSG_FIRSTHDR(message); each != nullptr;
          each = CMSG_NXTHDR(message, each)) {
         if (SOL_SOCKET != each->cmsg_level) {
@@ -128,27 +122,24 @@ arrived_control take_control(msghdr *message, descriptor_message *out)
         if (SCM_CREDENTIALS == each->cmsg_type && bytes >= sizeof(ucred)) {
             ucred sender{};
             std::memcpy(&sender, CMSG_DATA(each), sizeof(sender));
-            found.from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
+            from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
         }
         for (std::size_t at = 0; SCM_RIGHTS == each->cmsg_type && at + sizeof(int) <= bytes;
              at += sizeof(int)) {
             int number = -1;
             std::memcpy(&number, CMSG_DATA(each) + at, sizeof(number));
-            file_descriptor fd(number);
-            if (found.fds < most_descriptors) {
-                out->fds[found.fds] = std::move(fd);
-            }
-            ++found.fds;
+            out->emplace_back(number);
         }
     }
-    return found;
+    return from_this_user;
 }
 
-// Why that cannot be a message for `self`, or null. `bytes` of payload came.
+// Why that cannot be a message for `self`, or null. `bytes` of payload and so many descriptors
+// came.
 const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int flags,
-                        const arrived_control &control, const segment_identity &self)
+                        bool from_this_user, std::size_t fds, const segment_identity &self)
 {
-    if (!control.from_this_user) {
+    if (!from_this_user) {
         return "it is from another user";
     }
     if ((flags & MSG_TRUNC) != 0 || bytes < sizeof(packet) || packet.magic != descriptor_magic) {
@@ -168,7 +159,7 @@ const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int 
     if ((flags & MSG_CTRUNC) != 0) {
         return "this process has too many open files to take its descriptors";
     }
-    if (control.fds != count) {
+    if (fds != count) {
         return "the number of its descriptors is wrong";
     }
     return nullptr;
@@ -232,15 +223,9 @@ status descriptor_socket::create(const std::string &directory, const segment_ide
 {
     const std::string path = descriptor_socket_path(directory, self);
     const auto give_up = [&](const char *what, int error) {
-        const std::string cause = std::string("cannot ") + what + " for file descriptors, " + path +
-                                  ": " + std::strerror(error);
-        if (why != nullptr) {
-            *why = cause;
-        } else {
-            log_line(log_level::error, "%s", cause.c_str());
-        }
-        const bool full = ENOSPC == error || ENOMEM == error || ENOBUFS == error;
-        return full ? status::no_memory : status::system_failed;
+        *why = std::string("cannot ") + what + " for file descriptors, " + path + ": " +
+               std::strerror(error);
+        return status::system_failed;
     };
 
     const file_descriptor folder(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -348,7 +333,9 @@ status descriptor_socket::take(descriptor_message *out, const char **fault)
         return status::bad_argument;
     }
     descriptor_packet packet{};
-    iovec parts[] = {{&packet, sizeof(packet)}, {out->lengths.data(), sizeof(out->lengths)}};
+    out->lengths.resize(most_descriptors);
+    iovec parts[] = {{&packet, sizeof(packet)},
+                     {out->lengths.data(), most_descriptors * sizeof(std::uint64_t)}};
     control_buffer<CMSG_SPACE(most_in_a_message * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
     msghdr message{};
     message.msg_iov = parts;
@@ -364,9 +351,10 @@ status descriptor_socket::take(descriptor_message *out, const char **fault)
                  std::strerror(errno));
         return status::system_failed;
     }
-    const arrived_control control_data = take_control(&message, out);
-    *fault = first_fault(packet, static_cast<std::size_t>(bytes), message.msg_flags, control_data,
-                         self_);
+    const bool from_this_user = take_control(&message, &out->fds);
+    *fault = first_fault(packet, static_cast<std::size_t>(bytes), message.msg_flags, from_this_user,
+                         out->fds.size(), self_);
+    out->lengths.resize(out->fds.size());
     out->label = packet.label;
     return status::ok;
 }

@@ -19,12 +19,12 @@
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace gpusm {
 
@@ -71,11 +71,11 @@ class file_descriptor {
     int fd_ = -1;
 };
 
-// The first label.count of `lengths` and `fds` are set. Needs no memory but its own, 3 KiB.
+// label.count of each.
 struct descriptor_message {
     descriptor_label label{};
-    std::array<std::uint64_t, most_descriptors> lengths{}; // bytes of each piece, says the sender
-    std::array<file_descriptor, most_descriptors> fds;     // close-on-exec
+    std::vector<std::uint64_t> lengths; // bytes of each piece, says the sender
+    std::vector<file_descriptor> fds;   // close-on-exec
 };
 
 // Any thread may send at any time; receive() is for one thread at a time.
@@ -95,11 +95,10 @@ class descriptor_socket {
 
     // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
     // than an address of a socket; needs /proc. A file that is in its way is removed if it is a
-    // socket of ours on which nobody listens. When it fails, nothing is left behind and the cause
-    // is written to *why, if given, else logged. `no_memory`: the file system is full;
-    // `system_failed`: anything else.
+    // socket of ours on which nobody listens. When it fails (`system_failed`), nothing is left
+    // behind and *why has the cause.
     static status create(const std::string &directory, const segment_identity &self,
-                         descriptor_socket *out, std::string *why = nullptr);
+                         descriptor_socket *out, std::string *why);
 
     // Sends label.count descriptors with as many lengths to the socket of `to`. Never waits. The
     // caller keeps its descriptors, and may close them at once.

@@ -50,19 +50,10 @@ status open_memory(const driver_api &driver, const device &into, const CUipcMemH
     CUdeviceptr opened = 0;
     const CUresult result =
         driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    switch (result) {
-    case CUDA_SUCCESS:
+    if (CUDA_SUCCESS == result) {
         *local_base = opened;
-        return status::ok;
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        return status::no_memory;
-    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-    case CUDA_ERROR_INVALID_DEVICE:
-    case CUDA_ERROR_NOT_SUPPORTED:
-        return status::unsupported;
-    default: // CUresult is the driver's enum, and grows
-        return driver.report("cuIpcOpenMemHandle", result);
     }
+    return driver.answer("cuIpcOpenMemHandle", result);
 }
 
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base)

@@ -89,8 +89,7 @@ bool exportable(const driver_api &driver, CUmemGenericAllocationHandle handle, i
 
 // The chunk around `address`. RANGE_START_ADDR and RANGE_SIZE would not do: for such memory they
 // describe the reserved addresses.
-status describe_chunk(const driver_api &driver, std::uint64_t address, memory_chunk *out,
-                      int *ordinal)
+status describe_chunk(const driver_api &driver, std::uint64_t address, memory_chunk *out)
 {
     CUdeviceptr base = 0;
     std::size_t len_bytes = 0;
@@ -106,10 +105,11 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
     }
     // The driver promises the very handle that was mapped, so two handles are two allocations that
     // it has described as one range.
+    int ordinal = -1;
     const auto first = allocation_reference::at(driver, base);
     const auto last = allocation_reference::at(driver, base + len_bytes - 1);
     if (CUDA_SUCCESS != first.result() || CUDA_SUCCESS != last.result() ||
-        first.handle() != last.handle() || !exportable(driver, first.handle(), ordinal)) {
+        first.handle() != last.handle() || !exportable(driver, first.handle(), &ordinal)) {
         return status::unsupported;
     }
     unsigned long long buffer_id = 0;
@@ -117,7 +117,7 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
     if (CUDA_SUCCESS != result) {
         return driver.report("asking for BUFFER_ID", result);
     }
-    *out = {base, len_bytes, buffer_id};
+    *out = {base, len_bytes, buffer_id, ordinal};
     return status::ok;
 }
 
@@ -237,26 +237,48 @@ status list_chunks(const driver_api &driver, const device &of, std::uint64_t add
         return status::driver_failed;
     }
     std::vector<memory_chunk> found;
-    int of_first = -1;
-    std::uint64_t at = address;
-    while (at < address + len_bytes) {
+    for (std::uint64_t at = address; at < address + len_bytes;) {
         memory_chunk chunk;
-        int ordinal = -1;
-        if (found.size() >= most) {
-            return status::unsupported;
-        }
-        if (const status s = describe_chunk(driver, at, &chunk, &ordinal); status::ok != s) {
+        if (const status s = describe_chunk(driver, at, &chunk); status::ok != s) {
             return s;
         }
-        of_first = found.empty() ? ordinal : of_first;
-        if (ordinal != of_first) {
+        found.push_back(chunk);
+        if (found.size() > most || chunk.ordinal != found.front().ordinal) {
             return status::unsupported;
         }
         at = chunk.base + chunk.len_bytes;
-        found.push_back(chunk);
     }
     *out = std::move(found);
     return status::ok;
+}
+
+void extend_run(const driver_api &driver, const device &of,
+                const std::function<bool(std::uint64_t)> &may_take,
+                std::vector<memory_chunk> *chunks)
+{
+    CUdeviceptr start = 0;
+    std::size_t reserved_bytes = 0;
+    const CUdeviceptr inside = chunks->front().base;
+    const driver_scope scope(driver, of.context);
+    if (!scope.entered() ||
+        CUDA_SUCCESS !=
+            driver.pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) ||
+        CUDA_SUCCESS != driver.pointer_get_attribute(&reserved_bytes,
+                                                     CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside)) {
+        return;
+    }
+    memory_chunk next;
+    const auto finds = [&](std::uint64_t at) {
+        return chunks->size() < most_chunks && at - start < reserved_bytes && may_take(at) &&
+               status::ok == describe_chunk(driver, at, &next) &&
+               next.ordinal == chunks->front().ordinal;
+    };
+    while (finds(chunks->back().base + chunks->back().len_bytes)) {
+        chunks->push_back(next);
+    }
+    while (finds(chunks->front().base - 1)) {
+        chunks->insert(chunks->begin(), next);
+    }
 }
 
 bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks)

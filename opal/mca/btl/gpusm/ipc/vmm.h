@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace gpusm {
@@ -25,6 +26,7 @@ struct memory_chunk {
     std::uint64_t base = 0;
     std::uint64_t len_bytes = 0;
     std::uint64_t buffer_id = 0; // another one once the addresses are mapped anew
+    int ordinal = -1;            // of its device
 };
 
 // As many descriptors as fit into one message of a Unix socket (the kernel's limit is 253).
@@ -42,6 +44,13 @@ bool can_export_chunk(const driver_api &driver, std::uint64_t address);
 status list_chunks(const driver_api &driver, const device &of, std::uint64_t address,
                    std::uint64_t len_bytes, std::vector<memory_chunk> *out,
                    std::size_t most = most_chunks);
+
+// Adds the chunks before and behind those, as far as they lie side by side on one device within the
+// address range that the program has reserved, can be exported, are not `most_chunks` together, and
+// may_take(address) says so.
+void extend_run(const driver_api &driver, const device &of,
+                const std::function<bool(std::uint64_t)> &may_take,
+                std::vector<memory_chunk> *chunks);
 
 // Whether these are still the allocations that list_chunks described. One driver call each.
 bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks);
