@@ -162,7 +162,7 @@ status mapping_cache::open(mapping *node, const void *open_argument)
     };
     status opened = try_it();
     // Unused mappings hold address space, and memory that its owner may have freed already.
-    if ((opened == status::no_memory || opened == status::driver_failed) && evict_oldest()) {
+    if (opened == status::no_memory && evict_oldest()) {
         while (evict_oldest()) {
         }
         opened = try_it();

@@ -104,9 +104,9 @@ class mapping_cache {
     // On a miss, in this order: mappings of the same owner and device that overlap the range or
     // have the same slot with another generation become stale (closed now if unused); unused
     // mappings are evicted, least recently used first, until the limits hold with the newcomer
-    // counted; open() is called; if it answers no_memory or driver_failed while unused mappings
-    // are left, these are all evicted and open() is called once more. The limits are therefore
-    // exceeded by mappings in use only, never by unused ones.
+    // counted; open() is called; if it answers no_memory while unused mappings are left, these are
+    // all evicted and open() is called once more. The limits are therefore exceeded by mappings in
+    // use only, never by unused ones.
     //
     // bad_argument: empty range, or one that wraps around. bad_peer: the key is mapped, and the
     // range is not inside that mapping. Else what open() said.
