@@ -262,7 +262,7 @@ TEST_F(DescriptorSocket, WithoutASocketThePeerIsGone)
     EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
-TEST_F(DescriptorSocket, OfAKilledProcessOnlyAFileIsLeftWhichTheSweepRemoves)
+TEST_F(DescriptorSocket, OfAKilledProcessOnlyAFileIsLeft)
 {
     const descriptor_socket sender = make_socket(in_, 1);
     int ends[2] = {-1, -1};
@@ -274,17 +274,12 @@ TEST_F(DescriptorSocket, OfAKilledProcessOnlyAFileIsLeftWhichTheSweepRemoves)
     ASSERT_TRUE(receiver.ready());
     ASSERT_EQ(send(sender, 2, 0, {ends[1]}), status::ok);
     (void)close(ends[1]);
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0) << "both are alive";
     receiver.end();
     char byte = 0;
     EXPECT_EQ(read(ends[0], &byte, 1), 0) << "what it did not receive is closed";
     (void)close(ends[0]);
     EXPECT_EQ(send(sender, 2, 0, {0}), status::peer_gone);
     EXPECT_TRUE(exists(path_of(2)));
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 1);
-    EXPECT_FALSE(exists(path_of(2)));
-    EXPECT_TRUE(exists(path_of(1)));
-    EXPECT_EQ(send(sender, 2, 0, {0}), status::peer_gone);
 }
 
 TEST_F(DescriptorSocket, TheSweepRemovesASegmentAndItsSocketTogether)
@@ -301,9 +296,9 @@ TEST_F(DescriptorSocket, TheSweepRemovesASegmentAndItsSocketTogether)
     });
     ASSERT_TRUE(mortal.ready());
     EXPECT_EQ(folder_.files(), 4U);
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_), 0);
     mortal.end();
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 2);
+    EXPECT_EQ(gpusm::segment_sweep(in_), 2);
     EXPECT_TRUE(exists(alive.path()));
     EXPECT_TRUE(exists(socket.path()));
     EXPECT_EQ(folder_.files(), 2U);
@@ -316,41 +311,33 @@ TEST_F(DescriptorSocket, TheSweepLeavesANewbornSocketAlone)
     const gpusm::segment alive = gpusm_test::make_segment(in_, 1);
     const std::string newborn = descriptor_socket_path(in_, alive.identity());
     ASSERT_EQ(mknod(newborn.c_str(), S_IFSOCK | 0600, 0), 0);
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_), 0);
     EXPECT_TRUE(exists(newborn));
 }
 
-TEST_F(DescriptorSocket, TheSweepLeavesAloneWhatIsNotASocket)
+TEST_F(DescriptorSocket, TheSweepRemovesASocketWhoseSegmentIsGone)
 {
-    const std::string link = path_of(1);
-    const std::string orphan = in_ + "/somebody-elses";
-    const std::string file = path_of(2);
-    ASSERT_EQ(mknod(orphan.c_str(), S_IFSOCK | 0600, 0), 0);
-    ASSERT_EQ(symlink(orphan.c_str(), link.c_str()), 0);
-    ASSERT_EQ(mknod(file.c_str(), S_IFREG | 0600, 0), 0);
-    EXPECT_EQ(gpusm::segment_sweep(in_, gpusm::descriptor_socket_sweep), 0);
-    EXPECT_EQ(folder_.files(), 3U);
+    const std::string other = in_ + "/somebody-elses";
+    ASSERT_EQ(mknod(other.c_str(), S_IFSOCK | 0600, 0), 0);
+    ASSERT_EQ(mknod(path_of(2).c_str(), S_IFSOCK | 0600, 0), 0);
+    EXPECT_EQ(gpusm::segment_sweep(in_), 1);
+    EXPECT_FALSE(exists(path_of(2)));
+    EXPECT_TRUE(exists(other));
 }
 
-TEST_F(DescriptorSocket, AStaleSocketOfItsNameIsReplacedAndNothingElse)
+TEST_F(DescriptorSocket, WhatHasItsNameIsNotReplaced)
 {
-    ASSERT_EQ(mknod(path_of(2).c_str(), S_IFSOCK | 0600, 0), 0);
     descriptor_socket receiver = make_socket(in_, 2);
     const descriptor_socket sender = make_socket(in_, 1);
     ASSERT_EQ(send(sender, 2, 4, {0}), status::ok);
-
     descriptor_socket second;
     std::string why;
     EXPECT_EQ(descriptor_socket::create(in_, identity_of(2), &second, &why), status::system_failed);
     EXPECT_NE(why.find(path_of(2)), std::string::npos) << why;
     EXPECT_NE(why.find(std::strerror(EADDRINUSE)), std::string::npos) << why;
+    EXPECT_FALSE(second.valid());
     descriptor_message got;
     EXPECT_EQ(receiver.receive(&got), status::ok) << "the first one lives on";
-
-    ASSERT_EQ(mknod(path_of(3).c_str(), S_IFREG | 0600, 0), 0);
-    EXPECT_EQ(descriptor_socket::create(in_, identity_of(3), &second, &why), status::system_failed);
-    EXPECT_FALSE(second.valid());
-    EXPECT_TRUE(exists(path_of(3))) << "somebody's file";
 }
 
 TEST_F(DescriptorSocket, AFolderMayBeLongerThanAnAddressOfASocket)
@@ -359,10 +346,7 @@ TEST_F(DescriptorSocket, AFolderMayBeLongerThanAnAddressOfASocket)
     ASSERT_EQ(mkdir(middle.c_str(), 0700), 0);
     {
         const scratch_folder deep(middle.c_str());
-        ASSERT_EQ(
-            mknod(descriptor_socket_path(deep.path(), identity_of(2)).c_str(), S_IFSOCK | 0600, 0),
-            0);
-        descriptor_socket receiver = make_socket(deep.path(), 2); // replaces the stale one
+        descriptor_socket receiver = make_socket(deep.path(), 2);
         const descriptor_socket sender = make_socket(deep.path(), 1);
         const file_descriptor file = file_with("far away");
         const std::size_t before = open_descriptors();
@@ -371,7 +355,6 @@ TEST_F(DescriptorSocket, AFolderMayBeLongerThanAnAddressOfASocket)
         descriptor_message got;
         ASSERT_EQ(receiver.receive(&got), status::ok);
         EXPECT_EQ(text_in(got.fds[0].get()), "far away");
-        EXPECT_EQ(gpusm::segment_sweep(deep.path(), gpusm::descriptor_socket_sweep), 0);
         receiver = descriptor_socket();
         EXPECT_EQ(deep.files(), 1U);
     }

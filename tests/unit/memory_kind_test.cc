@@ -99,16 +99,6 @@ TEST_F(WayOf, DeviceMemoryOfNoKnownKindHasNone)
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
-TEST_F(WayOf, ADriverWithoutTheFunctionsHasNone)
-{
-    sharing().add_chunk(chunk_at, fake_granularity);
-    add_pooled(1);
-    api_.mem_retain_allocation_handle = nullptr;
-    api_.mem_pool_export_pointer = nullptr;
-    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at), share_kind::none);
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::none);
-}
-
 using PoolMemory = Shareable;
 
 TEST_F(PoolMemory, AnAllocationIsDescribedFromItsBaseOn)
@@ -245,32 +235,6 @@ TEST_P(PoolFailure, IsPassedOnAndWritesNothing)
     fake().heal();
 }
 
-TEST_F(PoolMemory, ADriverWithoutTheFunctionsIsUnsupported)
-{
-    add_pooled(1);
-    const gpusm::driver_api complete = api_;
-    const std::function<void(gpusm::driver_api &)> importers[] = {
-        [](auto &api) { api.mem_pool_import_from_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_pool_set_access = nullptr; },
-        [](auto &api) { api.mem_pool_import_pointer = nullptr; },
-        [](auto &api) { api.mem_pool_destroy = nullptr; },
-        [](auto &api) { api.mem_free = nullptr; },
-    };
-    for (const auto &lose : importers) {
-        api_ = complete;
-        lose(api_);
-        CUmemoryPool imported = nullptr;
-        EXPECT_EQ(import_pool(api_, 0, &imported), status::unsupported);
-    }
-    api_ = complete;
-    api_.mem_pool_export_to_shareable_handle = nullptr;
-    pool_pointer out;
-    int fd = -1;
-    EXPECT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::unsupported);
-    EXPECT_EQ(export_pool(api_, sharing().pointers[pooled_at].pool, &fd), status::unsupported);
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
 TEST_F(Shareable, AnAllocationOfOurOwnIsMadeAndGivenBackInItsContext)
 {
     std::uint64_t at = 0;
@@ -373,12 +337,9 @@ void *find_what_is_there(void *, const char *symbol)
 
 TEST(DriverFill, OptionalFunctionsAreNullWhereTheDriverLacksThemAndNothingElseIsMissing)
 {
-    lacking = {"cuMemRetainAllocationHandle", "cuMemPoolExportPointer", "cuCtxSetFlags",
-               "cuMemFree_v2"};
+    lacking = {"cuCtxSetFlags", "cuMemFree_v2"};
     gpusm::driver_api api;
     EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
-    EXPECT_EQ(api.mem_retain_allocation_handle, nullptr);
-    EXPECT_EQ(api.mem_pool_export_pointer, nullptr);
     EXPECT_EQ(api.ctx_set_flags, nullptr);
     EXPECT_EQ(api.mem_free, nullptr);
     EXPECT_NE(api.mem_map, nullptr);

@@ -378,40 +378,4 @@ TEST_F(VmmMapping, UnmappingAfterTheDriversEndSaysNothing)
     fake().heal();
 }
 
-// A driver from before VMM, or one that has only part of it.
-TEST_F(VmmMapping, ADriverWithoutTheFunctionsIsUnsupported)
-{
-    const gpusm::driver_api complete = api_;
-    const std::function<void(gpusm::driver_api &)> owners[] = {
-        [](auto &api) { api.mem_retain_allocation_handle = nullptr; },
-        [](auto &api) { api.mem_get_allocation_properties = nullptr; },
-        [](auto &api) { api.mem_export_to_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_release = nullptr; },
-    };
-    for (const auto &lose : owners) {
-        api_ = complete;
-        lose(api_);
-        EXPECT_FALSE(can_export_chunk(api_, start));
-        EXPECT_EQ(list(start, unit_bytes), status::unsupported);
-        int fds[3] = {};
-        EXPECT_EQ(export_chunks(api_, chunks_, fds), status::unsupported);
-    }
-    const std::function<void(gpusm::driver_api &)> importers[] = {
-        [](auto &api) { api.mem_get_allocation_granularity = nullptr; },
-        [](auto &api) { api.mem_import_from_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_address_reserve = nullptr; },
-        [](auto &api) { api.mem_address_free = nullptr; },
-        [](auto &api) { api.mem_map = nullptr; },
-        [](auto &api) { api.mem_unmap = nullptr; },
-        [](auto &api) { api.mem_set_access = nullptr; },
-        [](auto &api) { api.mem_release = nullptr; },
-    };
-    for (const auto &lose : importers) {
-        api_ = complete;
-        lose(api_);
-        EXPECT_EQ(map(), status::unsupported);
-    }
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
 } // namespace

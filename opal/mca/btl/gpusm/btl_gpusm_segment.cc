@@ -6,7 +6,6 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include <algorithm>
 #include <cstring>
@@ -74,14 +73,16 @@ status make_node(std::size_t frags_bytes, std::string *why)
                 options.export_slots * sizeof(export_slot),
             static_cast<std::size_t>(max_segment_bytes));
     }
-    (void)segment_sweep(options.directory, descriptor_socket_sweep);
+    (void)segment_sweep(options.directory);
     segment own;
     const status s = segment::create(options, &own, why);
     if (status::ok == s) {
         tell_place();
         component.node = new node(std::move(own), component.threads, component.max_mailboxes);
-        // In case this process is killed: the runtime then removes the file.
+        // In case this process is killed: the runtime then removes the files.
         std::string path = component.node->own().path();
+        (void)opal_pmix_register_cleanup(path.data(), false, false, false);
+        path += companion_suffix;
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);
     }
     return s;

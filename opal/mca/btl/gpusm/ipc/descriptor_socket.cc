@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -20,8 +19,6 @@
 namespace gpusm {
 
 namespace {
-
-constexpr char suffix[] = ".fds";
 
 // SCM_MAX_FD of Linux, which no header for programs has. With room for so many in the buffer, a
 // message can only be cut short because this process has no descriptor numbers left.
@@ -61,35 +58,11 @@ int open_socket_file(const std::string &path, file_descriptor *out)
     return 0;
 }
 
-// A socket of this user on which nobody listens.
-bool is_orphan(const std::string &path)
-{
-    file_descriptor file;
-    const file_descriptor probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!probe.valid() || open_socket_file(path, &file) != 0) {
-        return false;
-    }
-    const sockaddr_un address = address_through(file);
-    return connect(probe.get(), plain(address), sizeof(address)) != 0 && ECONNREFUSED == errno;
-}
-
 // What travels beside the payload. Aligned as the system's macros want it.
 template <std::size_t Bytes> union control_buffer {
     cmsghdr align;
     unsigned char bytes[Bytes];
 };
-
-// The message's buffer has room for it.
-void append_control(msghdr *message, int type, const void *data, std::size_t bytes)
-{
-    auto *next = reinterpret_cast<cmsghdr *>(static_cast<unsigned char *>(message->msg_control) +
-                                             message->msg_controllen);
-    next->cmsg_level = SOL_SOCKET;
-    next->cmsg_type = type;
-    next->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(next), data, bytes);
-    message->msg_controllen += CMSG_SPACE(bytes);
-}
 
 status answer_of_send(int error)
 {
@@ -182,21 +155,7 @@ file_descriptor::~file_descriptor()
 
 std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity)
 {
-    return segment_path(directory, identity) + suffix;
-}
-
-bool descriptor_socket_sweep(const std::string &path)
-{
-    if (!path.ends_with(suffix)) {
-        return false;
-    }
-    // Somebody who is about to listen has made the file already, but holds the segment's lock.
-    const std::string segment_file = path.substr(0, path.size() - std::strlen(suffix));
-    const file_descriptor file(open(segment_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (file.valid() && flock(file.get(), LOCK_SH | LOCK_NB) != 0) {
-        return false;
-    }
-    return is_orphan(path) && 0 == unlink(path.c_str());
+    return segment_path(directory, identity) + companion_suffix;
 }
 
 descriptor_socket &descriptor_socket::operator=(descriptor_socket &&other) noexcept
@@ -245,14 +204,9 @@ status descriptor_socket::create(const std::string &directory, const segment_ide
         return give_up("protect the socket", errno);
     }
     const sockaddr_un address = address_through(folder, path.c_str() + directory.size() + 1);
-    const auto bound = [&] { return 0 == bind(made.get(), plain(address), sizeof(address)); };
-    if (!bound()) {
-        const int error = errno;
-        // The identity is ours alone, so nobody can be about to listen there.
-        const bool cleared = EADDRINUSE == error && is_orphan(path) && 0 == unlink(path.c_str());
-        if (!cleared || !bound()) {
-            return give_up("name the socket", cleared ? errno : error);
-        }
+    // The identity is ours alone, so nobody has taken the name.
+    if (bind(made.get(), plain(address), sizeof(address)) != 0) {
+        return give_up("name the socket", errno);
     }
     descriptor_socket finished;
     finished.socket_ = std::move(made);
@@ -286,20 +240,16 @@ status descriptor_socket::send(const std::string &directory, const segment_ident
     descriptor_packet packet{descriptor_magic, wire_version, 0, to, label};
     iovec parts[] = {{&packet, sizeof(packet)},
                      {const_cast<std::uint64_t *>(lengths), label.count * sizeof(*lengths)}};
-    control_buffer<CMSG_SPACE(most_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
-    std::memset(&control, 0, sizeof(control));
+    control_buffer<CMSG_SPACE(most_descriptors * sizeof(int))> control{};
     msghdr message{};
     message.msg_name = &address;
     message.msg_namelen = sizeof(address);
     message.msg_iov = parts;
     message.msg_iovlen = std::size(parts);
+    control.align = {CMSG_LEN(label.count * sizeof(*fds)), SOL_SOCKET, SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(&control.align), fds, label.count * sizeof(*fds));
     message.msg_control = &control;
-    append_control(&message, SCM_RIGHTS, fds, label.count * sizeof(*fds));
-    // Of its own accord the system names the real user, and files belong to the effective one.
-    if (getuid() != geteuid()) {
-        const ucred effective{getpid(), geteuid(), getegid()};
-        append_control(&message, SCM_CREDENTIALS, &effective, sizeof(effective));
-    }
+    message.msg_controllen = CMSG_SPACE(label.count * sizeof(*fds));
     if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         return give_up(errno);
     }

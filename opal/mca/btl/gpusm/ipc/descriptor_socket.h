@@ -94,8 +94,7 @@ class descriptor_socket {
     ~descriptor_socket() { remove(); }
 
     // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
-    // than an address of a socket; needs /proc. A file that is in its way is removed if it is a
-    // socket of ours on which nobody listens. When it fails (`system_failed`), nothing is left
+    // than an address of a socket; needs /proc. When it fails (`system_failed`), nothing is left
     // behind and *why has the cause.
     static status create(const std::string &directory, const segment_identity &self,
                          descriptor_socket *out, std::string *why);
@@ -130,12 +129,8 @@ class descriptor_socket {
     std::uint32_t dropped_ = 0;
 };
 
-// The file of the socket of `identity`.
+// The file of the socket of `identity`, which segment_sweep() removes when that process is dead.
 std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity);
-
-// For segment_sweep(): removes the file `path` if descriptor_socket_path() made it in a process of
-// this user that is dead. True: it has been removed.
-bool descriptor_socket_sweep(const std::string &path);
 
 } // namespace gpusm
 

@@ -43,13 +43,10 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
 status open_memory(const driver_api &driver, const device &into, const CUipcMemHandle &handle,
                    std::uint64_t *local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUdeviceptr opened = 0;
-    const CUresult result =
-        driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const CUresult result = in_context(driver, into.context, [&] {
+        return driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    });
     if (CUDA_SUCCESS == result) {
         *local_base = opened;
     }
@@ -58,40 +55,29 @@ status open_memory(const driver_api &driver, const device &into, const CUipcMemH
 
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return; // the context is gone, and its mappings with it
-    }
-    const CUresult result = driver.ipc_close_mem_handle(local_base);
-    if (CUDA_SUCCESS != result) {
-        (void)driver.report("cuIpcCloseMemHandle", result);
-    }
+    (void)driver.answer("cuIpcCloseMemHandle", in_context(driver, into.context, [&] {
+                            return driver.ipc_close_mem_handle(local_base);
+                        }));
 }
 
 status export_event(const driver_api &driver, device_table &table, device &of,
                     CUipcEventHandle *out)
 {
     CUevent event = nullptr;
-    if (const status s = table.ipc_event(of, &event); status::ok != s) {
-        return s;
-    }
-    const driver_scope scope(driver, of.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
-    const CUresult result = driver.ipc_get_event_handle(out, event);
-    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcGetEventHandle", result);
+    const status s = table.ipc_event(of, &event);
+    return status::ok != s
+               ? s
+               : driver.answer("cuIpcGetEventHandle", in_context(driver, of.context, [&] {
+                                   return driver.ipc_get_event_handle(out, event);
+                               }));
 }
 
 status open_event(const driver_api &driver, const device &into, const CUipcEventHandle &handle,
                   CUevent *out)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
-    const CUresult result = driver.ipc_open_event_handle(out, handle);
-    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcOpenEventHandle", result);
+    return driver.answer("cuIpcOpenEventHandle", in_context(driver, into.context, [&] {
+                             return driver.ipc_open_event_handle(out, handle);
+                         }));
 }
 
 } // namespace gpusm

@@ -13,66 +13,37 @@ namespace {
 
 constexpr CUmemAllocationHandleType by_descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-bool has_owners_functions(const driver_api &driver)
-{
-    return driver.mem_retain_allocation_handle != nullptr &&
-           driver.mem_get_allocation_properties != nullptr &&
-           driver.mem_export_to_shareable_handle != nullptr && driver.mem_release != nullptr;
-}
-
-bool has_importers_functions(const driver_api &driver)
-{
-    return driver.mem_get_allocation_granularity != nullptr &&
-           driver.mem_import_from_shareable_handle != nullptr &&
-           driver.mem_address_reserve != nullptr && driver.mem_address_free != nullptr &&
-           driver.mem_map != nullptr && driver.mem_unmap != nullptr &&
-           driver.mem_set_access != nullptr && driver.mem_release != nullptr;
-}
+struct descriptor {
+    int fd;
+};
 
 // A reference to an allocation, given back when the scope ends.
-class allocation_reference {
-  public:
+struct allocation_reference {
     // To what is mapped at `address`.
-    static allocation_reference at(const driver_api &driver, std::uint64_t address)
+    allocation_reference(const driver_api &api, std::uint64_t address)
+        : driver(api),
+          result(api.mem_retain_allocation_handle(&handle, reinterpret_cast<void *>(address)))
     {
-        CUmemGenericAllocationHandle handle = 0;
-        const CUresult result =
-            driver.mem_retain_allocation_handle(&handle, reinterpret_cast<void *>(address));
-        return {driver, result, handle};
     }
     // To what a descriptor stands for.
-    static allocation_reference from(const driver_api &driver, int fd)
+    allocation_reference(const driver_api &api, descriptor of)
+        : driver(api),
+          result(api.mem_import_from_shareable_handle(
+              &handle, reinterpret_cast<void *>(static_cast<std::intptr_t>(of.fd)), by_descriptor))
     {
-        CUmemGenericAllocationHandle handle = 0;
-        const CUresult result = driver.mem_import_from_shareable_handle(
-            &handle, reinterpret_cast<void *>(static_cast<std::intptr_t>(fd)), by_descriptor);
-        return {driver, result, handle};
     }
     ~allocation_reference()
     {
-        if (CUDA_SUCCESS != result_) {
-            return;
-        }
-        if (const CUresult result = driver_.mem_release(handle_); CUDA_SUCCESS != result) {
-            (void)driver_.report("cuMemRelease", result);
+        if (CUDA_SUCCESS == result) {
+            (void)driver.answer("cuMemRelease", driver.mem_release(handle));
         }
     }
     allocation_reference(const allocation_reference &) = delete;
     allocation_reference &operator=(const allocation_reference &) = delete;
 
-    CUresult result() const { return result_; }
-    CUmemGenericAllocationHandle handle() const { return handle_; }
-
-  private:
-    allocation_reference(const driver_api &driver, CUresult result,
-                         CUmemGenericAllocationHandle handle)
-        : driver_(driver), result_(result), handle_(handle)
-    {
-    }
-
-    const driver_api &driver_;
-    const CUresult result_;
-    const CUmemGenericAllocationHandle handle_;
+    const driver_api &driver;
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result;
 };
 
 // The device of an allocation that can be exported by descriptor; false for every other one.
@@ -106,10 +77,10 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
     // The driver promises the very handle that was mapped, so two handles are two allocations that
     // it has described as one range.
     int ordinal = -1;
-    const auto first = allocation_reference::at(driver, base);
-    const auto last = allocation_reference::at(driver, base + len_bytes - 1);
-    if (CUDA_SUCCESS != first.result() || CUDA_SUCCESS != last.result() ||
-        first.handle() != last.handle() || !exportable(driver, first.handle(), &ordinal)) {
+    const allocation_reference first(driver, base);
+    const allocation_reference last(driver, base + len_bytes - 1);
+    if (CUDA_SUCCESS != first.result || CUDA_SUCCESS != last.result ||
+        first.handle != last.handle || !exportable(driver, first.handle, &ordinal)) {
         return status::unsupported;
     }
     unsigned long long buffer_id = 0;
@@ -123,12 +94,12 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
 
 status export_chunk(const driver_api &driver, std::uint64_t base, int *fd)
 {
-    const auto memory = allocation_reference::at(driver, base);
-    if (CUDA_SUCCESS != memory.result()) {
-        return driver_is_down(memory.result()) ? status::driver_failed : status::not_found;
+    const allocation_reference memory(driver, base);
+    if (CUDA_SUCCESS != memory.result) {
+        return driver_is_down(memory.result) ? status::driver_failed : status::not_found;
     }
     const CUresult result =
-        driver.mem_export_to_shareable_handle(fd, memory.handle(), by_descriptor, 0);
+        driver.mem_export_to_shareable_handle(fd, memory.handle, by_descriptor, 0);
     if (CUDA_ERROR_INVALID_VALUE == result) {
         return status::unsupported;
     }
@@ -167,11 +138,11 @@ status add_lengths(const driver_api &driver, const device &into, const std::uint
 
 status map_chunk(const driver_api &driver, int fd, std::uint64_t at, std::uint64_t len_bytes)
 {
-    const auto memory = allocation_reference::from(driver, fd); // the mapping keeps it from then on
-    if (CUDA_SUCCESS != memory.result()) {
-        return driver.answer("cuMemImportFromShareableHandle", memory.result());
+    const allocation_reference memory(driver, descriptor{fd}); // the mapping keeps it from then on
+    if (CUDA_SUCCESS != memory.result) {
+        return driver.answer("cuMemImportFromShareableHandle", memory.result);
     }
-    const CUresult result = driver.mem_map(at, len_bytes, 0, memory.handle(), 0);
+    const CUresult result = driver.mem_map(at, len_bytes, 0, memory.handle, 0);
     // Of all arguments, only the length is not our own.
     return CUDA_ERROR_INVALID_VALUE == result ? status::bad_peer
                                               : driver.answer("cuMemMap", result);
@@ -180,10 +151,8 @@ status map_chunk(const driver_api &driver, int fd, std::uint64_t at, std::uint64
 status allow_chunks(const driver_api &driver, const device &into, std::uint64_t at,
                     std::uint64_t len_bytes)
 {
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = into.ordinal;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, into.ordinal},
+                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return driver.answer("cuMemSetAccess", driver.mem_set_access(at, len_bytes, &access, 1));
 }
 
@@ -211,16 +180,13 @@ void give_back(const driver_api &driver, std::uint64_t base, std::uint64_t total
 
 bool can_export_chunk(const driver_api &driver, std::uint64_t address)
 {
-    if (!has_owners_functions(driver)) {
-        return false;
-    }
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return false;
     }
     int ordinal = -1;
-    const auto memory = allocation_reference::at(driver, address);
-    return CUDA_SUCCESS == memory.result() && exportable(driver, memory.handle(), &ordinal);
+    const allocation_reference memory(driver, address);
+    return CUDA_SUCCESS == memory.result && exportable(driver, memory.handle, &ordinal);
 }
 
 status list_chunks(const driver_api &driver, const device &of, std::uint64_t address,
@@ -228,9 +194,6 @@ status list_chunks(const driver_api &driver, const device &of, std::uint64_t add
 {
     if (0 == len_bytes || len_bytes > UINT64_MAX - address) {
         return status::bad_argument;
-    }
-    if (!has_owners_functions(driver)) {
-        return status::unsupported;
     }
     const driver_scope scope(driver, of.context);
     if (!scope.entered()) {
@@ -296,9 +259,6 @@ bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chun
 
 status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks, int *fds)
 {
-    if (!has_owners_functions(driver)) {
-        return status::unsupported;
-    }
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
@@ -320,9 +280,6 @@ status map_chunks(const driver_api &driver, const device &into, const std::uint6
 {
     if (0 == count) {
         return status::bad_argument;
-    }
-    if (!has_importers_functions(driver)) {
-        return status::unsupported;
     }
     const capture_scope scope(driver);
     if (!scope.entered()) {

@@ -416,7 +416,7 @@ bool peer_segment::owner_alive() const
     return false;
 }
 
-int segment_sweep(const std::string &directory, bool (*sweep_other)(const std::string &path))
+int segment_sweep(const std::string &directory)
 {
     char prefix[32];
     std::snprintf(prefix, sizeof(prefix), "gpusm.%u.", static_cast<unsigned>(geteuid()));
@@ -430,15 +430,19 @@ int segment_sweep(const std::string &directory, bool (*sweep_other)(const std::s
             continue;
         }
         const std::string path = directory + "/" + entry->d_name;
-        const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-        if (file.fd() < 0 && sweep_other != nullptr) {
-            removed += sweep_other(path) ? 1 : 0;
+        if (path.ends_with(companion_suffix)) { // a living process has its segment file
+            const std::string segment_file =
+                path.substr(0, path.size() - std::strlen(companion_suffix));
+            removed += 0 != access(segment_file.c_str(), F_OK) && 0 == unlink(path.c_str()) ? 1 : 0;
+            continue;
         }
+        const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
         struct stat about;
         // A file without a length is one that its owner is about to lock.
         if (file.fd() >= 0 && 0 == fstat(file.fd(), &about) && about.st_size > 0 &&
             0 == flock(file.fd(), LOCK_EX | LOCK_NB)) {
             removed += 0 == unlink(path.c_str()) ? 1 : 0;
+            removed += 0 == unlink((path + companion_suffix).c_str()) ? 1 : 0;
         }
     }
     (void)closedir(entries);

@@ -188,11 +188,12 @@ class peer_segment {
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
 
-// Removes segment files of this user in `directory` whose owner is dead. What has such a name and
-// cannot be opened, as sockets cannot, is given to `sweep_other`, which says whether it has removed
-// it. Returns how many files.
-int segment_sweep(const std::string &directory,
-                  bool (*sweep_other)(const std::string &path) = nullptr);
+// What else a process keeps in that folder has its segment's path and this behind it.
+inline constexpr char companion_suffix[] = ".fds";
+
+// Removes segment files of this user in `directory` whose owner is dead, and what such owners kept
+// beside them. Returns how many files.
+int segment_sweep(const std::string &directory);
 
 } // namespace gpusm
 
