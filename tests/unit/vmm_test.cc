@@ -318,7 +318,6 @@ INSTANTIATE_TEST_SUITE_P(
     Every, MapFailure,
     testing::Values(
         failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_get_allocation_granularity", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
         failure{"mem_address_reserve", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},

@@ -81,73 +81,58 @@ void open_gate(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
-// Tries the handle that a REQ carries, and says how that went; the caller sends it. `none` as
-// operation: there is nothing to send, now or ever. `waited`: for file descriptors, if the handle
-// needs them.
-ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
+// Tries the handle that a REQ carries, and says how that went. `waited`: for file descriptors, if
+// the handle needs them. An answer that cannot be sent leaves the peer waiting for it; its messages
+// then stay with the staged path, which works.
+void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
 {
-    ipc_message reply{ipc_operation::refuse, refuse_reason::none, {}, {}};
+    const auto reply = [=](ipc_operation operation, refuse_reason reason = refuse_reason::none) {
+        if (!send_ipc_message(from, {operation, reason, {}, {}})) {
+            log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+        }
+    };
     gpu_desk *desk = gpu();
     if (nullptr == desk) {
-        reply.reason = mca_btl_gpusm_component.use_cuda_ipc ? refuse_reason::no_driver
-                                                            : refuse_reason::switched_off;
-        return reply;
+        return reply(ipc_operation::refuse, mca_btl_gpusm_component.use_cuda_ipc
+                                                ? refuse_reason::no_driver
+                                                : refuse_reason::switched_off);
+    }
+    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
+        return reply(ipc_operation::ack);
     }
     const std::lock_guard guard(desk->lock);
     device *into = nullptr;
     mapping *mapped = nullptr;
-    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
-        reply.operation = ipc_operation::ack;
-        return reply;
-    }
     status s = desk->devices.for_host(&into);
     if (status::ok == s) {
         s = from->peer->attached() ? desk->import(*from, handle, *into, &mapped)
                                    : status::peer_gone;
         if (status::not_ready == s && !waited) {
-            s = status::unsupported;
             if (desk->fds.wait(from->number, handle, nullptr)) {
-                reply.operation = ipc_operation::none;
-                return reply;
+                return;
             }
+            s = status::unsupported;
         }
     }
     switch (s) {
     case status::ok:
         desk->imports.release(mapped); // stays mapped for the message that is about to come
         desk->copies.prepare(*into);
-        reply.operation = ipc_operation::ack;
-        break;
+        return reply(ipc_operation::ack);
     case status::unsupported:
+        return cannot_map(from, handle, refuse_reason::no_peer_access);
     case status::driver_failed:
-        cannot_map(from, handle,
-                   status::unsupported == s ? refuse_reason::no_peer_access
-                                            : refuse_reason::open_failed);
-        reply.operation = ipc_operation::none;
-        break;
+        return cannot_map(from, handle, refuse_reason::open_failed);
     case status::not_found:
     case status::no_memory:
     case status::busy:
     case status::not_ready:
-        reply.operation = ipc_operation::not_ready;
-        break;
+        return reply(ipc_operation::not_ready);
     case status::bad_argument:
     case status::bad_peer:
     case status::peer_gone:
     case status::system_failed:
-        reply.reason = refuse_reason::open_failed;
-        break;
-    }
-    return reply;
-}
-
-// A reply that cannot be sent leaves the peer waiting for it; its messages then stay with the
-// staged path, which works.
-void answer(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle, bool waited)
-{
-    const ipc_message reply = answer_to(endpoint, handle, waited);
-    if (ipc_operation::none != reply.operation && !send_ipc_message(endpoint, reply)) {
-        log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+        return reply(ipc_operation::refuse, refuse_reason::open_failed);
     }
 }
 
@@ -167,25 +152,6 @@ bool go_on(gpu_desk &desk, mca_btl_base_endpoint_t *owner, const remote_handle &
         }
     }
     return answer_now;
-}
-
-void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_message &cause)
-{
-    switch (action) {
-    case ipc_action::none:
-    case ipc_action::count_retry:
-    case ipc_action::send_req: // gpu_message_to does that itself
-        break;
-    case ipc_action::open_gate:
-        open_gate(endpoint);
-        break;
-    case ipc_action::tell_user:
-        tell_user(endpoint, cause.reason);
-        break;
-    case ipc_action::answer:
-        answer(endpoint, cause.handle, false);
-        break;
-    }
 }
 
 // A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
@@ -215,11 +181,7 @@ status offer_to_try(gpu_desk &desk, std::uint64_t address, remote_handle *handle
 
 void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
 {
-    const ipc_state state = endpoint->handshake->state();
-    if (ipc_state::idle != state) {
-        return;
-    }
-    gpu_desk *desk = gpu();
+    gpu_desk *desk = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
     if (nullptr == desk) {
         return;
     }
@@ -295,7 +257,13 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     } else if (ipc_event::req != event) {
         return;
     }
-    perform(endpoint, action, message);
+    if (ipc_action::open_gate == action) {
+        open_gate(endpoint);
+    } else if (ipc_action::tell_user == action) {
+        tell_user(endpoint, message.reason);
+    } else if (ipc_action::answer == action) {
+        answer(endpoint, message.handle, false);
+    }
 }
 
 } // namespace gpusm

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
@@ -33,8 +34,9 @@ struct rcache_module : mca_rcache_base_module_t {
     rcache_module() noexcept;
     ~rcache_module();
 
+    optional_mutex mutex;
     opal_free_list_t registrations;
-    export_table exports;                // guarded by the module's lock
+    export_table exports;                // guarded by the mutex
     std::vector<CUipcMemHandle> handles; // per slot of `exports`; guarded likewise
 };
 

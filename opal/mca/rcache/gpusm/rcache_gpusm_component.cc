@@ -5,14 +5,10 @@
 // refusal to work inside an Open MPI that it was not built for.
 #include "opal/mca/rcache/gpusm/rcache_gpusm.h"
 
-#include <cctype>
-#include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/rcache/gpusm/rcache_gpusm_help_text.h"
 
 namespace gpusm {
 
@@ -31,50 +27,14 @@ void to_open_mpi(log_level, const char *line)
     opal_output(0, "rcache/gpusm: %s", line);
 }
 
-// Prints the text of a [topic] of help/help-mpi-rcache-gpusm.txt, filled in like printf. It is
-// carried in the binary, so it is there whatever became of the installed files.
-void tell(const char *topic, ...)
-{
-    for (const auto &help : rcache_help_texts) {
-        if (std::strcmp(help.topic, topic) != 0) {
-            continue;
-        }
-        char text[1024];
-        va_list arguments;
-        va_start(arguments, topic);
-        std::vsnprintf(text, sizeof(text), help.text, arguments);
-        va_end(arguments);
-        text[std::strcspn(text, "\n")] = '\0'; // each is one line; opal_output ends it
-        opal_output(0, "%s", text);
-        return;
-    }
-}
-
-// The first "number.number" of an identification, which a packager may have put words around.
-bool find_version(const char *text, long *major_number, long *minor_number)
-{
-    for (const char *at = text; *at != '\0'; ++at) {
-        if (std::isdigit(static_cast<unsigned char>(*at)) == 0) {
-            continue;
-        }
-        char *after = nullptr;
-        const long first = std::strtol(at, &after, 10);
-        if (*after == '.' && std::isdigit(static_cast<unsigned char>(after[1])) != 0) {
-            *major_number = first;
-            *minor_number = std::strtol(after + 1, nullptr, 10);
-            return true;
-        }
-        at = after - 1;
-    }
-    return false;
-}
-
-// An identification without a version is left to the soname of libopen-pal.
+// By the first "number.number" of an identification, which a packager may have put words around;
+// one without is left to the soname of libopen-pal.
 bool version_fits()
 {
-    long major_number = 0;
-    long minor_number = 0;
-    return !find_version(opal_version_string, &major_number, &minor_number) ||
+    const char *number = std::strpbrk(opal_version_string, "0123456789");
+    int major_number = 0;
+    int minor_number = 0;
+    return nullptr == number || 2 != std::sscanf(number, "%d.%d", &major_number, &minor_number) ||
            (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION);
 }
 
@@ -82,11 +42,17 @@ bool version_fits()
 bool open_mpi_fits()
 {
     if (!version_fits()) {
-        tell("wrong version", OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
+        opal_output(0,
+                    "rcache/gpusm was built for Open MPI %d.%d and is not used in this one (%s).",
+                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
         return false;
     }
     if (opal_built_with_cuda_support != built_with_cuda_layout) {
-        tell(built_with_cuda_layout ? "built with CUDA" : "built without CUDA");
+        opal_output(
+            0,
+            "rcache/gpusm was built for an Open MPI %s CUDA support and is not used in this "
+            "one.",
+            built_with_cuda_layout ? "with" : "without");
         return false;
     }
     return true;

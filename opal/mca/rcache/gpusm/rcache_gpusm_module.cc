@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -33,20 +34,6 @@ status keep_handle(void *context, const exported &entry, const void *argument)
 void forget_handle(void *, const exported &)
 {
 }
-
-class module_lock {
-  public:
-    explicit module_lock(rcache_module &module) noexcept : module_(module)
-    {
-        OPAL_THREAD_LOCK(&module_.lock);
-    }
-    ~module_lock() { OPAL_THREAD_UNLOCK(&module_.lock); }
-    module_lock(const module_lock &) = delete;
-    module_lock &operator=(const module_lock &) = delete;
-
-  private:
-    rcache_module &module_;
-};
 
 // The driver's description of the allocation around `address`. `unsupported`: host memory, or
 // device memory that no such handle can name, which are everyday answers.
@@ -109,7 +96,7 @@ extern "C" int rcache_gpusm_register_memory(mca_rcache_base_module_t *base_modul
     exported *entry = nullptr;
     status s = status::ok;
     {
-        const module_lock guard(module);
+        const std::lock_guard guard(module.mutex);
         s = export_range(module, reinterpret_cast<std::uint64_t>(address), len_bytes, &found,
                          &entry);
     }
@@ -154,7 +141,7 @@ extern "C" int rcache_gpusm_deregister(mca_rcache_base_module_t *base_module,
         return OPAL_SUCCESS;
     }
     if (auto *entry = static_cast<exported *>(registration->rcache_context); entry != nullptr) {
-        const module_lock guard(module);
+        const std::lock_guard guard(module.mutex);
         module.exports.release(entry);
     }
     registration->rcache_context = nullptr;
@@ -172,7 +159,8 @@ extern "C" void rcache_gpusm_finalize(mca_rcache_base_module_t *base_module) noe
 } // namespace
 
 rcache_module::rcache_module() noexcept
-    : mca_rcache_base_module_t{}, exports({this, keep_handle, forget_handle}, max_exports)
+    : mca_rcache_base_module_t{}, mutex(opal_using_threads()),
+      exports({this, keep_handle, forget_handle}, max_exports)
 {
     mca_rcache_base_module_init(this);
     rcache_component = &mca_rcache_gpusm_component;

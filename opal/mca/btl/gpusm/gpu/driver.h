@@ -59,7 +59,6 @@ namespace gpusm {
     X(ctx_get_flags, cuCtxGetFlags)                                                                \
     X(mem_retain_allocation_handle, cuMemRetainAllocationHandle)                                   \
     X(mem_get_allocation_properties, cuMemGetAllocationPropertiesFromHandle)                       \
-    X(mem_get_allocation_granularity, cuMemGetAllocationGranularity)                               \
     X(mem_export_to_shareable_handle, cuMemExportToShareableHandle)                                \
     X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle)                            \
     X(mem_address_reserve, cuMemAddressReserve)                                                    \

@@ -111,31 +111,6 @@ status export_chunk(const driver_api &driver, std::uint64_t base, int *fd)
     return status::ok;
 }
 
-// The bytes of all chunks together, if a peer's lengths can be true at all.
-status add_lengths(const driver_api &driver, const device &into, const std::uint64_t *lengths,
-                   std::size_t count, std::uint64_t *total)
-{
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = by_descriptor;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = into.ordinal;
-    std::size_t unit_bytes = 0;
-    const CUresult result = driver.mem_get_allocation_granularity(&unit_bytes, &properties,
-                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (CUDA_SUCCESS != result) {
-        return driver.report("cuMemGetAllocationGranularity", result);
-    }
-    *total = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (0 == lengths[i] || lengths[i] % unit_bytes != 0 || lengths[i] > UINT64_MAX - *total) {
-            return status::bad_peer;
-        }
-        *total += lengths[i];
-    }
-    return status::ok;
-}
-
 status map_chunk(const driver_api &driver, int fd, std::uint64_t at, std::uint64_t len_bytes)
 {
     const allocation_reference memory(driver, descriptor{fd}); // the mapping keeps it from then on
@@ -286,20 +261,23 @@ status map_chunks(const driver_api &driver, const device &into, const std::uint6
         return status::driver_failed;
     }
     std::uint64_t total = 0;
-    status s = add_lengths(driver, into, lengths, count, &total);
-    if (status::ok != s) {
-        return s;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (0 == lengths[i] || lengths[i] > UINT64_MAX - total) {
+            return status::bad_peer;
+        }
+        total += lengths[i];
     }
     CUdeviceptr base = 0;
     const CUresult result = driver.mem_address_reserve(&base, total, 0, 0, 0);
     if (CUDA_ERROR_INVALID_VALUE == result) {
-        return status::bad_peer; // more than there are addresses
+        return status::bad_peer; // more than there are addresses, or no multiple of what it maps
     }
     if (CUDA_SUCCESS != result) {
         return driver.answer("cuMemAddressReserve", result);
     }
     std::uint64_t at = base;
     std::size_t mapped = 0;
+    status s = status::ok;
     while (status::ok == s && mapped < count) {
         s = map_chunk(driver, fds[mapped], at, lengths[mapped]);
         if (status::ok == s) {
