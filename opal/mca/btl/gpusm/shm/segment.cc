@@ -431,9 +431,8 @@ int segment_sweep(const std::string &directory)
         }
         const std::string path = directory + "/" + entry->d_name;
         if (path.ends_with(companion_suffix)) { // a living process has its segment file
-            const std::string segment_file =
-                path.substr(0, path.size() - std::strlen(companion_suffix));
-            removed += 0 != access(segment_file.c_str(), F_OK) && 0 == unlink(path.c_str()) ? 1 : 0;
+            const auto of = path.substr(0, path.size() - std::strlen(companion_suffix));
+            removed += 0 != access(of.c_str(), F_OK) && 0 == unlink(path.c_str()) ? 1 : 0;
             continue;
         }
         const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -441,8 +440,7 @@ int segment_sweep(const std::string &directory)
         // A file without a length is one that its owner is about to lock.
         if (file.fd() >= 0 && 0 == fstat(file.fd(), &about) && about.st_size > 0 &&
             0 == flock(file.fd(), LOCK_EX | LOCK_NB)) {
-            removed += 0 == unlink(path.c_str()) ? 1 : 0;
-            removed += 0 == unlink((path + companion_suffix).c_str()) ? 1 : 0;
+            removed += 0 == unlink(path.c_str()) ? 1 : 0; // and at the next look its companion
         }
     }
     (void)closedir(entries);
