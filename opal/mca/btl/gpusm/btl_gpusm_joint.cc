@@ -66,8 +66,9 @@ joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
     // Processes that the runtime has bound may share a part of the machine with few others.
     ring->is_crowded =
         !opal_process_info.proc_is_bound &&
-        share_few_processors(static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
-                             opal_process_info.num_local_peers + 1);
+        share_few_processors(
+            static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
+            opal_process_info.num_local_peers + 1);
     segment &own = mca_btl_gpusm_component.node->own();
     if (status::ok == own.carve(joint_ring::places * sizeof(split_word), &ring->granule)) {
         ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
