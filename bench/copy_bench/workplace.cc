@@ -4,7 +4,7 @@
 // workplace.cc: set-up of devices and memory; patterns and their comparison.
 #include "bench/copy_bench/workplace.h"
 
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include <algorithm>
 #include <cstdint>

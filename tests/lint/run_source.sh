@@ -50,6 +50,8 @@ report "shm includes itself and base only" \
 report "gpu includes itself, base and cuda.h only" \
     "$(includes_of $btl/gpu "$standard|include \"$btl/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $btl/gpu | grep -v 'include <cuda.h>')"
 cache=opal/mca/rcache/gpusm
+report "ipc includes itself, gpu, shm, base, the cache and cuda.h only" \
+    "$(includes_of $btl/ipc "$standard|include \"($btl/(base|gpu|ipc|shm)/|$cache/rcache_gpusm_(cache|export))"; grep -rnE "$no_gpu_or_mpi" $btl/ipc | grep -v 'include <cuda.h>')"
 report "the cache includes itself and base only" "$(for file in $cache/rcache_gpusm_cache.* $cache/rcache_gpusm_export.*; do
     grep -Hn '^[[:space:]]*#[[:space:]]*include' "$file" |
         grep -v -E "$standard|include \"($cache/rcache_gpusm_(cache|export)|$btl/base/)"

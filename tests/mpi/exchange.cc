@@ -71,6 +71,7 @@ constexpr subtest subtests[] = {
     {"context-lost", test_context_lost, 2, true},
     {"life", test_life, 2, true},
     {"many-small", test_many_small, 2, true},
+    {"idle-mapping", test_idle_mapping, 2, true},
     {"reuse", test_reuse, 2, true},
     {"joint-late", test_joint_late, 2, false},
     {"locked", test_locked, 2, true},

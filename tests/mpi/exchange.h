@@ -98,6 +98,7 @@ void test_context_ends(context &c);
 void test_context_lost(context &c);
 void test_life(context &c); // exchange_memory.cc
 void test_many_small(context &c);
+void test_idle_mapping(context &c);
 void test_reuse(context &c);  // exchange_reuse.cc
 void test_locked(context &c); // exchange_locked.cc
 void test_locked_one_way(context &c);

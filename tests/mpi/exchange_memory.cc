@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace gpusm::exchange {
 
@@ -333,6 +337,33 @@ void test_many_small(context &c)
         "many-small: rank %d: %d allocations alive, each sent %d times, at most %s mapped\n",
         c.rank, allocations, passes,
         mapped.available() ? std::to_string(most_mapped).c_str() : "? (no performance variable)");
+}
+
+// Rank 1 frees what it has sent and does not call MPI until rank 0 has given its mapping up.
+void test_idle_mapping(context &c)
+{
+    constexpr int len = 1 << 20;
+    const variable mapped("btl_gpusm_mapped_allocations", MPI_T_PVAR_CLASS_LEVEL);
+    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last") ||
+        !c.expect_true(mapped.available(), "there is a performance variable")) {
+        return;
+    }
+    auto buffer = c.make(memory_kind::device, len);
+    send_or_receive(c, 1 == c.rank, buffer->data(), len);
+    const std::string done = std::string(getenv("GPUSM_TEST_FOLDER")) + "/done";
+    if (1 == c.rank) {
+        buffer.reset();
+        while (0 != access(done.c_str(), F_OK)) {
+            (void)usleep(1000);
+        }
+        return;
+    }
+    at_step("waiting until nothing is mapped");
+    int flag = 0;
+    do {
+        (void)MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    } while (0 != mapped.read());
+    (void)close(open(done.c_str(), O_CREAT | O_WRONLY, 0600));
 }
 
 } // namespace gpusm::exchange

@@ -116,8 +116,6 @@ if need_gpusm page-locked-memory; then
         -x GPUSM_SOFTCUDA_FAIL=cuPointerGetAttribute:0:1
     locked_survives page-locked-and-no-peer-access 0 -x GPUSM_SOFTCUDA_PEERS=0
     locked_survives page-locked-on-one-device 2 -x CUDA_VISIBLE_DEVICES=0
-    locked_survives page-locked-and-not-within-one-device 0 -x CUDA_VISIBLE_DEVICES=0 \
-        --mca btl_gpusm_use_cuda_ipc_same_gpu 0
 
     # Its owner can copy nothing at all, and stops to try.
     name=page-locked-and-its-owner-cannot-copy

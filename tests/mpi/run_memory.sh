@@ -42,8 +42,7 @@ life() {
 life freed-memory-comes-back D "$life_usual"
 # Among many live allocations that the peer knows a freed one is noticed as soon.
 # shellcheck disable=SC2086 # options
-check freed-memory-comes-back-among-many 120 2 $apart --mca btl_gpusm_max_exports 16384 \
-    "$exchange" life --kinds D ${GPUSM_TEST_LIFE-$life_other} --live 5000
+check freed-memory-comes-back-among-many 120 2 $apart "$exchange" life --kinds D ${GPUSM_TEST_LIFE-$life_other} --live 5000
 grep '^life: ' "$work/output" || true
 for kind in V C A W P; do
     life "freed-memory-comes-back-kind-$kind" $kind "$life_other"
@@ -52,6 +51,10 @@ done
 # shellcheck disable=SC2086 # options
 check freed-memory-comes-back-that-the-peer-wrote-to 60 2 $apart "$exchange" locked-life --kinds D
 grep '^life: ' "$work/output" || true
+
+# A mapping that no message uses is closed, also if its owner never calls MPI again.
+check mapping-that-nobody-uses-is-closed 60 2 -x GPUSM_TEST_FOLDER="$work" \
+    -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/fast_clock.so" "$exchange" idle-mapping
 
 # many_small NAME ENTRIES ALLOCATIONS [OPTIONS OF MPIRUN]: so many live allocations, all sent, of which
 # a peer never has more than ENTRIES mapped, as the performance variable says
@@ -78,7 +81,7 @@ many_small() {
 many_small many-small-allocations-within-the-default-bound 1024 10000
 mkdir "$work/log"
 many_small many-small-allocations-within-a-small-bound 100 2000 \
-    --mca btl_gpusm_cache_max_entries 100 -x GPUSM_SOFTCUDA_LOG="$work/log"
+    --mca btl_gpusm_cache_max_bytes 102400 -x GPUSM_SOFTCUDA_LOG="$work/log"
 name=many-small-allocations-by-the-call-log
 if need_softcuda $name; then
     # Of each process: the most handles that gpusm had open at once, and how many it has opened.
@@ -112,15 +115,16 @@ reuse() {
     fi
 }
 # Ten thousand messages of each rank in all.
-reuse addresses-again-with-one-mapping --mca btl_gpusm_cache_max_entries 1 \
+reuse addresses-again-without-mappings-that-nobody-uses --mca btl_gpusm_cache_max_bytes 1 \
     "$exchange" reuse --kinds D --rounds 4500
-reuse addresses-again-with-16-mappings --mca btl_gpusm_cache_max_entries 16 \
+reuse addresses-again-with-few-mappings --mca btl_gpusm_cache_max_bytes 4194304 \
     "$exchange" reuse --kinds D --rounds 4500
 for kind in V C A; do
-    reuse "addresses-again-kind-$kind" --mca btl_gpusm_cache_max_entries 16 \
+    reuse "addresses-again-kind-$kind" --mca btl_gpusm_cache_max_bytes 16777216 \
         "$exchange" reuse --kinds $kind --rounds 700
 done
 # The limit that exchange reckons with; the default depends on the machine.
-reuse addresses-again-of-every-kind --mca btl_gpusm_cache_max_entries 16 \
-    --mca btl_gpusm_eager_limit 6144 --mca btl_gpusm_rndv_eager_limit 6144 "$exchange" reuse --kinds DVACWPMR --rounds 700
+reuse addresses-again-of-every-kind --mca btl_gpusm_cache_max_bytes 16777216 \
+    --mca btl_gpusm_eager_limit 6144 --mca btl_gpusm_rndv_eager_limit 6144 \
+    "$exchange" reuse --kinds DVACWPMR --rounds 700
 finish

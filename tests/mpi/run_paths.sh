@@ -63,9 +63,9 @@ staged_only() {
 name=devices-without-peer-access
 if need_gpusm $name && need_softcuda $name; then
     staged_only $name -x GPUSM_SOFTCUDA_PEERS=0
+    check pool-memory-of-devices-without-peer-access 60 2 -x GPUSM_SOFTCUDA_PEERS=0 "$perf" bw \
+        --src A --dst A --sizes 64K,1M --iterations 5 --no-limit --check
     staged_only opening-fails-for-good -x GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
-    staged_only one-device-not-by-cuda-ipc -x CUDA_VISIBLE_DEVICES=0 \
-        --mca btl_gpusm_use_cuda_ipc_same_gpu 0
 fi
 
 # calls_in DIR PATTERN: lines of the call logs there

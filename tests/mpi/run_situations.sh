@@ -20,6 +20,22 @@ check context-switched-after-init 60 2 "$exchange" context-switched
 check context-of-host-messages-destroyed 60 2 "$exchange" host-context-destroyed
 check device-switched-after-init 60 2 "$exchange" device-switched
 check two-devices-in-one-rank 60 2 "$exchange" two-devices
+# The ranks have both devices, and can only map memory of the one that they copy on: what fails is
+# remembered, and not tried with every message.
+name=two-devices-that-cannot-reach-each-other
+if need_gpusm $name && need_softcuda $name; then
+    mkdir "$work/reach"
+    per_rank 1 CUDA_VISIBLE_DEVICES=1,0 # so that the first messages stay on one device
+    check $name 60 2 -x GPUSM_TEST_ANY_WAY=1 -x GPUSM_SOFTCUDA_PEERS=0 \
+        -x GPUSM_SOFTCUDA_LOG="$work/reach" \
+        "$work/per-rank-1" "$exchange" two-devices
+    tries=$(cat "$work"/reach/*.log | grep -c '^cuIpcOpenMemHandle 217 mca_btl_gpusm')
+    if [ "$tries" -gt 0 ] && [ "$tries" -le 16 ]; then
+        pass $name-is-remembered
+    else
+        fail $name-is-remembered "$tries handles could not be opened"
+    fi
+fi
 check a-rank-that-never-uses-cuda 60 2 "$exchange" never --kinds DMVWACP
 if need_softcuda no-context-on-devices-of-others; then
     # More devices than are used by anybody.
@@ -44,9 +60,9 @@ for set in D V C DVACWPM; do
 done
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
     "$exchange" capture --kinds DW
-for entries in 1 1024; do
-    check "handles-that-the-program-opens-itself-cache-of-$entries" 60 2 \
-        --mca btl_gpusm_cache_max_entries $entries "$exchange" foreign
+for bytes in 1 0; do
+    check "handles-that-the-program-opens-itself-cache-of-$bytes-bytes" 60 2 \
+        --mca btl_gpusm_cache_max_bytes $bytes "$exchange" foreign
 done
 
 # What the last launch printed besides what the program says, and besides one paragraph of Open MPI's

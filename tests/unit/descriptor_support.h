@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// descriptor_support.h: what the tests of shm/descriptor_socket.h share: files to pass, identities,
+// descriptor_support.h: what the tests of ipc/descriptor_socket.h share: files to pass, identities,
 // processes to pass them to, and messages that no descriptor_socket would send.
 #ifndef GPUSM_TESTS_DESCRIPTOR_SUPPORT_H
 #define GPUSM_TESTS_DESCRIPTOR_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/shm_support.h"
 

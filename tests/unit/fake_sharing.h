@@ -228,12 +228,6 @@ inline void add_vmm(gpusm::driver_api &api)
         out->location.id = about.device;
         return CUDA_SUCCESS;
     };
-    api.mem_get_allocation_granularity = [](size_t *out, const CUmemAllocationProp *,
-                                            CUmemAllocationGranularity_flags) {
-        GPUSM_FAKE_ENTER("mem_get_allocation_granularity")
-        *out = fake_granularity;
-        return CUDA_SUCCESS;
-    };
     api.mem_export_to_shareable_handle = [](void *out, CUmemGenericAllocationHandle handle,
                                             CUmemAllocationHandleType, unsigned long long) {
         GPUSM_FAKE_ENTER("mem_export_to_shareable_handle")
@@ -270,7 +264,8 @@ inline void add_vmm(gpusm::driver_api &api)
     api.mem_map = [](CUdeviceptr at, size_t len_bytes, size_t, CUmemGenericAllocationHandle handle,
                      unsigned long long) {
         GPUSM_FAKE_ENTER("mem_map")
-        if (len_bytes > sharing().allocations[handle].len_bytes) {
+        if (len_bytes % fake_granularity != 0 ||
+            len_bytes > sharing().allocations[handle].len_bytes) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         sharing().mapped[at] = {len_bytes, handle, 100 + sharing().next++};

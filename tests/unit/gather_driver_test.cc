@@ -8,7 +8,7 @@
 
 #include "tests/unit/gpu_memory_support.h"
 
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include <algorithm>
 #include <atomic>

@@ -5,7 +5,7 @@
 // whatever driver there is. Both are forked before either has called the driver.
 #include "tests/unit/gpu_memory_support.h"
 
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 using namespace softcuda_test;
 

@@ -3,7 +3,7 @@
 //
 // handshake_test.cc: every state with every event, the pauses between questions, and two sides
 // that talk to each other in every order of delivery.
-#include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/ipc/handshake.h"
 
 #include <algorithm>
 #include <deque>

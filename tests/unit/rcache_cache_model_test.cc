@@ -82,6 +82,7 @@ TEST_F(MappingCache, TenThousandRandomRoundsAgreeWithANaiveModel)
             const std::uint64_t base = ((key.slot * 7 + key.generation * 5) % 23) * page;
             const std::uint64_t len_bytes = (1 + (key.slot + key.generation) % 6) * page;
             driver.failures_left = below(10) == 0 ? 1 : 0;
+            driver.failure = status::no_memory;
             const bool fails = driver.failures_left != 0;
 
             const auto hit = std::find_if(

@@ -228,19 +228,15 @@ TEST_F(MappingCache, MappingLargerThanTheByteLimitIsClosedAtItsRelease)
 
 TEST_F(MappingCache, OpenFailingOnceSucceedsAfterEviction)
 {
-    for (const status failure : {status::no_memory, status::driver_failed}) {
-        cache->drop_owner(0);
-        driver.closed_slots.clear();
-        use_once(key_of(1), 1 * page);
-        use_once(key_of(2), 2 * page);
-        mapping *used = acquire(key_of(3), 3 * page);
-        driver.failures_left = 1;
-        driver.failure = failure;
-        mapping *fresh = acquire(key_of(4), 4 * page);
-        EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{1, 2}));
-        cache->release(used);
-        cache->release(fresh);
-    }
+    use_once(key_of(1), 1 * page);
+    use_once(key_of(2), 2 * page);
+    mapping *used = acquire(key_of(3), 3 * page);
+    driver.failures_left = 1;
+    driver.failure = status::no_memory;
+    mapping *fresh = acquire(key_of(4), 4 * page);
+    EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{1, 2}));
+    cache->release(used);
+    cache->release(fresh);
 }
 
 TEST_F(MappingCache, OpenIsNotRepeatedWhenNothingCouldBeEvicted)
@@ -266,12 +262,15 @@ TEST_F(MappingCache, OpenIsRepeatedOnlyOnceAndOnlyForLackOfResources)
 
     use_once(key_of(1), page);
     driver.opens = 0;
-    driver.failures_left = 1;
-    driver.failure = status::not_found;
-    EXPECT_EQ(cache->acquire(key_of(2), 2 * page, page, nullptr, &out), status::not_found);
-    EXPECT_EQ(driver.opens, 1);
-    EXPECT_EQ(cache->statistics().entries, 1U);
-    EXPECT_EQ(out, nullptr);
+    for (const status failure : {status::not_found, status::unsupported, status::driver_failed}) {
+        driver.opens = 0;
+        driver.failures_left = 1;
+        driver.failure = failure;
+        EXPECT_EQ(cache->acquire(key_of(2), 2 * page, page, nullptr, &out), failure);
+        EXPECT_EQ(driver.opens, 1);
+        EXPECT_EQ(cache->statistics().entries, 1U);
+        EXPECT_EQ(out, nullptr);
+    }
 }
 
 TEST_F(MappingCache, FailedOpenLeavesNothingBehind)
@@ -319,6 +318,47 @@ TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatches)
     std::sort(driver.closed_slots.begin(), driver.closed_slots.end());
     EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{0, 1}));
     EXPECT_EQ(cache->statistics().entries, 6U);
+}
+
+TEST_F(MappingCache, MappingThatNobodyUsesForMoreThanSomeEpochsIsClosed)
+{
+    use_once(key_of(1), 1 * page);
+    EXPECT_FALSE(cache->close_idle(0)) << "not in the epoch of its last use";
+    cache->begin_epoch();
+    use_once(key_of(2), 2 * page);
+    cache->begin_epoch();
+    EXPECT_FALSE(cache->close_idle(2));
+    cache->begin_epoch();
+    EXPECT_TRUE(cache->close_idle(2));
+    EXPECT_FALSE(cache->close_idle(2));
+    EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{1}));
+    EXPECT_EQ(cache->statistics().evictions, 1U);
+}
+
+TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
+{
+    for (const std::uint32_t slot : {3, 1, 2, 1}) {
+        use_once(key_of(slot), slot * page);
+    }
+    cache->begin_epoch();
+    while (cache->close_idle(0)) {
+    }
+    EXPECT_EQ(driver.closed_slots, (std::vector<std::uint32_t>{3, 2, 1}));
+}
+
+TEST_F(MappingCache, MappingInUseIsNotIdleUntilItsRelease)
+{
+    mapping *used = acquire(key_of(1), page);
+    for (int i = 0; i < 9; i++) {
+        cache->begin_epoch();
+    }
+    EXPECT_FALSE(cache->close_idle(0));
+    cache->release(used);
+    EXPECT_FALSE(cache->close_idle(0));
+    cache->begin_epoch();
+    EXPECT_TRUE(cache->close_idle(0));
+    use_once(key_of(1), page);
+    EXPECT_EQ(driver.opens, 2);
 }
 
 TEST_F(MappingCache, DestructionClosesUnusedMappingsAndReportsTheRest)

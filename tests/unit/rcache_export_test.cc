@@ -209,8 +209,7 @@ TEST_F(ExportTable, RetiredWhileReferencedLivesUntilItsLastRelease)
     EXPECT_EQ(table->find(page, 1), nullptr);
     EXPECT_EQ(table->live(), 0U);
     exported *successor = insert(page, page, 6);
-    EXPECT_EQ(successor->slot, slot) << "the slot is free at once";
-    EXPECT_EQ(successor->generation, 2U);
+    EXPECT_NE(successor->slot, slot);
     EXPECT_NE(successor, entry);
     EXPECT_TRUE(entry->retired);
     EXPECT_EQ(entry->memory.buffer_id, 5U);
@@ -219,6 +218,8 @@ TEST_F(ExportTable, RetiredWhileReferencedLivesUntilItsLastRelease)
     EXPECT_EQ(entry->references, 1U);
     table->release(entry);
     EXPECT_EQ(table->find(page, 1), successor);
+    EXPECT_EQ(insert(9 * page)->slot, slot) << "the slot is free now";
+    EXPECT_EQ(table->find(9 * page, 1)->generation, 2U);
 }
 
 TEST_F(ExportTable, RetiringTwiceIsHarmless)
@@ -335,7 +336,7 @@ TEST_F(ExportTable, TenThousandRandomRoundsAgreeWithANaiveModel)
             });
             shared.fails = below(10) == 0;
             status expected = shared.fails ? status::unsupported : status::ok;
-            if (live.size() == slots) {
+            if (live.size() + gone.size() == slots) {
                 const auto oldest =
                     std::find_if(live.begin(), live.end(),
                                  [](const naive_entry &entry) { return entry.references == 0; });

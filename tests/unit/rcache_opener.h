@@ -72,7 +72,7 @@ struct opener {
 inline mapping_key key_of(std::uint32_t slot, std::uint64_t generation = 1, std::uint32_t owner = 0,
                           std::uint32_t device = 0)
 {
-    return {owner, slot, generation, device, 0};
+    return {owner, device, slot, generation};
 }
 
 class MappingCache : public testing::Test {

@@ -6,7 +6,7 @@
 #ifndef GPUSM_TESTS_SHARE_SUPPORT_H
 #define GPUSM_TESTS_SHARE_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
 
 #include "tests/unit/gpu_memory_support.h"
 
@@ -32,9 +32,9 @@ inline gpusm::device &device_of(gpusm::device_table &table, CUdeviceptr memory)
     return *found;
 }
 
-inline gpusm::share_way way(CUdeviceptr memory)
+inline gpusm::share_kind way(CUdeviceptr memory)
 {
-    return way_of(driver(), gpusm::inspect_pointer(driver(), memory), memory);
+    return kind_of(driver(), gpusm::inspect_pointer(driver(), memory), memory);
 }
 
 inline std::size_t free_bytes()

@@ -18,7 +18,7 @@ using gpusm::copy_engine;
 using gpusm::device;
 using gpusm::device_table;
 using gpusm::memory_chunk;
-using gpusm::share_way;
+using gpusm::share_kind;
 using gpusm::status;
 
 // An owner on one device, a reader on the same or another, and copies across every boundary.
@@ -33,7 +33,7 @@ void read_chunks(int owner_device, int reader_device, const std::vector<std::int
             (void)start(owner_device);
             const CUdeviceptr at = allocate_chunks(lengths, owner_device);
             store(at, pattern(total, 3));
-            EXPECT_EQ(way(at), share_way::descriptors);
+            EXPECT_EQ(way(at), share_kind::descriptors);
             device_table table(driver());
             const log_capture log;
             parcel out = parcel::of(device_of(table, at), at, total);
@@ -201,7 +201,7 @@ TEST(ShareVmm, AnExportAloneKeepsNothingTaken)
         const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
         const std::size_t with_memory = free_bytes();
         parcel out = parcel::of(device_of(table, at), at, bytes);
-        EXPECT_EQ(way(at), share_way::descriptors);
+        EXPECT_EQ(way(at), share_kind::descriptors);
         out.drop();
         EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
         EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes);

@@ -19,12 +19,8 @@
 //   btl_gpusm_joint.cc      the same, made by both sides
 //   btl_gpusm_host.{h,cc}   gets of host memory into host memory, and streams
 //   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
-//   btl_gpusm_ipc.cc        performs what the handshake asks for
+//   btl_gpusm_ipc.cc        performs what the handshake and the passing of descriptors ask for
 //   btl_gpusm_gpu.{h,cc}    the GPU half of the desk, its life and its housekeeping
-//   btl_gpusm_export.cc     exports in the segment's directory
-//   btl_gpusm_import.cc     mappings of the peers' exports
-//   btl_gpusm_descriptors.cc  exports that are mapped through file descriptors
-//   btl_gpusm_frees.cc      notices of memory being freed
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -33,7 +29,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/gpu/handshake.h"
+#include "opal/mca/btl/gpusm/ipc/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
@@ -80,11 +76,11 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
-    gpusm::joint_ring *joint;   // owned; null until the first such get
-    bool get_enabled;           // ob1 knows that the peer can read our device memory
-    bool staged_only;           // it cannot map that memory, and fetches it through host memory
-    bool gpu_warned;            // the user has been told why not
-    std::uint64_t retire_epoch; // of the peer's exports, as last seen here
+    gpusm::joint_ring *joint; // owned; null until the first such get
+    bool get_enabled;         // ob1 knows that the peer can read our device memory
+    // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
+    std::uint64_t staged_devices;
+    bool gpu_warned; // the user has been told why not
     // Copies into the peer's memory that could not be made, in a row.
     std::atomic<std::uint32_t> failed_writes;
     std::uint32_t failed_pushes; // by the peer, into our memory, in a row; under the GPU lock
@@ -168,17 +164,14 @@ struct mca_btl_gpusm_component_t {
     int free_list_inc;
     unsigned fifo_size;
     unsigned max_peers;
-    unsigned max_exports;
     unsigned max_mailboxes;
     unsigned mailbox_size;
     size_t segment_size;
     char *backing_directory;
     int fifo_poll_limit;
     bool use_cuda_ipc;
-    bool use_cuda_ipc_same_gpu;
     bool use_cuda_events;
     bool register_segments;
-    unsigned cache_max_entries;
     size_t cache_max_bytes;
     unsigned copy_depth;
     unsigned copy_batch;
@@ -190,7 +183,6 @@ struct mca_btl_gpusm_component_t {
     unsigned kernel_blocks;
     bool use_batch_copies;
     bool quick_pointer_check;
-    bool notice_frees;
     size_t stage_min_bytes;
     bool use_device_staging;
     size_t stage_device_bytes;

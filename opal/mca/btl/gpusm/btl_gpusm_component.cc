@@ -74,7 +74,6 @@ void release_component()
     }
     remove_pointer_check();
     release_stage();
-    release_descriptors();
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
     component.joint_gets.store(nullptr, std::memory_order_relaxed);

@@ -127,6 +127,9 @@ status start_get(get_request *get)
     if (status::not_ready == s) {
         return wait_for_descriptors(get);
     }
+    if (status::unsupported == s) {
+        cannot_map(get->endpoint, get->remote, refuse_reason::no_peer_access);
+    }
     if (status::ok == s) {
         s = desk.event_of(*get->endpoint, get->remote, *get->into, &get->copy.wait_for);
         if (status::ok != s) {
@@ -166,7 +169,7 @@ int progress_gets(bool busy)
             desk->sweep();
             tell_counters(*desk);
         }
-        progress_descriptors();
+        desk->fds.progress();
         (void)progress_stage();
         copy_request *copied = nullptr;
         if (!desk->copies.idle()) {

@@ -6,7 +6,6 @@
 //   btl_gpusm_register.cc     register_mem, deregister_mem
 //   btl_gpusm_get.cc          get, completion
 //   btl_gpusm_bounce.{h,cc}   pieces between device memory and ordinary host memory
-//   btl_gpusm_descriptors.cc  file descriptors of memory that only those can name
 //   btl_gpusm_stage.cc        gets of memory that cannot be mapped, staged by its owner
 #ifndef BTL_GPUSM_GET_H
 #define BTL_GPUSM_GET_H
@@ -92,19 +91,13 @@ registration *registration_named(const remote_handle &handle, std::uint64_t addr
 // Under the GPU lock; whatever the get held (mappings, pieces) has been given back.
 void finish_get(get_request *get, status outcome);
 
-// descriptors: makes `get`, whose export is not mapped here, wait for the peer's file descriptors,
+// ipc: makes `get`, whose export is not mapped here, wait for the peer's file descriptors,
 // which are asked for if nobody has yet. `busy`: it waits, and start_get is called again when they
-// are there, or it ends as failed. Anything else: it does not wait. All of these under the GPU
-// lock.
+// are there, or it ends as failed. Anything else: it does not wait. Under the GPU lock.
 status wait_for_descriptors(get_request *get);
-// The same for the REQ of the handshake that named such an export; false: nothing can be waited
-// for.
-bool answer_after_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle);
-// A control message about descriptors. True: a REQ about that handle is to be answered now.
-bool descriptor_message_from(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
-// Sends what had to wait for room in a peer's socket.
-void progress_descriptors();
-void release_descriptors();
+// ipc: the memory of that export cannot be mapped here: asks its owner to stage what is on that
+// device from now on, in host memory. Under the GPU lock.
+void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason);
 
 // ipc: sends a control message; false: it could not be taken.
 bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
@@ -112,10 +105,6 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
 // get: imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
 // lock. Anything but these two: the get is still the caller's.
 status start_get(get_request *get);
-
-// descriptors: asks the peer for the file descriptors of that export, unless that has been done,
-// for an import that is to come; nothing waits. Under the GPU lock.
-void ask_for_descriptors(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle);
 
 // get: takes a get whose source is mapped and whose destination is host memory; it ends in
 // finish_get. False: it is copied as well without. Under the GPU lock.

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <mutex>
 
 namespace gpusm {
 
 namespace {
 
-// About exported memory, in one sweep.
-constexpr int questions_per_sweep = 1;
+bool send_ipc_to(std::uint32_t peer, const ipc_message &message)
+{
+    return send_ipc_message(endpoint_at(peer), message);
+}
+
+peer *peer_at(std::uint32_t number)
+{
+    mca_btl_base_endpoint_t *endpoint = endpoint_at(number);
+    return nullptr == endpoint ? nullptr : endpoint->peer;
+}
 
 copy_limits limits_from_parameters()
 {
@@ -39,7 +48,6 @@ gpu_desk *gpu()
         if (const driver_api *driver = driver_load(); driver != nullptr) {
             component.gpu = new gpu_desk(*driver, component.threads);
             extend_pointer_check();
-            install_free_notices();
         }
     }
     return component.gpu;
@@ -47,28 +55,17 @@ gpu_desk *gpu()
 
 gpu_desk::gpu_desk(const driver_api &api, bool threads)
     : lock(threads), driver(api), devices(api), copies(api, limits_from_parameters()),
-      exports({this, publish, retire}, mca_btl_gpusm_component.max_exports),
-      imports({this, open_mapping, close_mapping},
-              {mca_btl_gpusm_component.cache_max_entries, mca_btl_gpusm_component.cache_max_bytes})
+      exports(driver, devices, mca_btl_gpusm_component.node->own(),
+              mca_btl_gpusm_component.use_cuda_events),
+      fds(mca_btl_gpusm_component.node->own(), exports, {send_ipc_to, peer_at}),
+      imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes)
 {
 }
 
 gpu_desk::~gpu_desk()
 {
-    remove_free_notices();
     look_at_contexts();
     (void)copies.cancel_all();
-    // Closing needs what is destroyed before the cache.
-    for (const mca_btl_base_endpoint_t *each : *mca_btl_gpusm_component.endpoints) {
-        imports.drop_owner(each->number);
-    }
-    for (const opened_event &each : events_) {
-        const driver_scope scope(driver, devices.all()[each.device]->context);
-        (void)driver.event_destroy(each.event);
-    }
-    for (const imported_pool &each : imported_pools_) {
-        close_all_imports(each);
-    }
     for (const auto &[start, from] : registrations_) {
         const driver_scope scope(driver, from->context);
         const CUresult result = driver.mem_host_unregister(start);
@@ -89,9 +86,13 @@ void gpu_desk::look_at_contexts()
 void gpu_desk::sweep()
 {
     look_at_contexts();
-    retire_struck_out();
-    retire_gone(questions_per_sweep);
-    close_stale_mappings();
+    exports.sweep();
+    for (std::uint32_t i = 0; const mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
+        imports.close_over(i, *each->peer);
+    }
+    timespec now{};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    imports.close_idle(now.tv_sec);
     register_segment();
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_ipc.cc: performs what the handshake (gpu/handshake.h) asks for. The REQ carries the
-// handle of the very buffer that is about to be sent, and the peer answers after it has really
-// opened it; so an ACK means more than that two devices look compatible.
+// btl_gpusm_ipc.cc: performs what the handshake (ipc/handshake.h) and the passing of file
+// descriptors (ipc/fd_passing.h) ask for. The REQ carries the handle of the very buffer that is
+// about to be sent, and the peer answers after it has really opened it; so an ACK means more than
+// that two devices look compatible.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 namespace gpusm {
 
@@ -17,6 +19,25 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
 {
     const status s = post_control(endpoint, frag_kind::ipc_control, &message, sizeof(message));
     return status::ok == s || status::busy == s;
+}
+
+void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason)
+{
+    stage_by_host_memory(owner);
+    (void)send_ipc_message(owner, {ipc_operation::ack, reason, {}, handle});
+}
+
+status wait_for_descriptors(get_request *get)
+{
+    if (get->has_waited) {
+        return status::not_found; // they came, and did not help
+    }
+    fd_passing &fds = mca_btl_gpusm_component.gpu.load()->fds;
+    if (!fds.wait(get->endpoint->number, get->remote, get)) {
+        return status::unsupported;
+    }
+    get->has_waited = true;
+    return status::busy;
 }
 
 namespace {
@@ -28,9 +49,6 @@ const char *reason_in_words(refuse_reason reason)
         break;
     case refuse_reason::switched_off:
         return "CUDA IPC is switched off there (btl_gpusm_use_cuda_ipc)";
-    case refuse_reason::same_device:
-        return "both use the same device, and CUDA IPC on one device is switched off there "
-               "(btl_gpusm_use_cuda_ipc_same_gpu)";
     case refuse_reason::no_driver:
         return "it has no CUDA driver";
     case refuse_reason::no_peer_access:
@@ -54,7 +72,7 @@ void open_gate(mca_btl_base_endpoint_t *endpoint)
 {
     log_line(log_level::info, "process %u reads device memory of this process %s",
              static_cast<unsigned>(endpoint->peer->identity().vpid),
-             endpoint->staged_only ? "through host memory" : "directly");
+             0 != endpoint->staged_devices ? "through host memory" : "directly");
     // Only ob1 takes this flag as good news, and only it registers the callback.
     if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
         mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
@@ -63,106 +81,77 @@ void open_gate(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
-// The memory cannot be mapped here. Its owner is to stage it, which needs no mapping.
-ipc_message staged_because(mca_btl_base_endpoint_t *owner, refuse_reason reason)
+// Tries the handle that a REQ carries, and says how that went. `waited`: for file descriptors, if
+// the handle needs them. An answer that cannot be sent leaves the peer waiting for it; its messages
+// then stay with the staged path, which works.
+void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
 {
-    stage_by_host_memory(owner);
-    return {ipc_operation::ack, reason, {}, {}};
-}
-
-// Tries the handle that a REQ carries, and says how that went. `none` as operation: the answer has
-// to wait for file descriptors, unless `waited`.
-ipc_message answer_to(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
-{
-    ipc_message reply{ipc_operation::refuse, refuse_reason::none, {}, {}};
+    const auto reply = [=](ipc_operation operation, refuse_reason reason = refuse_reason::none) {
+        if (!send_ipc_message(from, {operation, reason, {}, {}})) {
+            log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+        }
+    };
     gpu_desk *desk = gpu();
     if (nullptr == desk) {
-        reply.reason = mca_btl_gpusm_component.use_cuda_ipc ? refuse_reason::no_driver
-                                                            : refuse_reason::switched_off;
-        return reply;
+        return reply(ipc_operation::refuse, mca_btl_gpusm_component.use_cuda_ipc
+                                                ? refuse_reason::no_driver
+                                                : refuse_reason::switched_off);
+    }
+    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
+        return reply(ipc_operation::ack);
     }
     const std::lock_guard guard(desk->lock);
     device *into = nullptr;
-    export_slot offered{};
-    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
-        reply.operation = ipc_operation::ack;
-        return reply;
-    }
-    if (status::ok != desk->devices.for_host(&into) ||
-        !read_export(from->peer->shared(), handle, &offered)) {
-        reply.operation = ipc_operation::not_ready;
-        return reply;
-    }
-    if (!mca_btl_gpusm_component.use_cuda_ipc_same_gpu &&
-        0 == std::memcmp(into->uuid.data(), offered.device_uuid, into->uuid.size())) {
-        return staged_because(from, refuse_reason::same_device);
-    }
     mapping *mapped = nullptr;
-    status s = desk->import(*from, handle, *into, &mapped);
-    if (status::not_ready == s && !waited) {
-        if (answer_after_descriptors(from, handle)) {
-            reply.operation = ipc_operation::none;
-            return reply;
+    status s = desk->devices.for_host(&into);
+    if (status::ok == s) {
+        s = from->peer->attached() ? desk->import(*from, handle, *into, &mapped)
+                                   : status::peer_gone;
+        if (status::not_ready == s && !waited) {
+            if (desk->fds.wait(from->number, handle, nullptr)) {
+                return;
+            }
+            s = status::unsupported;
         }
-        s = status::unsupported;
     }
     switch (s) {
     case status::ok:
         desk->imports.release(mapped); // stays mapped for the message that is about to come
         desk->copies.prepare(*into);
-        reply.operation = ipc_operation::ack;
-        break;
+        return reply(ipc_operation::ack);
     case status::unsupported:
-        return staged_because(from, refuse_reason::no_peer_access);
+        return cannot_map(from, handle, refuse_reason::no_peer_access);
+    case status::driver_failed:
+        return cannot_map(from, handle, refuse_reason::open_failed);
     case status::not_found:
     case status::no_memory:
     case status::busy:
     case status::not_ready:
-        reply.operation = ipc_operation::not_ready;
-        break;
-    case status::driver_failed:
-        return staged_because(from, refuse_reason::open_failed);
+        return reply(ipc_operation::not_ready);
     case status::bad_argument:
     case status::bad_peer:
     case status::peer_gone:
     case status::system_failed:
-        reply.reason = refuse_reason::open_failed;
-        break;
-    }
-    return reply;
-}
-
-void answer(mca_btl_base_endpoint_t *endpoint, const remote_handle &handle, bool waited)
-{
-    const ipc_message reply = answer_to(endpoint, handle, waited);
-    if (ipc_operation::none != reply.operation && !send_ipc_message(endpoint, reply)) {
-        log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
+        return reply(ipc_operation::refuse, refuse_reason::open_failed);
     }
 }
 
-void perform(mca_btl_base_endpoint_t *endpoint, ipc_action action, const ipc_message &cause)
+// What waited for these descriptors goes on. Under the GPU lock. True: so does a REQ about them.
+bool go_on(gpu_desk &desk, mca_btl_base_endpoint_t *owner, const remote_handle &handle)
 {
-    switch (action) {
-    case ipc_action::none:
-    case ipc_action::count_retry:
-    case ipc_action::send_req: // gpu_message_to does that itself
-        break;
-    case ipc_action::open_gate:
-        if (refuse_reason::none != cause.reason) {
-            endpoint->staged_only = true;
-            tell_user(endpoint, cause.reason);
+    bool answer_now = false;
+    for (void *each : desk.fds.answered(owner->number, handle)) {
+        if (nullptr == each) {
+            answer_now = true;
+            continue;
         }
-        open_gate(endpoint);
-        break;
-    case ipc_action::tell_user:
-        tell_user(endpoint, cause.reason);
-        break;
-    case ipc_action::answer:
-        // A reply that cannot be sent leaves the peer waiting for it; its messages then stay with
-        // the staged path, which works.
-        answer(endpoint, cause.handle, false);
-        break;
+        auto *get = static_cast<get_request *>(each);
+        const status s = start_get(get);
+        if (status::ok != s && status::busy != s) {
+            finish_get(get, s);
+        }
     }
+    return answer_now;
 }
 
 // A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
@@ -192,11 +181,7 @@ status offer_to_try(gpu_desk &desk, std::uint64_t address, remote_handle *handle
 
 void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
 {
-    const ipc_state state = endpoint->handshake->state();
-    if (ipc_state::idle != state) {
-        return;
-    }
-    gpu_desk *desk = gpu();
+    gpu_desk *desk = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
     if (nullptr == desk) {
         return;
     }
@@ -226,11 +211,21 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         return;
     }
     std::memcpy(&message, payload, sizeof(message));
+    gpu_desk *desk = mca_btl_gpusm_component.gpu;
+    std::unique_lock<optional_mutex> guard;
+    if (desk != nullptr) {
+        guard = std::unique_lock(desk->lock);
+    }
     ipc_event event = ipc_event::req;
     switch (message.operation) {
     case ipc_operation::req:
         break;
     case ipc_operation::ack:
+        // Also without having been asked, when a later buffer could not be mapped.
+        if (refuse_reason::none != message.reason && desk != nullptr) {
+            endpoint->staged_devices |= desk->exports.device_of(message.handle);
+            tell_user(endpoint, message.reason);
+        }
         event = ipc_event::ack;
         break;
     case ipc_operation::not_ready:
@@ -240,32 +235,35 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         event = ipc_event::refuse;
         break;
     case ipc_operation::want_descriptors:
+        if (desk != nullptr) {
+            desk->fds.send(endpoint->number, message.handle);
+        }
+        return;
     case ipc_operation::descriptors_sent:
     case ipc_operation::descriptors_not_sent:
-        if (gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
-            bool answer_now = false;
-            {
-                const std::lock_guard guard(desk->lock);
-                answer_now = descriptor_message_from(endpoint, message);
-            }
-            if (answer_now) {
-                answer(endpoint, message.handle, true);
-            }
+        if (desk != nullptr && go_on(*desk, endpoint, message.handle)) {
+            guard.unlock();
+            answer(endpoint, message.handle, true);
         }
         return;
     default: // a peer's byte, not our enum
         log_line(log_level::error, "a CUDA IPC message of an unknown kind was dropped");
         return;
     }
-    ipc_action action = ipc_action::none;
-    gpu_desk *desk = mca_btl_gpusm_component.gpu;
+    ipc_action action = ipc_action::answer; // a REQ is the first that this process hears of a GPU
     if (desk != nullptr) {
-        const std::lock_guard guard(desk->lock);
         action = endpoint->handshake->step(event);
-    } else if (ipc_event::req == event) {
-        action = ipc_action::answer; // the first that this process hears of a GPU
+        guard.unlock();
+    } else if (ipc_event::req != event) {
+        return;
     }
-    perform(endpoint, action, message);
+    if (ipc_action::open_gate == action) {
+        open_gate(endpoint);
+    } else if (ipc_action::tell_user == action) {
+        tell_user(endpoint, message.reason);
+    } else if (ipc_action::answer == action) {
+        answer(endpoint, message.handle, false);
+    }
 }
 
 } // namespace gpusm

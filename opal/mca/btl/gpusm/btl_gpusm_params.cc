@@ -83,9 +83,6 @@ void register_parameters()
         "Messages to take from the FIFO in one call of progress (1 .. 65536)");
     add("max_peers", &component.max_peers, 1024U, OPAL_INFO_LVL_5,
         "Processes of this node that can ever send to this one (1 .. 65535)");
-    add("max_exports", &component.max_exports, 1024U, OPAL_INFO_LVL_5,
-        "Device allocations of this process that peers can know at once; the least recently used "
-        "one makes room for the next (1 .. 65536)");
     add("max_mailboxes", &component.max_mailboxes, 32U, OPAL_INFO_LVL_5,
         "Peers for whose small messages this process makes a mailbox, once they have sent some; "
         "the "
@@ -103,8 +100,6 @@ void register_parameters()
     add("use_cuda_ipc", &component.use_cuda_ipc, true, OPAL_INFO_LVL_4,
         "Let peers read device memory directly through CUDA IPC; without it GPU messages go "
         "through host memory");
-    add("use_cuda_ipc_same_gpu", &component.use_cuda_ipc_same_gpu, true, OPAL_INFO_LVL_4,
-        "Use CUDA IPC between processes on one device, too");
     add("use_cuda_events", &component.use_cuda_events, false, OPAL_INFO_LVL_4,
         "Let a peer's read wait for work that is still running on the sender's legacy default "
         "stream (an interprocess event per message). Off: what the program finished or copied "
@@ -112,8 +107,6 @@ void register_parameters()
     add("register_segments", &component.register_segments, true, OPAL_INFO_LVL_5,
         "Register the shared segment with the CUDA driver when the GPU is first used, which makes "
         "copies through host memory faster");
-    add("cache_max_entries", &component.cache_max_entries, 1024U, OPAL_INFO_LVL_5,
-        "Allocations of peers that are kept mapped while nobody uses them (1 .. 1048576)");
     add("cache_max_bytes", &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
         "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)");
     add("copy_depth", &component.copy_depth, limits.depth, OPAL_INFO_LVL_9,
@@ -142,10 +135,6 @@ void register_parameters()
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
-    add("notice_frees", &component.notice_frees, false, OPAL_INFO_LVL_5,
-        "Have peers give up device memory as soon as the program frees it, which needs patches in "
-        "the CUDA driver's code in memory (x86-64 only); without it the owner notices a little "
-        "later, when it calls MPI");
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
         "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
         "can (CMA, XPMEM, KNEM); without it they go in fragments");
@@ -233,12 +222,10 @@ bool check_parameters()
         {"fifo_size", component.fifo_size, 16, 65536},
         {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},
-        {"max_exports", component.max_exports, 1, 65536},
         {"max_mailboxes", component.max_mailboxes, 0, 1024},
         {"mailbox_size", component.mailbox_size, 512, max_mailbox_units * sizeof(mailbox_unit)},
         {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
          max_segment_bytes},
-        {"cache_max_entries", component.cache_max_entries, 1, mebi},
         {"copy_depth", component.copy_depth, 1, gather_slots},
         {"copy_batch", component.copy_batch, 1, gather_most_copies},
         {"copy_batch_bytes", component.copy_batch_bytes, 1, UINT64_MAX - 1},

@@ -81,10 +81,8 @@ status offer(gpusm::gpu_desk &desk, const mca_btl_base_endpoint_t *endpoint, reg
              std::uint64_t address, std::size_t size)
 {
     const unsigned long long buffer_id = gpusm::take_buffer_id(address);
-    const status s =
-        endpoint->staged_only
-            ? status::unsupported
-            : desk.export_range(address, size, buffer_id, &made->exported, &made->handle.remote);
+    const status s = desk.export_range(address, size, buffer_id, &made->exported,
+                                       &made->handle.remote, endpoint->staged_devices);
     if (status::unsupported != s || size < mca_btl_gpusm_component.stage_min_bytes) {
         return s;
     }

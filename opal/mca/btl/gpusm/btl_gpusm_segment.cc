@@ -18,6 +18,9 @@ namespace gpusm {
 namespace {
 
 constexpr std::uint32_t event_slots = 32;
+// Device allocations of this process that peers can know at once; the least recently used one makes
+// room for the next.
+constexpr std::uint32_t export_slots = 1024;
 
 // What a process posts through the modex: where its segment is.
 struct modex_t {
@@ -58,7 +61,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.fifo_slots = component.fifo_size;
     options.peer_slots = component.max_peers;
     options.event_slots = event_slots;
-    options.export_slots = component.max_exports;
+    options.export_slots = export_slots;
     options.mailbox_units = component.mailbox_size / sizeof(mailbox_unit);
     options.segment_bytes = component.segment_size;
     if (0 == options.segment_bytes) {
@@ -76,8 +79,10 @@ status make_node(std::size_t frags_bytes, std::string *why)
     if (status::ok == s) {
         tell_place();
         component.node = new node(std::move(own), component.threads, component.max_mailboxes);
-        // In case this process is killed: the runtime then removes the file.
+        // In case this process is killed: the runtime then removes the files.
         std::string path = component.node->own().path();
+        (void)opal_pmix_register_cleanup(path.data(), false, false, false);
+        path += companion_suffix;
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);
     }
     return s;

@@ -10,21 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 namespace gpusm {
 
 namespace {
-
-// The parameter use_cuda_ipc_same_gpu may forbid to map memory of the device that `into` is on.
-bool may_map(const mca_btl_base_endpoint_t &reader, const remote_handle &handle, const device &into)
-{
-    export_slot named{};
-    return mca_btl_gpusm_component.use_cuda_ipc_same_gpu ||
-           !read_export(reader.peer->shared(), handle, &named) ||
-           0 != std::memcmp(into.uuid.data(), named.device_uuid, into.uuid.size());
-}
 
 void count_failure(mca_btl_base_endpoint_t *reader, status why)
 {
@@ -70,8 +60,7 @@ status stage_writes::map(mca_btl_base_endpoint_t *reader, const remote_handle &h
         }
     }
     const auto try_in = [&](device *in) {
-        const status s = may_map(*reader, handle, *in) ? desk_.import(*reader, handle, *in, out)
-                                                       : status::unsupported;
+        const status s = desk_.import(*reader, handle, *in, out);
         *into = status::ok == s ? in : nullptr;
         return s;
     };
@@ -118,7 +107,7 @@ bool stage_writes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
         }
     }
     if (status::not_ready == s && share_kind::legacy != target.handle.kind) {
-        ask_for_descriptors(reader, target.handle); // for the next one
+        (void)desk_.fds.ask(reader->number, target.handle); // for the next one
         return false;
     }
     if (status::ok != s) {

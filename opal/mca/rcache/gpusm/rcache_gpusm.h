@@ -12,41 +12,36 @@
 
 #include "opal/mca/rcache/gpusm/rcache_gpusm_opal.h"
 
+#include <cstdint>
 #include <vector>
 
-#include <cuda.h>
-
+#include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
 extern "C" OPAL_DECLSPEC mca_rcache_base_component_t mca_rcache_gpusm_component;
 
 namespace gpusm {
 
-// What the user may set; read once, before any module exists.
-struct rcache_parameters {
-    int max_exports; // allocations whose handle is kept, per module; 0: none is
-    int verbose;     // a log_level
-};
-
-extern rcache_parameters rcache_component_parameters;
+// Allocations whose handle a module keeps.
+inline constexpr std::uint32_t max_exports = 1024;
 
 // A module hands out registrations of this process's device memory: one object of the free list
 // per call, with the handle, base and length of the whole allocation. The handle of an allocation
 // is asked from the driver once and kept in `exports`, for as long as the driver's buffer id says
 // that the allocation is still the same.
-//
-// Lock order: the module's lock is a leaf. No driver call is made under it.
 struct rcache_module : mca_rcache_base_module_t {
-    explicit rcache_module(int max_exports) noexcept;
+    rcache_module() noexcept;
     ~rcache_module();
 
+    optional_mutex mutex;
     opal_free_list_t registrations;
-    export_table exports;                // guarded by the module's lock
+    export_table exports;                // guarded by the mutex
     std::vector<CUipcMemHandle> handles; // per slot of `exports`; guarded likewise
 };
 
 // nullptr when there is no memory. Touches no driver.
-mca_rcache_base_module_t *create_rcache_module(const rcache_parameters &parameters) noexcept;
+mca_rcache_base_module_t *create_rcache_module() noexcept;
 
 } // namespace gpusm
 

@@ -15,28 +15,21 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <forward_list>
+#include <memory>
 #include <vector>
 
 #include "opal/mca/btl/gpusm/base/status.h"
 
 namespace gpusm {
 
-// Two keys are the same when owner, slot, generation and device are. `reserved` fills the
-// struct up and is ignored.
 struct mapping_key {
     std::uint32_t owner;      // importer's number for the exporting peer
+    std::uint32_t device;     // local device whose context opened it
     std::uint32_t slot;       // slot in the owner's export directory
     std::uint64_t generation; // of that slot
-    std::uint32_t device;     // local device whose context opened it
-    std::uint32_t reserved;
-};
 
-constexpr bool operator==(const mapping_key &left, const mapping_key &right) noexcept
-{
-    return left.owner == right.owner && left.slot == right.slot &&
-           left.generation == right.generation && left.device == right.device;
-}
+    bool operator==(const mapping_key &) const = default;
+};
 
 // One open mapping. Owned by the cache; callers read it, and only between acquire() and the
 // matching release(). An address X of the owner is found here at local_base + (X - remote_base).
@@ -50,8 +43,8 @@ struct mapping {
 
   private:
     friend class mapping_cache;
-    mapping *newer_ = nullptr; // neighbours among the unused mappings; older_ alone also links
-    mapping *older_ = nullptr; // the free nodes and the mappings that are about to be closed
+    std::uint64_t last_use_ = 0; // counts releases
+    std::uint64_t epoch_ = 0;    // of the last release
 };
 
 // Neither callback may call the cache that calls it, nor throw.
@@ -77,22 +70,25 @@ struct cache_limits {
 struct cache_statistics {
     std::uint64_t hits;
     std::uint64_t misses;       // acquisitions that had to open, also when the opening failed
-    std::uint64_t evictions;    // closed unused, to keep a limit or to make a failed open succeed
+    std::uint64_t evictions;    // closed unused: too many, too old, or to make an open succeed
     std::uint64_t stale_closed; // closed because the export was over or its owner was gone
     std::size_t entries;        // open now, stale ones included
     std::size_t bytes;          // their bytes
     std::size_t referenced;     // how many of them somebody uses
 };
 
-// Not thread-safe: the caller holds the lock that guards its GPU state. Nothing throws; memory of
-// the cache itself is allocated by a miss only and is recycled, so a steady state allocates
-// nothing. A hit costs one comparison when the same mapping was asked for last, else O(log n).
+// Not thread-safe: the caller holds the lock that guards its GPU state. A hit allocates nothing; it
+// costs one comparison when the same mapping was asked for last, else O(log n). All else is linear
+// in the number of mappings, which is little beside the driver calls that come with it.
 //
 // Between calls: no two mappings of one owner and device that are not stale overlap in the owner's
 // address space, nor share a slot. A mapping with a reference is never closed.
 class mapping_cache {
   public:
-    mapping_cache(mapping_callbacks callbacks, cache_limits limits) noexcept;
+    mapping_cache(mapping_callbacks callbacks, cache_limits limits)
+        : callbacks_(callbacks), limits_(limits)
+    {
+    }
 
     // Closes every mapping that has no reference. Those that have one stay open, as somebody may be
     // copying through them; how many is logged, and the caller's pointers to them die here.
@@ -108,58 +104,56 @@ class mapping_cache {
     // On a miss, in this order: mappings of the same owner and device that overlap the range or
     // have the same slot with another generation become stale (closed now if unused); unused
     // mappings are evicted, least recently used first, until the limits hold with the newcomer
-    // counted; open() is called; if it answers no_memory or driver_failed while unused mappings
-    // are left, these are all evicted and open() is called once more. The limits are therefore
-    // exceeded by mappings in use only, never by unused ones.
+    // counted; open() is called; if it answers no_memory while unused mappings are left, these are
+    // all evicted and open() is called once more. The limits are therefore exceeded by mappings in
+    // use only, never by unused ones.
     //
     // bad_argument: empty range, or one that wraps around. bad_peer: the key is mapped, and the
-    // range is not inside that mapping. no_memory: the cache cannot grow. Else what open() said.
+    // range is not inside that mapping. Else what open() said.
     status acquire(const mapping_key &key, std::uint64_t remote_base, std::uint64_t len_bytes,
-                   const void *open_argument, mapping **out) noexcept;
+                   const void *open_argument, mapping **out);
 
     // Takes back one reference. With the last one a stale mapping is closed, and any other becomes
     // the most recently used of the unused ones, which are then evicted until the limits hold:
     // one that is larger than max_bytes by itself is closed here.
-    void release(mapping *used) noexcept;
+    void release(mapping *used);
 
     // Makes the mappings of `owner` stale for which is_stale(argument, key) answers true: closes
     // the unused ones now, the others at their last release.
     void invalidate(std::uint32_t owner, bool (*is_stale)(void *argument, const mapping_key &key),
-                    void *argument) noexcept;
+                    void *argument);
 
     // The peer is gone: the same for all its mappings.
-    void drop_owner(std::uint32_t owner) noexcept;
+    void drop_owner(std::uint32_t owner);
 
-    cache_statistics statistics() const noexcept;
+    // The caller's time, in steps of its own choice.
+    void begin_epoch() { ++epoch_; }
+    // Closes the least recently used mapping if nobody has used it for more than so many whole
+    // epochs. False: there is none such.
+    bool close_idle(std::uint64_t epochs);
+
+    const cache_statistics &statistics() const { return statistics_; }
 
   private:
-    using index = std::vector<mapping *>; // sorted; holds what is not stale
+    using owned = std::unique_ptr<mapping>;
+    using index = std::vector<owned>;
 
-    mapping *lookup(const mapping_key &key) const noexcept;
-    mapping *take_node() noexcept;
-    void give_node(mapping *node) noexcept;
-    status open(mapping *node, const void *open_argument) noexcept;
-    void insert(mapping *node) noexcept;
-    void unindex(mapping *entry) noexcept;
-    void displace(const mapping_key &key, std::uint64_t remote_base,
-                  std::uint64_t len_bytes) noexcept;
-    void mark_stale(mapping *entry) noexcept;
-    void close(mapping *entry) noexcept;
-    void evict_to_fit(std::size_t more_entries, std::uint64_t more_bytes) noexcept;
-    bool evict_oldest() noexcept;
-    void push_newest(mapping *entry) noexcept;
-    void unlink(mapping *entry) noexcept;
+    mapping *lookup(const mapping_key &key);
+    status open(mapping *node, const void *open_argument);
+    template <typename Ends> void end_if(index::iterator first, index::iterator last, Ends &&ends);
+    void close(const mapping &entry);
+    void evict_to_fit(std::size_t more_entries, std::uint64_t more_bytes);
+    index::iterator oldest();
+    bool evict_oldest();
 
     const mapping_callbacks callbacks_;
     const cache_limits limits_;
     cache_statistics statistics_{};
-    index by_slot_;               // by owner, device, slot
-    index by_base_;               // by owner, device, remote base
-    mapping *last_hit_ = nullptr; // null or not stale
-    mapping *newest_ = nullptr;   // unused and not stale, most recently used first
-    mapping *oldest_ = nullptr;
-    std::forward_list<mapping> nodes_; // all nodes ever made: stable addresses
-    mapping *free_nodes_ = nullptr;
+    index live_;                  // not stale, by owner, device and slot
+    index stale_;                 // in use
+    mapping *last_hit_ = nullptr; // null or in live_
+    std::uint64_t uses_ = 0;
+    std::uint64_t epoch_ = 0;
 };
 
 } // namespace gpusm

@@ -5,25 +5,16 @@
 // refusal to work inside an Open MPI that it was not built for.
 #include "opal/mca/rcache/gpusm/rcache_gpusm.h"
 
-#include <cctype>
-#include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/rcache/gpusm/rcache_gpusm_help_text.h"
 
 namespace gpusm {
 
-rcache_parameters rcache_component_parameters{};
-
 namespace {
 
-constexpr rcache_parameters usual{.max_exports = 1024,
-                                  .verbose = static_cast<int>(log_level::warn)};
-constexpr int most_exports = 1 << 20;
-constexpr int most_verbose = 100;
+int verbose; // a log_level
 
 #if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
 constexpr bool built_with_cuda_layout = true;
@@ -36,50 +27,14 @@ void to_open_mpi(log_level, const char *line)
     opal_output(0, "rcache/gpusm: %s", line);
 }
 
-// Prints the text of a [topic] of help/help-mpi-rcache-gpusm.txt, filled in like printf. It is
-// carried in the binary, so it is there whatever became of the installed files.
-void tell(const char *topic, ...)
-{
-    for (const auto &help : rcache_help_texts) {
-        if (std::strcmp(help.topic, topic) != 0) {
-            continue;
-        }
-        char text[1024];
-        va_list arguments;
-        va_start(arguments, topic);
-        std::vsnprintf(text, sizeof(text), help.text, arguments);
-        va_end(arguments);
-        text[std::strcspn(text, "\n")] = '\0'; // each is one line; opal_output ends it
-        opal_output(0, "%s", text);
-        return;
-    }
-}
-
-// The first "number.number" of an identification, which a packager may have put words around.
-bool find_version(const char *text, long *major_number, long *minor_number)
-{
-    for (const char *at = text; *at != '\0'; ++at) {
-        if (std::isdigit(static_cast<unsigned char>(*at)) == 0) {
-            continue;
-        }
-        char *after = nullptr;
-        const long first = std::strtol(at, &after, 10);
-        if (*after == '.' && std::isdigit(static_cast<unsigned char>(after[1])) != 0) {
-            *major_number = first;
-            *minor_number = std::strtol(after + 1, nullptr, 10);
-            return true;
-        }
-        at = after - 1;
-    }
-    return false;
-}
-
-// An identification without a version is left to the soname of libopen-pal.
+// By the first "number.number" of an identification, which a packager may have put words around;
+// one without is left to the soname of libopen-pal.
 bool version_fits()
 {
-    long major_number = 0;
-    long minor_number = 0;
-    return !find_version(opal_version_string, &major_number, &minor_number) ||
+    const char *number = std::strpbrk(opal_version_string, "0123456789");
+    int major_number = 0;
+    int minor_number = 0;
+    return nullptr == number || 2 != std::sscanf(number, "%d.%d", &major_number, &minor_number) ||
            (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION);
 }
 
@@ -87,34 +42,20 @@ bool version_fits()
 bool open_mpi_fits()
 {
     if (!version_fits()) {
-        tell("wrong version", OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
+        opal_output(0,
+                    "rcache/gpusm was built for Open MPI %d.%d and is not used in this one (%s).",
+                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
         return false;
     }
     if (opal_built_with_cuda_support != built_with_cuda_layout) {
-        tell(built_with_cuda_layout ? "built with CUDA" : "built without CUDA");
+        opal_output(
+            0,
+            "rcache/gpusm was built for an Open MPI %s CUDA support and is not used in this "
+            "one.",
+            built_with_cuda_layout ? "with" : "without");
         return false;
     }
     return true;
-}
-
-// One parameter with its range. A value outside is reported and replaced by the default: a typing
-// error should not cost the job its registration cache.
-void register_int(const char *name, const char *description, int minimum, int maximum,
-                  mca_base_var_info_lvl_t level, int *storage)
-{
-    const int otherwise = *storage;
-    const int index = mca_base_component_var_register(
-        &mca_rcache_gpusm_component.rcache_version, name, description, MCA_BASE_VAR_TYPE_INT,
-        nullptr, 0, static_cast<mca_base_var_flag_t>(0), level, MCA_BASE_VAR_SCOPE_READONLY,
-        storage);
-    if (index < 0) {
-        *storage = otherwise;
-        return;
-    }
-    if (*storage < minimum || *storage > maximum) {
-        tell("parameter out of range", name, *storage, minimum, maximum, otherwise);
-        *storage = otherwise;
-    }
 }
 
 extern "C" int rcache_gpusm_register() noexcept
@@ -122,23 +63,18 @@ extern "C" int rcache_gpusm_register() noexcept
     if (!open_mpi_fits()) {
         return OPAL_ERR_NOT_AVAILABLE;
     }
-    // A component can be registered twice in one process (ompi_info, sessions).
-    rcache_component_parameters = usual;
-    register_int("max_exports",
-                 "How many device memory allocations keep their interprocess handle for the next "
-                 "message, per process (0: none, each message asks the driver anew; at most "
-                 "1048576)",
-                 0, most_exports, OPAL_INFO_LVL_5, &rcache_component_parameters.max_exports);
-    register_int("verbose",
-                 "What to report: 0 errors, 1 warnings, 20 also why a buffer could not be "
-                 "registered, 80 also each new handle (at most 100)",
-                 0, most_verbose, OPAL_INFO_LVL_9, &rcache_component_parameters.verbose);
+    verbose = static_cast<int>(log_level::warn);
+    (void)mca_base_component_var_register(
+        &mca_rcache_gpusm_component.rcache_version, "verbose",
+        "What to report: 0 errors, 1 warnings, 20 also why a buffer could not be registered",
+        MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_9,
+        MCA_BASE_VAR_SCOPE_READONLY, &verbose);
     return OPAL_SUCCESS;
 }
 
 extern "C" int rcache_gpusm_open() noexcept
 {
-    log_install(to_open_mpi, static_cast<log_level>(rcache_component_parameters.verbose));
+    log_install(to_open_mpi, static_cast<log_level>(verbose));
     return OPAL_SUCCESS;
 }
 
@@ -151,7 +87,7 @@ extern "C" int rcache_gpusm_close() noexcept
 // The resources are not looked at: btl/smcuda passes a struct that it never filled in.
 extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources_t *) noexcept
 {
-    return create_rcache_module(rcache_component_parameters);
+    return create_rcache_module();
 }
 
 } // namespace

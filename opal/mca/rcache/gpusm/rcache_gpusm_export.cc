@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-//
-// rcache_gpusm_export.cc: the owner's table: a sorted array of the live exports, a ring of them
-// for sweeping, and a list of the unused ones from which slots are taken again.
 #include "opal/mca/rcache/gpusm/rcache_gpusm_export.h"
 
 #include <algorithm>
-#include <limits>
-#include <new>
+#include <cstdint>
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
 namespace gpusm {
 
 namespace {
-
-bool empty_or_wraps(const allocation &memory)
-{
-    return memory.len_bytes == 0 ||
-           memory.len_bytes - 1 > std::numeric_limits<std::uint64_t>::max() - memory.base;
-}
 
 bool covers(const exported &entry, std::uint64_t address, std::uint64_t len_bytes)
 {
@@ -28,11 +18,6 @@ bool covers(const exported &entry, std::uint64_t address, std::uint64_t len_byte
     }
     const std::uint64_t offset = address - entry.memory.base;
     return offset < entry.memory.len_bytes && len_bytes <= entry.memory.len_bytes - offset;
-}
-
-std::uint64_t last_byte(const allocation &memory)
-{
-    return memory.base + (memory.len_bytes - 1);
 }
 
 // The first export that starts above `address`.
@@ -45,12 +30,7 @@ template <typename Index> auto first_above(Index &by_base, std::uint64_t address
 
 } // namespace
 
-export_table::export_table(export_callbacks callbacks, std::uint32_t slots) noexcept
-    : callbacks_(callbacks), slots_(slots)
-{
-}
-
-exported *export_table::find(std::uint64_t address, std::uint64_t len_bytes) const noexcept
+exported *export_table::find(std::uint64_t address, std::uint64_t len_bytes) const
 {
     if (last_found_ != nullptr && covers(*last_found_, address, len_bytes)) {
         return last_found_;
@@ -63,194 +43,101 @@ exported *export_table::find(std::uint64_t address, std::uint64_t len_bytes) con
     return last_found_;
 }
 
-status export_table::insert(const allocation &memory, const void *argument, exported **out) noexcept
+status export_table::insert(const allocation &memory, const void *argument, exported **out)
 {
-    if (empty_or_wraps(memory)) {
+    if (memory.len_bytes == 0 || memory.len_bytes - 1 > UINT64_MAX - memory.base) {
         return status::bad_argument;
     }
-    end_overlapping(memory);
-    // The entry before the slot: taking a slot may cost an older export its place, so what can
-    // fail without that goes first.
-    exported *entry = nullptr;
-    if (const status taken = take_entry(&entry); taken != status::ok) {
-        return taken;
-    }
-    std::uint32_t slot = 0;
-    if (const status taken = take_slot(&slot); taken != status::ok) {
-        give_entry(entry);
-        return taken;
+    retire_overlapping(memory.base, memory.len_bytes);
+    exported *entry = take_slot();
+    if (entry == nullptr) {
+        return status::no_memory;
     }
     entry->memory = memory;
-    entry->slot = slot;
-    entry->generation = ++last_generation_[slot];
+    entry->generation++;
     if (const status published = callbacks_.publish(callbacks_.context, *entry, argument);
         published != status::ok) {
-        free_slots_.push_back(slot);
-        give_entry(entry);
         return published;
     }
+    entry->retired = false;
+    entry->last_use_ = ++uses_;
     by_base_.insert(first_above(by_base_, memory.base), entry);
-    enter_round(entry);
-    push_newest(entry);
-    last_found_ = entry;
-    *out = entry;
+    *out = last_found_ = entry;
     return status::ok;
 }
 
-void export_table::add_reference(exported *entry) noexcept
+void export_table::retire_overlapping(std::uint64_t base, std::uint64_t len_bytes)
 {
-    if (entry->references++ == 0 && !entry->retired) {
-        unlink(entry);
+    for (auto above = first_above(by_base_, base + (len_bytes - 1));
+         above != by_base_.begin() &&
+         (*(above - 1))->memory.base + ((*(above - 1))->memory.len_bytes - 1) >= base;
+         above = first_above(by_base_, base + (len_bytes - 1))) {
+        retire(*(above - 1));
     }
 }
 
-void export_table::release(exported *entry) noexcept
+void export_table::release(exported *entry)
 {
     if (entry->references == 0) {
         log_line(log_level::error, "the export in slot %u was released more often than referenced",
                  entry->slot);
         return;
     }
-    if (--entry->references != 0) {
-        return;
-    }
-    if (entry->retired) {
-        give_entry(entry);
-    } else {
-        push_newest(entry);
-    }
+    --entry->references;
+    entry->last_use_ = ++uses_;
 }
 
-void export_table::retire(exported *entry) noexcept
+void export_table::retire(exported *entry)
 {
     if (entry->retired) {
         return;
     }
     entry->retired = true;
     by_base_.erase(first_above(by_base_, entry->memory.base) - 1);
-    leave_round(entry);
     if (last_found_ == entry) {
         last_found_ = nullptr;
     }
     callbacks_.retire(callbacks_.context, *entry);
-    free_slots_.push_back(entry->slot);
-    if (entry->references == 0) {
-        unlink(entry);
-        give_entry(entry);
-    }
 }
 
-exported *export_table::next_for_sweep() noexcept
+exported *export_table::next_for_sweep()
 {
-    exported *next = round_;
-    if (next != nullptr) {
-        round_ = next->round_next_;
+    if (by_base_.empty()) {
+        return nullptr;
     }
-    return next;
+    auto at = std::lower_bound(
+        by_base_.begin(), by_base_.end(), next_swept_,
+        [](const exported *entry, std::uint64_t wanted) { return entry->memory.base < wanted; });
+    at = at == by_base_.end() ? by_base_.begin() : at;
+    next_swept_ = (*at)->memory.base + 1;
+    return *at;
 }
 
-void export_table::end_overlapping(const allocation &memory) noexcept
+// A slot that nobody uses, of a retired export if there is one. An insertion costs several driver
+// calls, so that a look at all slots does not count.
+exported *export_table::take_slot()
 {
-    while (true) {
-        const auto above = first_above(by_base_, last_byte(memory));
-        if (above == by_base_.begin() || last_byte((*(above - 1))->memory) < memory.base) {
-            return;
+    exported *best = nullptr;
+    for (const auto &each : entries_) {
+        if (each->references != 0) {
+            continue;
         }
-        retire(*(above - 1));
-    }
-}
-
-status export_table::take_slot(std::uint32_t *slot) noexcept
-{
-    if (free_slots_.empty() && last_generation_.size() < slots_) {
-        try {
-            // Room in every array for one more slot now, so that giving one back cannot fail.
-            if (last_generation_.size() == by_base_.capacity()) {
-                by_base_.reserve(2 * last_generation_.size() + 1);
-            }
-            if (last_generation_.size() == free_slots_.capacity()) {
-                free_slots_.reserve(2 * last_generation_.size() + 1);
-            }
-            last_generation_.push_back(0);
-        } catch (const std::bad_alloc &) {
-            return status::no_memory;
+        if (each->retired) {
+            return each.get();
         }
-        *slot = static_cast<std::uint32_t>(last_generation_.size() - 1);
-        return status::ok;
-    }
-    if (free_slots_.empty()) {
-        if (oldest_ == nullptr) {
-            return status::no_memory;
+        if (best == nullptr || each->last_use_ < best->last_use_) {
+            best = each.get();
         }
-        retire(oldest_);
     }
-    *slot = free_slots_.back();
-    free_slots_.pop_back();
-    return status::ok;
-}
-
-status export_table::take_entry(exported **entry) noexcept
-{
-    if (free_entries_ != nullptr) {
-        *entry = free_entries_;
-        free_entries_ = (*entry)->round_next_;
-        **entry = exported{};
-        return status::ok;
+    if (entries_.size() < slots_) {
+        entries_.push_back(std::make_unique<exported>());
+        entries_.back()->slot = static_cast<std::uint32_t>(entries_.size() - 1);
+        return entries_.back().get();
     }
-    try {
-        *entry = &entries_.emplace_front();
-    } catch (const std::bad_alloc &) {
-        return status::no_memory;
+    if (best != nullptr) {
+        retire(best);
     }
-    return status::ok;
-}
-
-void export_table::give_entry(exported *entry) noexcept
-{
-    entry->round_next_ = free_entries_;
-    free_entries_ = entry;
-}
-
-// Before the next one to sweep, that is, at the end of the running round.
-void export_table::enter_round(exported *entry) noexcept
-{
-    if (round_ == nullptr) {
-        entry->round_next_ = entry;
-        entry->round_previous_ = entry;
-        round_ = entry;
-        return;
-    }
-    entry->round_next_ = round_;
-    entry->round_previous_ = round_->round_previous_;
-    entry->round_previous_->round_next_ = entry;
-    round_->round_previous_ = entry;
-}
-
-void export_table::leave_round(exported *entry) noexcept
-{
-    if (round_ == entry) {
-        round_ = entry->round_next_ == entry ? nullptr : entry->round_next_;
-    }
-    entry->round_previous_->round_next_ = entry->round_next_;
-    entry->round_next_->round_previous_ = entry->round_previous_;
-    entry->round_next_ = nullptr;
-    entry->round_previous_ = nullptr;
-}
-
-void export_table::push_newest(exported *entry) noexcept
-{
-    entry->newer_ = nullptr;
-    entry->older_ = newest_;
-    (newest_ != nullptr ? newest_->newer_ : oldest_) = entry;
-    newest_ = entry;
-}
-
-void export_table::unlink(exported *entry) noexcept
-{
-    (entry->newer_ != nullptr ? entry->newer_->older_ : newest_) = entry->older_;
-    (entry->older_ != nullptr ? entry->older_->newer_ : oldest_) = entry->newer_;
-    entry->newer_ = nullptr;
-    entry->older_ = nullptr;
+    return best;
 }
 
 } // namespace gpusm

@@ -13,7 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <forward_list>
+#include <memory>
 #include <vector>
 
 #include "opal/mca/btl/gpusm/base/status.h"
@@ -26,22 +26,18 @@ struct allocation {
     std::uint64_t buffer_id; // the driver's number; another allocation at `base` has another one
 };
 
-// One export. Owned by the table. A pointer to it is valid until it is retired and its last
-// reference is gone. While it is not retired, `slot` belongs to it alone; afterwards the slot may
-// already carry another export, with a higher generation.
+// One export. Owned by the table, which uses it again for the next one in its slot: a pointer to it
+// is valid until it is retired and its last reference is gone.
 struct exported {
     allocation memory{};
     std::uint32_t slot = 0;
     std::uint32_t references = 0;
     std::uint64_t generation = 0; // from 1 on; never used twice for a slot
-    bool retired = false;         // the allocation is gone or the slot was needed
+    bool retired = true;          // the allocation is gone or the slot was needed
 
   private:
     friend class export_table;
-    exported *round_next_ = nullptr; // ring of the live exports; also links the free entries
-    exported *round_previous_ = nullptr;
-    exported *newer_ = nullptr; // neighbours among the live exports without a reference
-    exported *older_ = nullptr;
+    std::uint64_t last_use_ = 0; // counts insertions and releases
 };
 
 // Neither callback may call the table that calls it, nor throw.
@@ -57,14 +53,17 @@ struct export_callbacks {
     void (*retire)(void *context, const exported &entry);
 };
 
-// Not thread-safe: the caller holds the lock that guards its GPU state. Nothing throws; memory is
-// allocated by insert() only, as far as the table is really used, and is recycled.
+// Not thread-safe: the caller holds the lock that guards its GPU state. Memory is allocated by
+// insert() only, as far as the table is really used, and is recycled.
 //
 // Between calls: live (= not retired) exports do not overlap, and have distinct slots.
 class export_table {
   public:
-    // `slots`: how many exports can be live at once; numbered from 0.
-    export_table(export_callbacks callbacks, std::uint32_t slots) noexcept;
+    // `slots`: how many exports there can be at once, live or still referenced; numbered from 0.
+    export_table(export_callbacks callbacks, std::uint32_t slots)
+        : callbacks_(callbacks), slots_(slots)
+    {
+    }
 
     // Says nothing to the directory, which is about to vanish with its segment.
     ~export_table() = default;
@@ -75,52 +74,44 @@ class export_table {
     // The live export that covers all of [address, address + len_bytes), or nullptr. The one that
     // was found last is tried first, then O(log n). An empty range is covered by the allocation
     // that `address` is in. Whether the allocation still exists is for the caller to ask.
-    exported *find(std::uint64_t address, std::uint64_t len_bytes) const noexcept;
+    exported *find(std::uint64_t address, std::uint64_t len_bytes) const;
 
     // Exports `memory`, with no reference yet; *out is written on success only. Every live export
     // that overlaps it is older, hence gone, and is retired first, also when the rest fails. The
     // slot is a free one, else that of the least recently used export without a reference, which
     // is retired.
-    // bad_argument: empty range, or one that wraps around. no_memory: every slot is in use, or the
-    // table cannot grow. Else what publish() said.
-    status insert(const allocation &memory, const void *argument, exported **out) noexcept;
+    // bad_argument: empty range, or one that wraps around. no_memory: every slot is in use. Else
+    // what publish() said.
+    status insert(const allocation &memory, const void *argument, exported **out);
 
-    // An export with a reference keeps its slot, unless it is retired. Each add_reference() needs
-    // one release(); the last one makes a live export the most recently used.
-    void add_reference(exported *entry) noexcept;
-    void release(exported *entry) noexcept;
+    // Retires every live export that overlaps such a range, as insert() does.
+    void retire_overlapping(std::uint64_t base, std::uint64_t len_bytes);
 
-    // The allocation is gone: the generation of the slot is over, and the slot is free. The entry
-    // itself lives until its last release. Retiring a second time does nothing.
-    void retire(exported *entry) noexcept;
+    // An export with a reference keeps its slot. Each add_reference() needs one release(); the last
+    // one makes a live export the most recently used.
+    void add_reference(exported *entry) { ++entry->references; }
+    void release(exported *entry);
+
+    // The allocation is gone: the generation of the slot is over, and the slot is free, at once or
+    // with the last release. Retiring a second time does nothing.
+    void retire(exported *entry);
 
     // The next live export, in turns, each once per round; nullptr when there is none. For asking
     // a few at a time whether their allocation still exists. Retiring the one returned is fine.
-    exported *next_for_sweep() noexcept;
+    exported *next_for_sweep();
 
-    std::size_t live() const noexcept { return by_base_.size(); }
+    std::size_t live() const { return by_base_.size(); }
 
   private:
-    void end_overlapping(const allocation &memory) noexcept;
-    status take_slot(std::uint32_t *slot) noexcept;
-    status take_entry(exported **entry) noexcept;
-    void give_entry(exported *entry) noexcept;
-    void enter_round(exported *entry) noexcept;
-    void leave_round(exported *entry) noexcept;
-    void push_newest(exported *entry) noexcept;
-    void unlink(exported *entry) noexcept;
+    exported *take_slot();
 
     const export_callbacks callbacks_;
     const std::uint32_t slots_;
-    std::vector<exported *> by_base_;        // the live exports, sorted by address
-    mutable exported *last_found_ = nullptr; // null or live
-    exported *round_ = nullptr;              // the next one to sweep
-    exported *newest_ = nullptr;             // live and unreferenced, latest used first
-    exported *oldest_ = nullptr;
-    std::vector<std::uint64_t> last_generation_; // per slot that was ever used
-    std::vector<std::uint32_t> free_slots_;      // of those, the ones without a live export
-    std::forward_list<exported> entries_;        // all entries ever made: stable addresses
-    exported *free_entries_ = nullptr;
+    std::vector<std::unique_ptr<exported>> entries_; // by slot, of those that were ever used
+    std::vector<exported *> by_base_;                // the live exports, sorted by address
+    mutable exported *last_found_ = nullptr;         // null or live
+    std::uint64_t next_swept_ = 0;                   // or the first one above
+    std::uint64_t uses_ = 0;
 };
 
 } // namespace gpusm

@@ -140,6 +140,7 @@ status driver_api::answer(const char *what, CUresult result) const
     case CUDA_SUCCESS:
         return status::ok;
     case CUDA_ERROR_OUT_OF_MEMORY:
+    case CUDA_ERROR_TOO_MANY_PEERS: // as many as a device can have
         return status::no_memory;
     case CUDA_ERROR_INVALID_DEVICE:
     case CUDA_ERROR_NOT_PERMITTED:

@@ -56,18 +56,9 @@ namespace gpusm {
     X(module_get_function, cuModuleGetFunction)                                                    \
     X(launch_kernel, cuLaunchKernel)                                                               \
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode)                                    \
-    X(get_error_name, cuGetErrorName)
-
-// X(member, function) likewise, but a driver may lack these: the member is null then, and whoever
-// calls it looks first. They are what it takes to share memory that CUDA IPC refuses.
-#define GPUSM_OPTIONAL_DRIVER_FUNCTIONS(X)                                                         \
-    X(stream_is_capturing, cuStreamIsCapturing)                                                    \
     X(ctx_get_flags, cuCtxGetFlags)                                                                \
-    X(mem_alloc, cuMemAlloc)                                                                       \
-    X(mem_free, cuMemFree)                                                                         \
     X(mem_retain_allocation_handle, cuMemRetainAllocationHandle)                                   \
     X(mem_get_allocation_properties, cuMemGetAllocationPropertiesFromHandle)                       \
-    X(mem_get_allocation_granularity, cuMemGetAllocationGranularity)                               \
     X(mem_export_to_shareable_handle, cuMemExportToShareableHandle)                                \
     X(mem_import_from_shareable_handle, cuMemImportFromShareableHandle)                            \
     X(mem_address_reserve, cuMemAddressReserve)                                                    \
@@ -81,7 +72,15 @@ namespace gpusm {
     X(mem_pool_export_pointer, cuMemPoolExportPointer)                                             \
     X(mem_pool_import_pointer, cuMemPoolImportPointer)                                             \
     X(mem_pool_set_access, cuMemPoolSetAccess)                                                     \
-    X(mem_pool_destroy, cuMemPoolDestroy)
+    X(mem_pool_destroy, cuMemPoolDestroy)                                                          \
+    X(get_error_name, cuGetErrorName)
+
+// X(member, function) likewise, but a driver may lack these: the member is null then, and whoever
+// calls it looks first.
+#define GPUSM_OPTIONAL_DRIVER_FUNCTIONS(X)                                                         \
+    X(stream_is_capturing, cuStreamIsCapturing)                                                    \
+    X(mem_alloc, cuMemAlloc)                                                                       \
+    X(mem_free, cuMemFree)
 
 // CUDA 12.1 has it; older headers do not declare it.
 using ctx_set_flags_fn = CUresult(CUDAAPI *)(unsigned);
@@ -184,6 +183,21 @@ class driver_scope {
     bool pushed_ = false;
     bool entered_ = false;
 };
+
+// What `call` answers with that context current; the answer of a driver that is gone, which is not
+// reported, where it cannot be made current.
+template <typename Call>
+CUresult in_context(const driver_api &driver, CUcontext context, Call &&call)
+{
+    const driver_scope scope(driver, context);
+    return scope.entered() ? call() : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+// The same of a call that needs no context.
+template <typename Call> CUresult in_any_context(const driver_api &driver, Call &&call)
+{
+    const capture_scope scope(driver);
+    return scope.entered() ? call() : CUDA_ERROR_DEINITIALIZED;
+}
 
 } // namespace gpusm
 

@@ -3,7 +3,6 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
 
 #include <algorithm>
 #include <bit>
@@ -429,8 +428,9 @@ int segment_sweep(const std::string &directory)
             continue;
         }
         const std::string path = directory + "/" + entry->d_name;
-        if (is_descriptor_socket_path(path)) {
-            removed += descriptor_socket_sweep(path) ? 1 : 0;
+        if (path.ends_with(companion_suffix)) { // a living process has its segment file
+            const auto of = path.substr(0, path.size() - std::strlen(companion_suffix));
+            removed += 0 != access(of.c_str(), F_OK) && 0 == unlink(path.c_str()) ? 1 : 0;
             continue;
         }
         const file_mapping file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -438,7 +438,7 @@ int segment_sweep(const std::string &directory)
         // A file without a length is one that its owner is about to lock.
         if (file.fd() >= 0 && 0 == fstat(file.fd(), &about) && about.st_size > 0 &&
             0 == flock(file.fd(), LOCK_EX | LOCK_NB)) {
-            removed += 0 == unlink(path.c_str()) ? 1 : 0;
+            removed += 0 == unlink(path.c_str()) ? 1 : 0; // and at the next look its companion
         }
     }
     (void)closedir(entries);

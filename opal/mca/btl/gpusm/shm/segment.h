@@ -188,8 +188,11 @@ class peer_segment {
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
 
-// Removes segment files of this user in `directory` whose owner is dead, and descriptor sockets of
-// such owners. Returns how many files.
+// What else a process keeps in that folder has its segment's path and this behind it.
+inline constexpr char companion_suffix[] = ".fds";
+
+// Removes segment files of this user in `directory` whose owner is dead, and what was kept beside
+// segment files that are gone. Returns how many files.
 int segment_sweep(const std::string &directory);
 
 } // namespace gpusm

@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 9;
+inline constexpr std::uint32_t wire_version = 10;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -161,7 +161,8 @@ static_assert(sizeof(bundle_entry) == 8);
 enum class ipc_operation : std::uint8_t {
     none = 0, // never sent
     req = 1,
-    // With a reason: it cannot map that memory, and fetches what its owner stages in host memory.
+    // With a reason: it cannot map the memory that `handle` names, and fetches what its owner
+    // stages in host memory. That may be said without a question, too.
     ack = 2,
     not_ready = 3,
     refuse = 4,
@@ -177,7 +178,6 @@ enum class ipc_operation : std::uint8_t {
 enum class refuse_reason : std::uint8_t {
     none = 0,
     switched_off = 1,   // its parameter use_cuda_ipc says no
-    same_device = 2,    // its parameter use_cuda_ipc_same_gpu says no
     no_driver = 3,      // no CUDA driver there
     no_peer_access = 4, // the driver cannot map that memory there
     open_failed = 5,    // it should work, but opening the handle failed
@@ -227,7 +227,7 @@ struct ipc_message {
     ipc_operation operation;
     refuse_reason reason; // with refuse only
     std::uint8_t reserved[6];
-    remote_handle handle; // with req and what is about descriptors
+    remote_handle handle; // with req, an ack that has a reason, and what is about descriptors
 };
 static_assert(sizeof(ipc_message) == 40);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shm/descriptor_socket.h: file descriptors, passed between the processes of a node.
+// ipc/descriptor_socket.h: file descriptors, passed between the processes of a node.
 //
 //   file_descriptor    owns one
 //   descriptor_message what comes out of a socket: some descriptors and what they are
@@ -13,18 +13,18 @@
 //
 // Two checks keep other users out, also where everybody may make files in the folder: a sender
 // looks whose the file is, and a receiver asks the system whose the sender is.
-#ifndef GPUSM_SHM_DESCRIPTOR_SOCKET_H
-#define GPUSM_SHM_DESCRIPTOR_SOCKET_H
+#ifndef GPUSM_IPC_DESCRIPTOR_SOCKET_H
+#define GPUSM_IPC_DESCRIPTOR_SOCKET_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace gpusm {
 
@@ -71,11 +71,11 @@ class file_descriptor {
     int fd_ = -1;
 };
 
-// The first label.count of `lengths` and `fds` are set. Needs no memory but its own, 3 KiB.
+// label.count of each.
 struct descriptor_message {
     descriptor_label label{};
-    std::array<std::uint64_t, most_descriptors> lengths{}; // bytes of each piece, says the sender
-    std::array<file_descriptor, most_descriptors> fds;     // close-on-exec
+    std::vector<std::uint64_t> lengths; // bytes of each piece, says the sender
+    std::vector<file_descriptor> fds;   // close-on-exec
 };
 
 // Any thread may send at any time; receive() is for one thread at a time.
@@ -94,12 +94,10 @@ class descriptor_socket {
     ~descriptor_socket() { remove(); }
 
     // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
-    // than an address of a socket; needs /proc. A file that is in its way is removed if it is a
-    // socket of ours on which nobody listens. When it fails, nothing is left behind and the cause
-    // is written to *why, if given, else logged. `no_memory`: the file system is full;
-    // `system_failed`: anything else.
+    // than an address of a socket; needs /proc. When it fails (`system_failed`), nothing is left
+    // behind and *why has the cause.
     static status create(const std::string &directory, const segment_identity &self,
-                         descriptor_socket *out, std::string *why = nullptr);
+                         descriptor_socket *out, std::string *why);
 
     // Sends label.count descriptors with as many lengths to the socket of `to`. Never waits. The
     // caller keeps its descriptors, and may close them at once.
@@ -131,15 +129,8 @@ class descriptor_socket {
     std::uint32_t dropped_ = 0;
 };
 
-// The file of the socket of `identity`.
+// The file of the socket of `identity`, which segment_sweep() removes when that process is dead.
 std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity);
-
-// Is that a name or a path that descriptor_socket_path() may have made?
-bool is_descriptor_socket_path(const std::string &path);
-
-// Removes the socket file `path`, which descriptor_socket_path() made in some process, if it is of
-// this user and that process is dead. True: it has been removed. For segment_sweep().
-bool descriptor_socket_sweep(const std::string &path);
 
 } // namespace gpusm
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/handshake.h: may this peer read our device memory? A question per direction:
+// ipc/handshake.h: may this peer read our device memory? A question per direction:
 //
 //   we      REQ (the handle of a buffer of ours)   ->  peer opens it
 //   peer    ACK                                    ->  it could: ob1 may use get to it
@@ -11,8 +11,8 @@
 // Both sides may ask at once. There is no tie to break, because the two answers are about
 // different things: whether the peer can map our memory, and whether we can map its.
 // The machine is a table without side effects; the caller performs the action.
-#ifndef GPUSM_GPU_HANDSHAKE_H
-#define GPUSM_GPU_HANDSHAKE_H
+#ifndef GPUSM_IPC_HANDSHAKE_H
+#define GPUSM_IPC_HANDSHAKE_H
 
 #include <cstdint>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// ipc_handle_test.cc: how the driver's answers about handles become ours, in which context the
+// legacy_test.cc: how the driver's answers about handles become ours, in which context the
 // calls are made, and that nothing is written when they fail; on a scripted driver. The real thing
 // between two processes is tests/multiproc/ipc_two_processes.cc.
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// vmm_chunks_test.cc: runs of VMM memory, what is said about them, and that every call may fail
+// vmm_test.cc: runs of VMM memory, what is said about them, and that every call may fail
 // without anything being left; on a scripted driver. The real thing between two processes is
 // vmm_two_processes_test.cc.
-#include "opal/mca/btl/gpusm/gpu/vmm_chunks.h"
+#include "opal/mca/btl/gpusm/ipc/vmm.h"
 
 #include "tests/unit/fake_sharing.h"
 
@@ -291,9 +291,9 @@ TEST_F(VmmMapping, LengthsThatCannotBeAreAPeersFault)
         EXPECT_EQ(map(), status::bad_peer) << each;
     }
     EXPECT_EQ(map(0), status::bad_argument);
-    EXPECT_EQ(fake().calls["mem_address_reserve"], 0);
     EXPECT_EQ(base_, 42U);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
+    expect_nothing_left();
 }
 
 TEST_F(VmmMapping, ADescriptorWithLessThanItsLengthIsAPeersFault)
@@ -318,7 +318,6 @@ INSTANTIATE_TEST_SUITE_P(
     Every, MapFailure,
     testing::Values(
         failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_get_allocation_granularity", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
         failure{"mem_address_reserve", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
@@ -376,42 +375,6 @@ TEST_F(VmmMapping, UnmappingAfterTheDriversEndSaysNothing)
     EXPECT_EQ(fake().calls["mem_unmap"], 3);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
     fake().heal();
-}
-
-// A driver from before VMM, or one that has only part of it.
-TEST_F(VmmMapping, ADriverWithoutTheFunctionsIsUnsupported)
-{
-    const gpusm::driver_api complete = api_;
-    const std::function<void(gpusm::driver_api &)> owners[] = {
-        [](auto &api) { api.mem_retain_allocation_handle = nullptr; },
-        [](auto &api) { api.mem_get_allocation_properties = nullptr; },
-        [](auto &api) { api.mem_export_to_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_release = nullptr; },
-    };
-    for (const auto &lose : owners) {
-        api_ = complete;
-        lose(api_);
-        EXPECT_FALSE(can_export_chunk(api_, start));
-        EXPECT_EQ(list(start, unit_bytes), status::unsupported);
-        int fds[3] = {};
-        EXPECT_EQ(export_chunks(api_, chunks_, fds), status::unsupported);
-    }
-    const std::function<void(gpusm::driver_api &)> importers[] = {
-        [](auto &api) { api.mem_get_allocation_granularity = nullptr; },
-        [](auto &api) { api.mem_import_from_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_address_reserve = nullptr; },
-        [](auto &api) { api.mem_address_free = nullptr; },
-        [](auto &api) { api.mem_map = nullptr; },
-        [](auto &api) { api.mem_unmap = nullptr; },
-        [](auto &api) { api.mem_set_access = nullptr; },
-        [](auto &api) { api.mem_release = nullptr; },
-    };
-    for (const auto &lose : importers) {
-        api_ = complete;
-        lose(api_);
-        EXPECT_EQ(map(), status::unsupported);
-    }
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
 } // namespace

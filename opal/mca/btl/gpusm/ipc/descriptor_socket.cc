@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/shm/descriptor_socket.h"
+#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -20,8 +19,6 @@
 namespace gpusm {
 
 namespace {
-
-constexpr char suffix[] = ".fds";
 
 // SCM_MAX_FD of Linux, which no header for programs has. With room for so many in the buffer, a
 // message can only be cut short because this process has no descriptor numbers left.
@@ -61,35 +58,11 @@ int open_socket_file(const std::string &path, file_descriptor *out)
     return 0;
 }
 
-// A socket of this user on which nobody listens.
-bool is_orphan(const std::string &path)
-{
-    file_descriptor file;
-    const file_descriptor probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!probe.valid() || open_socket_file(path, &file) != 0) {
-        return false;
-    }
-    const sockaddr_un address = address_through(file);
-    return connect(probe.get(), plain(address), sizeof(address)) != 0 && ECONNREFUSED == errno;
-}
-
 // What travels beside the payload. Aligned as the system's macros want it.
 template <std::size_t Bytes> union control_buffer {
     cmsghdr align;
     unsigned char bytes[Bytes];
 };
-
-// The message's buffer has room for it.
-void append_control(msghdr *message, int type, const void *data, std::size_t bytes)
-{
-    auto *next = reinterpret_cast<cmsghdr *>(static_cast<unsigned char *>(message->msg_control) +
-                                             message->msg_controllen);
-    next->cmsg_level = SOL_SOCKET;
-    next->cmsg_type = type;
-    next->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(next), data, bytes);
-    message->msg_controllen += CMSG_SPACE(bytes);
-}
 
 status answer_of_send(int error)
 {
@@ -109,16 +82,10 @@ status answer_of_send(int error)
     }
 }
 
-// What came with a message, as far as it counts.
-struct arrived_control {
-    bool from_this_user = false;
-    std::size_t fds = 0; // may be more than fit into the message; those are closed
-};
-
-// Takes ownership of every descriptor that came.
-arrived_control take_control(msghdr *message, descriptor_message *out)
+// Takes ownership of every descriptor that came. Whether the sender is of this user.
+bool take_control(msghdr *message, std::vector<file_descriptor> *out)
 {
-    arrived_control found;
+    bool from_this_user = false;
     for (cmsghdr *each = CMSG_FIRSTHDR(message); each != nullptr;
          each = CMSG_NXTHDR(message, each)) {
         if (SOL_SOCKET != each->cmsg_level) {
@@ -128,27 +95,24 @@ arrived_control take_control(msghdr *message, descriptor_message *out)
         if (SCM_CREDENTIALS == each->cmsg_type && bytes >= sizeof(ucred)) {
             ucred sender{};
             std::memcpy(&sender, CMSG_DATA(each), sizeof(sender));
-            found.from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
+            from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
         }
         for (std::size_t at = 0; SCM_RIGHTS == each->cmsg_type && at + sizeof(int) <= bytes;
              at += sizeof(int)) {
             int number = -1;
             std::memcpy(&number, CMSG_DATA(each) + at, sizeof(number));
-            file_descriptor fd(number);
-            if (found.fds < most_descriptors) {
-                out->fds[found.fds] = std::move(fd);
-            }
-            ++found.fds;
+            out->emplace_back(number);
         }
     }
-    return found;
+    return from_this_user;
 }
 
-// Why that cannot be a message for `self`, or null. `bytes` of payload came.
+// Why that cannot be a message for `self`, or null. `bytes` of payload and so many descriptors
+// came.
 const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int flags,
-                        const arrived_control &control, const segment_identity &self)
+                        bool from_this_user, std::size_t fds, const segment_identity &self)
 {
-    if (!control.from_this_user) {
+    if (!from_this_user) {
         return "it is from another user";
     }
     if ((flags & MSG_TRUNC) != 0 || bytes < sizeof(packet) || packet.magic != descriptor_magic) {
@@ -168,7 +132,7 @@ const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int 
     if ((flags & MSG_CTRUNC) != 0) {
         return "this process has too many open files to take its descriptors";
     }
-    if (control.fds != count) {
+    if (fds != count) {
         return "the number of its descriptors is wrong";
     }
     return nullptr;
@@ -191,23 +155,7 @@ file_descriptor::~file_descriptor()
 
 std::string descriptor_socket_path(const std::string &directory, const segment_identity &identity)
 {
-    return segment_path(directory, identity) + suffix;
-}
-
-bool is_descriptor_socket_path(const std::string &path)
-{
-    return path.ends_with(suffix);
-}
-
-bool descriptor_socket_sweep(const std::string &path)
-{
-    // Somebody who is about to listen has made the file already, but holds the segment's lock.
-    const std::string segment_file = path.substr(0, path.size() - std::strlen(suffix));
-    const file_descriptor file(open(segment_file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (file.valid() && flock(file.get(), LOCK_SH | LOCK_NB) != 0) {
-        return false;
-    }
-    return is_orphan(path) && 0 == unlink(path.c_str());
+    return segment_path(directory, identity) + companion_suffix;
 }
 
 descriptor_socket &descriptor_socket::operator=(descriptor_socket &&other) noexcept
@@ -234,15 +182,9 @@ status descriptor_socket::create(const std::string &directory, const segment_ide
 {
     const std::string path = descriptor_socket_path(directory, self);
     const auto give_up = [&](const char *what, int error) {
-        const std::string cause = std::string("cannot ") + what + " for file descriptors, " + path +
-                                  ": " + std::strerror(error);
-        if (why != nullptr) {
-            *why = cause;
-        } else {
-            log_line(log_level::error, "%s", cause.c_str());
-        }
-        const bool full = ENOSPC == error || ENOMEM == error || ENOBUFS == error;
-        return full ? status::no_memory : status::system_failed;
+        *why = std::string("cannot ") + what + " for file descriptors, " + path + ": " +
+               std::strerror(error);
+        return status::system_failed;
     };
 
     const file_descriptor folder(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -262,14 +204,9 @@ status descriptor_socket::create(const std::string &directory, const segment_ide
         return give_up("protect the socket", errno);
     }
     const sockaddr_un address = address_through(folder, path.c_str() + directory.size() + 1);
-    const auto bound = [&] { return 0 == bind(made.get(), plain(address), sizeof(address)); };
-    if (!bound()) {
-        const int error = errno;
-        // The identity is ours alone, so nobody can be about to listen there.
-        const bool cleared = EADDRINUSE == error && is_orphan(path) && 0 == unlink(path.c_str());
-        if (!cleared || !bound()) {
-            return give_up("name the socket", cleared ? errno : error);
-        }
+    // The identity is ours alone, so nobody has taken the name.
+    if (bind(made.get(), plain(address), sizeof(address)) != 0) {
+        return give_up("name the socket", errno);
     }
     descriptor_socket finished;
     finished.socket_ = std::move(made);
@@ -303,20 +240,16 @@ status descriptor_socket::send(const std::string &directory, const segment_ident
     descriptor_packet packet{descriptor_magic, wire_version, 0, to, label};
     iovec parts[] = {{&packet, sizeof(packet)},
                      {const_cast<std::uint64_t *>(lengths), label.count * sizeof(*lengths)}};
-    control_buffer<CMSG_SPACE(most_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
-    std::memset(&control, 0, sizeof(control));
+    control_buffer<CMSG_SPACE(most_descriptors * sizeof(int))> control{};
     msghdr message{};
     message.msg_name = &address;
     message.msg_namelen = sizeof(address);
     message.msg_iov = parts;
     message.msg_iovlen = std::size(parts);
+    control.align = {CMSG_LEN(label.count * sizeof(*fds)), SOL_SOCKET, SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(&control.align), fds, label.count * sizeof(*fds));
     message.msg_control = &control;
-    append_control(&message, SCM_RIGHTS, fds, label.count * sizeof(*fds));
-    // Of its own accord the system names the real user, and files belong to the effective one.
-    if (getuid() != geteuid()) {
-        const ucred effective{getpid(), geteuid(), getegid()};
-        append_control(&message, SCM_CREDENTIALS, &effective, sizeof(effective));
-    }
+    message.msg_controllen = CMSG_SPACE(label.count * sizeof(*fds));
     if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         return give_up(errno);
     }
@@ -350,7 +283,9 @@ status descriptor_socket::take(descriptor_message *out, const char **fault)
         return status::bad_argument;
     }
     descriptor_packet packet{};
-    iovec parts[] = {{&packet, sizeof(packet)}, {out->lengths.data(), sizeof(out->lengths)}};
+    out->lengths.resize(most_descriptors);
+    iovec parts[] = {{&packet, sizeof(packet)},
+                     {out->lengths.data(), most_descriptors * sizeof(std::uint64_t)}};
     control_buffer<CMSG_SPACE(most_in_a_message * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> control;
     msghdr message{};
     message.msg_iov = parts;
@@ -366,9 +301,10 @@ status descriptor_socket::take(descriptor_message *out, const char **fault)
                  std::strerror(errno));
         return status::system_failed;
     }
-    const arrived_control control_data = take_control(&message, out);
-    *fault = first_fault(packet, static_cast<std::size_t>(bytes), message.msg_flags, control_data,
-                         self_);
+    const bool from_this_user = take_control(&message, &out->fds);
+    *fault = first_fault(packet, static_cast<std::size_t>(bytes), message.msg_flags, from_this_user,
+                         out->fds.size(), self_);
+    out->lengths.resize(out->fds.size());
     out->label = packet.label;
     return status::ok;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/pool_memory.h: memory of stream-ordered pools, shared by file descriptor. A pool is exported
+// ipc/pool.h: memory of stream-ordered pools, shared by file descriptor. A pool is exported
 // and imported once; then each of its allocations goes over as 64 bytes that any way will carry.
 //
 // The driver asks that an importer gives an allocation back before its owner does. Nobody can hold
 // a program to that, so what an importer reads after the owner's free is undefined, and nobody may
 // read it; what can be read is what a message is about, and that the program does not free.
-#ifndef GPUSM_GPU_POOL_MEMORY_H
-#define GPUSM_GPU_POOL_MEMORY_H
+#ifndef GPUSM_IPC_POOL_H
+#define GPUSM_IPC_POOL_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"

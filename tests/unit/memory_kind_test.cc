@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shareable_test.cc: which way memory can be shared, pools, allocations of our own, and the
+// memory_kind_test.cc: which way memory can be shared, pools, allocations of our own, and the
 // functions that a driver may lack; on a scripted driver.
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
 
 #include "tests/unit/fake_sharing.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using gpusm::pointer_facts;
 using gpusm::pool_pointer;
-using gpusm::share_way;
+using gpusm::share_kind;
 using gpusm::status;
 using gpusm_test::fake;
 using gpusm_test::fake_granularity;
@@ -50,7 +50,7 @@ TEST_F(WayOf, MemoryOfCudaIpcIsLegacyWithoutAQuestion)
 {
     pointer_facts facts = device_memory();
     facts.legacy_ipc = true;
-    EXPECT_EQ(way_of(api_, facts, 0x1234), share_way::legacy);
+    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::legacy);
     EXPECT_TRUE(fake().calls.empty());
 }
 
@@ -58,27 +58,27 @@ TEST_F(WayOf, HostAndManagedMemoryHasNoneWithoutAQuestion)
 {
     pointer_facts facts = device_memory();
     facts.managed = true;
-    EXPECT_EQ(way_of(api_, facts, 0x1234), share_way::none);
-    EXPECT_EQ(way_of(api_, pointer_facts{}, 0x1234), share_way::none);
+    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::none);
+    EXPECT_EQ(kind_of(api_, pointer_facts{}, 0x1234), share_kind::none);
     EXPECT_TRUE(fake().calls.empty());
 }
 
 TEST_F(WayOf, VmmMemoryIsDescriptorsIfItMayBeExported)
 {
     auto &chunk = sharing().add_chunk(chunk_at, fake_granularity);
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at + 77), share_way::descriptors);
+    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::descriptors);
     chunk.handle_types = 0;
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::none);
 }
 
 TEST_F(WayOf, PoolMemoryIsPoolIfItsPoolMayBeExported)
 {
     add_pooled(1);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::pool);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::pool);
     add_pooled(8); // fabric only
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
     add_pooled(0); // as the default pool is
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at + 77), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
 }
 
 // A driver could let us at the allocations behind a pool; that would share other memory too.
@@ -86,27 +86,17 @@ TEST_F(WayOf, PoolMemoryIsNeverTakenForVmmMemory)
 {
     sharing().add_chunk(pooled_at, fake_granularity);
     add_pooled(1);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::pool);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::pool);
     add_pooled(0);
     sharing().mapped.clear();
     sharing().add_chunk(pooled_at, fake_granularity).handle_types = 0;
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::none);
 }
 
 TEST_F(WayOf, DeviceMemoryOfNoKnownKindHasNone)
 {
-    EXPECT_EQ(way_of(api_, device_memory(), 0x1234), share_way::none);
+    EXPECT_EQ(kind_of(api_, device_memory(), 0x1234), share_kind::none);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
-TEST_F(WayOf, ADriverWithoutTheFunctionsHasNone)
-{
-    sharing().add_chunk(chunk_at, fake_granularity);
-    add_pooled(1);
-    api_.mem_retain_allocation_handle = nullptr;
-    api_.mem_pool_export_pointer = nullptr;
-    EXPECT_EQ(way_of(api_, device_memory(), chunk_at), share_way::none);
-    EXPECT_EQ(way_of(api_, device_memory(), pooled_at), share_way::none);
 }
 
 using PoolMemory = Shareable;
@@ -245,32 +235,6 @@ TEST_P(PoolFailure, IsPassedOnAndWritesNothing)
     fake().heal();
 }
 
-TEST_F(PoolMemory, ADriverWithoutTheFunctionsIsUnsupported)
-{
-    add_pooled(1);
-    const gpusm::driver_api complete = api_;
-    const std::function<void(gpusm::driver_api &)> importers[] = {
-        [](auto &api) { api.mem_pool_import_from_shareable_handle = nullptr; },
-        [](auto &api) { api.mem_pool_set_access = nullptr; },
-        [](auto &api) { api.mem_pool_import_pointer = nullptr; },
-        [](auto &api) { api.mem_pool_destroy = nullptr; },
-        [](auto &api) { api.mem_free = nullptr; },
-    };
-    for (const auto &lose : importers) {
-        api_ = complete;
-        lose(api_);
-        CUmemoryPool imported = nullptr;
-        EXPECT_EQ(import_pool(api_, 0, &imported), status::unsupported);
-    }
-    api_ = complete;
-    api_.mem_pool_export_to_shareable_handle = nullptr;
-    pool_pointer out;
-    int fd = -1;
-    EXPECT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::unsupported);
-    EXPECT_EQ(export_pool(api_, sharing().pointers[pooled_at].pool, &fd), status::unsupported);
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
 TEST_F(Shareable, AnAllocationOfOurOwnIsMadeAndGivenBackInItsContext)
 {
     std::uint64_t at = 0;
@@ -373,12 +337,9 @@ void *find_what_is_there(void *, const char *symbol)
 
 TEST(DriverFill, OptionalFunctionsAreNullWhereTheDriverLacksThemAndNothingElseIsMissing)
 {
-    lacking = {"cuMemRetainAllocationHandle", "cuMemPoolExportPointer", "cuCtxSetFlags",
-               "cuMemFree_v2"};
+    lacking = {"cuCtxSetFlags", "cuMemFree_v2"};
     gpusm::driver_api api;
     EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
-    EXPECT_EQ(api.mem_retain_allocation_handle, nullptr);
-    EXPECT_EQ(api.mem_pool_export_pointer, nullptr);
     EXPECT_EQ(api.ctx_set_flags, nullptr);
     EXPECT_EQ(api.mem_free, nullptr);
     EXPECT_NE(api.mem_map, nullptr);

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/shareable.h"
+#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
 
 #include <cstddef>
 
 namespace gpusm {
 
-share_way way_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address)
+share_kind kind_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address)
 {
     if (facts.legacy_ipc) {
-        return share_way::legacy;
+        return share_kind::legacy;
     }
     if (!facts.on_device || facts.managed) {
-        return share_way::none;
+        return share_kind::none;
     }
     // Pools first: were a driver to name the allocations behind a pool, sharing them would share
     // what else the pool hands out, and no number would tell when that changes.
     bool exportable = false;
     if (is_pool_memory(driver, address, &exportable)) {
-        return exportable ? share_way::pool : share_way::none;
+        return exportable ? share_kind::pool : share_kind::none;
     }
-    return can_export_chunk(driver, address) ? share_way::descriptors : share_way::none;
+    return can_export_chunk(driver, address) ? share_kind::descriptors : share_kind::none;
 }
 
 status make_copies_synchronous(const driver_api &driver, const device &of)
 {
     constexpr unsigned sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, which headers before 12.1 lack
-    if (nullptr == driver.ctx_get_flags || nullptr == driver.ctx_set_flags) {
+    if (nullptr == driver.ctx_set_flags) {
         return status::unsupported;
     }
     const driver_scope scope(driver, of.context);
@@ -54,15 +54,9 @@ status make_copies_synchronous(const driver_api &driver, const device &of)
 status alloc_device(const driver_api &driver, const device &into, std::uint64_t len_bytes,
                     std::uint64_t *out)
 {
-    if (nullptr == driver.mem_alloc || nullptr == driver.mem_free) {
-        return status::unsupported;
-    }
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUdeviceptr made = 0;
-    const CUresult result = driver.mem_alloc(&made, len_bytes);
+    const CUresult result =
+        in_context(driver, into.context, [&] { return driver.mem_alloc(&made, len_bytes); });
     if (CUDA_SUCCESS == result) {
         *out = made;
     }
@@ -71,25 +65,18 @@ status alloc_device(const driver_api &driver, const device &into, std::uint64_t 
 
 void free_device(const driver_api &driver, const device &into, std::uint64_t address)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return; // the context is gone, and its memory with it
-    }
-    if (const CUresult result = driver.mem_free(address); CUDA_SUCCESS != result) {
-        (void)driver.report("cuMemFree", result);
-    }
+    (void)driver.answer("cuMemFree",
+                        in_context(driver, into.context, [&] { return driver.mem_free(address); }));
 }
 
 status check_mapped_length(const driver_api &driver, const device &into, std::uint64_t local_base,
                            std::uint64_t len_bytes)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUdeviceptr start = 0;
     std::size_t mapped_bytes = 0;
-    const CUresult result = driver.mem_get_address_range(&start, &mapped_bytes, local_base);
+    const CUresult result = in_context(driver, into.context, [&] {
+        return driver.mem_get_address_range(&start, &mapped_bytes, local_base);
+    });
     if (CUDA_SUCCESS != result) {
         return driver.report("cuMemGetAddressRange", result);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/vmm_chunks.h"
+#include "opal/mca/btl/gpusm/ipc/vmm.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,66 +13,37 @@ namespace {
 
 constexpr CUmemAllocationHandleType by_descriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-bool has_owners_functions(const driver_api &driver)
-{
-    return driver.mem_retain_allocation_handle != nullptr &&
-           driver.mem_get_allocation_properties != nullptr &&
-           driver.mem_export_to_shareable_handle != nullptr && driver.mem_release != nullptr;
-}
-
-bool has_importers_functions(const driver_api &driver)
-{
-    return driver.mem_get_allocation_granularity != nullptr &&
-           driver.mem_import_from_shareable_handle != nullptr &&
-           driver.mem_address_reserve != nullptr && driver.mem_address_free != nullptr &&
-           driver.mem_map != nullptr && driver.mem_unmap != nullptr &&
-           driver.mem_set_access != nullptr && driver.mem_release != nullptr;
-}
+struct descriptor {
+    int fd;
+};
 
 // A reference to an allocation, given back when the scope ends.
-class allocation_reference {
-  public:
+struct allocation_reference {
     // To what is mapped at `address`.
-    static allocation_reference at(const driver_api &driver, std::uint64_t address)
+    allocation_reference(const driver_api &api, std::uint64_t address)
+        : driver(api),
+          result(api.mem_retain_allocation_handle(&handle, reinterpret_cast<void *>(address)))
     {
-        CUmemGenericAllocationHandle handle = 0;
-        const CUresult result =
-            driver.mem_retain_allocation_handle(&handle, reinterpret_cast<void *>(address));
-        return {driver, result, handle};
     }
     // To what a descriptor stands for.
-    static allocation_reference from(const driver_api &driver, int fd)
+    allocation_reference(const driver_api &api, descriptor of)
+        : driver(api),
+          result(api.mem_import_from_shareable_handle(
+              &handle, reinterpret_cast<void *>(static_cast<std::intptr_t>(of.fd)), by_descriptor))
     {
-        CUmemGenericAllocationHandle handle = 0;
-        const CUresult result = driver.mem_import_from_shareable_handle(
-            &handle, reinterpret_cast<void *>(static_cast<std::intptr_t>(fd)), by_descriptor);
-        return {driver, result, handle};
     }
     ~allocation_reference()
     {
-        if (CUDA_SUCCESS != result_) {
-            return;
-        }
-        if (const CUresult result = driver_.mem_release(handle_); CUDA_SUCCESS != result) {
-            (void)driver_.report("cuMemRelease", result);
+        if (CUDA_SUCCESS == result) {
+            (void)driver.answer("cuMemRelease", driver.mem_release(handle));
         }
     }
     allocation_reference(const allocation_reference &) = delete;
     allocation_reference &operator=(const allocation_reference &) = delete;
 
-    CUresult result() const { return result_; }
-    CUmemGenericAllocationHandle handle() const { return handle_; }
-
-  private:
-    allocation_reference(const driver_api &driver, CUresult result,
-                         CUmemGenericAllocationHandle handle)
-        : driver_(driver), result_(result), handle_(handle)
-    {
-    }
-
-    const driver_api &driver_;
-    const CUresult result_;
-    const CUmemGenericAllocationHandle handle_;
+    const driver_api &driver;
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result;
 };
 
 // The device of an allocation that can be exported by descriptor; false for every other one.
@@ -89,8 +60,7 @@ bool exportable(const driver_api &driver, CUmemGenericAllocationHandle handle, i
 
 // The chunk around `address`. RANGE_START_ADDR and RANGE_SIZE would not do: for such memory they
 // describe the reserved addresses.
-status describe_chunk(const driver_api &driver, std::uint64_t address, memory_chunk *out,
-                      int *ordinal)
+status describe_chunk(const driver_api &driver, std::uint64_t address, memory_chunk *out)
 {
     CUdeviceptr base = 0;
     std::size_t len_bytes = 0;
@@ -106,10 +76,11 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
     }
     // The driver promises the very handle that was mapped, so two handles are two allocations that
     // it has described as one range.
-    const auto first = allocation_reference::at(driver, base);
-    const auto last = allocation_reference::at(driver, base + len_bytes - 1);
-    if (CUDA_SUCCESS != first.result() || CUDA_SUCCESS != last.result() ||
-        first.handle() != last.handle() || !exportable(driver, first.handle(), ordinal)) {
+    int ordinal = -1;
+    const allocation_reference first(driver, base);
+    const allocation_reference last(driver, base + len_bytes - 1);
+    if (CUDA_SUCCESS != first.result || CUDA_SUCCESS != last.result ||
+        first.handle != last.handle || !exportable(driver, first.handle, &ordinal)) {
         return status::unsupported;
     }
     unsigned long long buffer_id = 0;
@@ -117,18 +88,18 @@ status describe_chunk(const driver_api &driver, std::uint64_t address, memory_ch
     if (CUDA_SUCCESS != result) {
         return driver.report("asking for BUFFER_ID", result);
     }
-    *out = {base, len_bytes, buffer_id};
+    *out = {base, len_bytes, buffer_id, ordinal};
     return status::ok;
 }
 
 status export_chunk(const driver_api &driver, std::uint64_t base, int *fd)
 {
-    const auto memory = allocation_reference::at(driver, base);
-    if (CUDA_SUCCESS != memory.result()) {
-        return driver_is_down(memory.result()) ? status::driver_failed : status::not_found;
+    const allocation_reference memory(driver, base);
+    if (CUDA_SUCCESS != memory.result) {
+        return driver_is_down(memory.result) ? status::driver_failed : status::not_found;
     }
     const CUresult result =
-        driver.mem_export_to_shareable_handle(fd, memory.handle(), by_descriptor, 0);
+        driver.mem_export_to_shareable_handle(fd, memory.handle, by_descriptor, 0);
     if (CUDA_ERROR_INVALID_VALUE == result) {
         return status::unsupported;
     }
@@ -140,38 +111,13 @@ status export_chunk(const driver_api &driver, std::uint64_t base, int *fd)
     return status::ok;
 }
 
-// The bytes of all chunks together, if a peer's lengths can be true at all.
-status add_lengths(const driver_api &driver, const device &into, const std::uint64_t *lengths,
-                   std::size_t count, std::uint64_t *total)
-{
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.requestedHandleTypes = by_descriptor;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = into.ordinal;
-    std::size_t unit_bytes = 0;
-    const CUresult result = driver.mem_get_allocation_granularity(&unit_bytes, &properties,
-                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (CUDA_SUCCESS != result) {
-        return driver.report("cuMemGetAllocationGranularity", result);
-    }
-    *total = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (0 == lengths[i] || lengths[i] % unit_bytes != 0 || lengths[i] > UINT64_MAX - *total) {
-            return status::bad_peer;
-        }
-        *total += lengths[i];
-    }
-    return status::ok;
-}
-
 status map_chunk(const driver_api &driver, int fd, std::uint64_t at, std::uint64_t len_bytes)
 {
-    const auto memory = allocation_reference::from(driver, fd); // the mapping keeps it from then on
-    if (CUDA_SUCCESS != memory.result()) {
-        return driver.answer("cuMemImportFromShareableHandle", memory.result());
+    const allocation_reference memory(driver, descriptor{fd}); // the mapping keeps it from then on
+    if (CUDA_SUCCESS != memory.result) {
+        return driver.answer("cuMemImportFromShareableHandle", memory.result);
     }
-    const CUresult result = driver.mem_map(at, len_bytes, 0, memory.handle(), 0);
+    const CUresult result = driver.mem_map(at, len_bytes, 0, memory.handle, 0);
     // Of all arguments, only the length is not our own.
     return CUDA_ERROR_INVALID_VALUE == result ? status::bad_peer
                                               : driver.answer("cuMemMap", result);
@@ -180,10 +126,8 @@ status map_chunk(const driver_api &driver, int fd, std::uint64_t at, std::uint64
 status allow_chunks(const driver_api &driver, const device &into, std::uint64_t at,
                     std::uint64_t len_bytes)
 {
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = into.ordinal;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, into.ordinal},
+                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return driver.answer("cuMemSetAccess", driver.mem_set_access(at, len_bytes, &access, 1));
 }
 
@@ -211,16 +155,13 @@ void give_back(const driver_api &driver, std::uint64_t base, std::uint64_t total
 
 bool can_export_chunk(const driver_api &driver, std::uint64_t address)
 {
-    if (!has_owners_functions(driver)) {
-        return false;
-    }
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return false;
     }
     int ordinal = -1;
-    const auto memory = allocation_reference::at(driver, address);
-    return CUDA_SUCCESS == memory.result() && exportable(driver, memory.handle(), &ordinal);
+    const allocation_reference memory(driver, address);
+    return CUDA_SUCCESS == memory.result && exportable(driver, memory.handle, &ordinal);
 }
 
 status list_chunks(const driver_api &driver, const device &of, std::uint64_t address,
@@ -229,34 +170,53 @@ status list_chunks(const driver_api &driver, const device &of, std::uint64_t add
     if (0 == len_bytes || len_bytes > UINT64_MAX - address) {
         return status::bad_argument;
     }
-    if (!has_owners_functions(driver)) {
-        return status::unsupported;
-    }
     const driver_scope scope(driver, of.context);
     if (!scope.entered()) {
         return status::driver_failed;
     }
     std::vector<memory_chunk> found;
-    int of_first = -1;
-    std::uint64_t at = address;
-    while (at < address + len_bytes) {
+    for (std::uint64_t at = address; at < address + len_bytes;) {
         memory_chunk chunk;
-        int ordinal = -1;
-        if (found.size() >= most) {
-            return status::unsupported;
-        }
-        if (const status s = describe_chunk(driver, at, &chunk, &ordinal); status::ok != s) {
+        if (const status s = describe_chunk(driver, at, &chunk); status::ok != s) {
             return s;
         }
-        of_first = found.empty() ? ordinal : of_first;
-        if (ordinal != of_first) {
+        found.push_back(chunk);
+        if (found.size() > most || chunk.ordinal != found.front().ordinal) {
             return status::unsupported;
         }
         at = chunk.base + chunk.len_bytes;
-        found.push_back(chunk);
     }
     *out = std::move(found);
     return status::ok;
+}
+
+void extend_run(const driver_api &driver, const device &of,
+                const std::function<bool(std::uint64_t)> &may_take,
+                std::vector<memory_chunk> *chunks)
+{
+    CUdeviceptr start = 0;
+    std::size_t reserved_bytes = 0;
+    const CUdeviceptr inside = chunks->front().base;
+    const driver_scope scope(driver, of.context);
+    if (!scope.entered() ||
+        CUDA_SUCCESS !=
+            driver.pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) ||
+        CUDA_SUCCESS != driver.pointer_get_attribute(&reserved_bytes,
+                                                     CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside)) {
+        return;
+    }
+    memory_chunk next;
+    const auto finds = [&](std::uint64_t at) {
+        return chunks->size() < most_chunks && at - start < reserved_bytes && may_take(at) &&
+               status::ok == describe_chunk(driver, at, &next) &&
+               next.ordinal == chunks->front().ordinal;
+    };
+    while (finds(chunks->back().base + chunks->back().len_bytes)) {
+        chunks->push_back(next);
+    }
+    while (finds(chunks->front().base - 1)) {
+        chunks->insert(chunks->begin(), next);
+    }
 }
 
 bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks)
@@ -274,9 +234,6 @@ bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chun
 
 status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks, int *fds)
 {
-    if (!has_owners_functions(driver)) {
-        return status::unsupported;
-    }
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
@@ -299,28 +256,28 @@ status map_chunks(const driver_api &driver, const device &into, const std::uint6
     if (0 == count) {
         return status::bad_argument;
     }
-    if (!has_importers_functions(driver)) {
-        return status::unsupported;
-    }
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
     }
     std::uint64_t total = 0;
-    status s = add_lengths(driver, into, lengths, count, &total);
-    if (status::ok != s) {
-        return s;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (0 == lengths[i] || lengths[i] > UINT64_MAX - total) {
+            return status::bad_peer;
+        }
+        total += lengths[i];
     }
     CUdeviceptr base = 0;
     const CUresult result = driver.mem_address_reserve(&base, total, 0, 0, 0);
     if (CUDA_ERROR_INVALID_VALUE == result) {
-        return status::bad_peer; // more than there are addresses
+        return status::bad_peer; // more than there are addresses, or no multiple of what it maps
     }
     if (CUDA_SUCCESS != result) {
         return driver.answer("cuMemAddressReserve", result);
     }
     std::uint64_t at = base;
     std::size_t mapped = 0;
+    status s = status::ok;
     while (status::ok == s && mapped < count) {
         s = map_chunk(driver, fds[mapped], at, lengths[mapped]);
         if (status::ok == s) {

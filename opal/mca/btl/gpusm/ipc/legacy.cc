@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/ipc_handle.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 namespace gpusm {
 
@@ -43,64 +43,41 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
 status open_memory(const driver_api &driver, const device &into, const CUipcMemHandle &handle,
                    std::uint64_t *local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUdeviceptr opened = 0;
-    const CUresult result =
-        driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    switch (result) {
-    case CUDA_SUCCESS:
+    const CUresult result = in_context(driver, into.context, [&] {
+        return driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    });
+    if (CUDA_SUCCESS == result) {
         *local_base = opened;
-        return status::ok;
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        return status::no_memory;
-    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-    case CUDA_ERROR_INVALID_DEVICE:
-    case CUDA_ERROR_NOT_SUPPORTED:
-        return status::unsupported;
-    default: // CUresult is the driver's enum, and grows
-        return driver.report("cuIpcOpenMemHandle", result);
     }
+    return driver.answer("cuIpcOpenMemHandle", result);
 }
 
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return; // the context is gone, and its mappings with it
-    }
-    const CUresult result = driver.ipc_close_mem_handle(local_base);
-    if (CUDA_SUCCESS != result) {
-        (void)driver.report("cuIpcCloseMemHandle", result);
-    }
+    (void)driver.answer("cuIpcCloseMemHandle", in_context(driver, into.context, [&] {
+                            return driver.ipc_close_mem_handle(local_base);
+                        }));
 }
 
 status export_event(const driver_api &driver, device_table &table, device &of,
                     CUipcEventHandle *out)
 {
     CUevent event = nullptr;
-    if (const status s = table.ipc_event(of, &event); status::ok != s) {
-        return s;
-    }
-    const driver_scope scope(driver, of.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
-    const CUresult result = driver.ipc_get_event_handle(out, event);
-    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcGetEventHandle", result);
+    const status s = table.ipc_event(of, &event);
+    return status::ok != s
+               ? s
+               : driver.answer("cuIpcGetEventHandle", in_context(driver, of.context, [&] {
+                                   return driver.ipc_get_event_handle(out, event);
+                               }));
 }
 
 status open_event(const driver_api &driver, const device &into, const CUipcEventHandle &handle,
                   CUevent *out)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
-    const CUresult result = driver.ipc_open_event_handle(out, handle);
-    return CUDA_SUCCESS == result ? status::ok : driver.report("cuIpcOpenEventHandle", result);
+    return driver.answer("cuIpcOpenEventHandle", in_context(driver, into.context, [&] {
+                             return driver.ipc_open_event_handle(out, handle);
+                         }));
 }
 
 } // namespace gpusm

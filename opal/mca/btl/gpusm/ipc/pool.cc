@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/gpu/pool_memory.h"
+#include "opal/mca/btl/gpusm/ipc/pool.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -31,33 +31,24 @@ bool is_pool_memory(const driver_api &driver, std::uint64_t address, bool *expor
 {
     std::uint64_t handle_types = 0;
     const CUmemoryPool pool = pool_of(driver, address, &handle_types);
-    *exportable = pool != nullptr && 0 != (handle_types & by_descriptor) &&
-                  driver.mem_pool_export_to_shareable_handle != nullptr &&
-                  driver.mem_pool_export_pointer != nullptr;
+    *exportable = pool != nullptr && 0 != (handle_types & by_descriptor);
     return pool != nullptr;
 }
 
 status export_pool(const driver_api &driver, CUmemoryPool pool, int *fd)
 {
-    if (nullptr == driver.mem_pool_export_to_shareable_handle) {
-        return status::unsupported;
-    }
-    const capture_scope scope(driver);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     int made = -1;
-    const CUresult result =
-        driver.mem_pool_export_to_shareable_handle(&made, pool, by_descriptor, 0);
+    const CUresult result = in_any_context(driver, [&] {
+        return driver.mem_pool_export_to_shareable_handle(&made, pool, by_descriptor, 0);
+    });
     if (CUDA_ERROR_INVALID_VALUE == result) {
         return status::unsupported;
     }
-    const status s = driver.answer("cuMemPoolExportToShareableHandle", result);
-    if (status::ok == s) {
+    if (CUDA_SUCCESS == result) {
         (void)fcntl(made, F_SETFD, FD_CLOEXEC);
         *fd = made;
     }
-    return s;
+    return driver.answer("cuMemPoolExportToShareableHandle", result);
 }
 
 status export_pool_pointer(const driver_api &driver, const device &of, std::uint64_t address,
@@ -104,79 +95,53 @@ status export_pool_pointer(const driver_api &driver, const device &of, std::uint
 
 status import_pool(const driver_api &driver, int fd, CUmemoryPool *out)
 {
-    if (nullptr == driver.mem_pool_import_from_shareable_handle ||
-        nullptr == driver.mem_pool_set_access || nullptr == driver.mem_pool_import_pointer ||
-        nullptr == driver.mem_pool_destroy || nullptr == driver.mem_free) {
-        return status::unsupported;
-    }
-    const capture_scope scope(driver);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUmemoryPool made = nullptr;
     void *const as_pointer = reinterpret_cast<void *>(static_cast<std::intptr_t>(fd));
-    const status s = driver.answer(
-        "cuMemPoolImportFromShareableHandle",
-        driver.mem_pool_import_from_shareable_handle(&made, as_pointer, by_descriptor, 0));
-    if (status::ok == s) {
+    const CUresult result = in_any_context(driver, [&] {
+        return driver.mem_pool_import_from_shareable_handle(&made, as_pointer, by_descriptor, 0);
+    });
+    if (CUDA_SUCCESS == result) {
         *out = made;
     }
-    return s;
+    return driver.answer("cuMemPoolImportFromShareableHandle", result);
 }
 
 status allow_pool(const driver_api &driver, CUmemoryPool pool, const device &into)
 {
-    const capture_scope scope(driver);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
-    CUmemAccessDesc access{};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = into.ordinal;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return driver.answer("cuMemPoolSetAccess", driver.mem_pool_set_access(pool, &access, 1));
+    const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, into.ordinal},
+                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return driver.answer("cuMemPoolSetAccess", in_any_context(driver, [&] {
+                             return driver.mem_pool_set_access(pool, &access, 1);
+                         }));
 }
 
 status import_pool_pointer(const driver_api &driver, const device &into, CUmemoryPool pool,
                            const CUmemPoolPtrExportData &data, std::uint64_t *local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return status::driver_failed;
-    }
     CUmemPoolPtrExportData copy = data; // the driver takes it as something that it may write
     CUdeviceptr made = 0;
-    const CUresult result = driver.mem_pool_import_pointer(&made, pool, &copy);
+    const CUresult result = in_context(
+        driver, into.context, [&] { return driver.mem_pool_import_pointer(&made, pool, &copy); });
     if (CUDA_ERROR_ALREADY_MAPPED == result) {
         return status::unsupported;
     }
-    const status s = driver.answer("cuMemPoolImportPointer", result);
-    if (status::ok == s) {
+    if (CUDA_SUCCESS == result) {
         *local_base = made;
     }
-    return s;
+    return driver.answer("cuMemPoolImportPointer", result);
 }
 
 void free_pool_pointer(const driver_api &driver, const device &into, std::uint64_t local_base)
 {
-    const driver_scope scope(driver, into.context);
-    if (!scope.entered()) {
-        return; // the context is gone
-    }
-    if (const CUresult result = driver.mem_free(local_base); CUDA_SUCCESS != result) {
-        (void)driver.report("cuMemFree of a pool's pointer", result);
-    }
+    (void)driver.answer("cuMemFree of a pool's pointer", in_context(driver, into.context, [&] {
+                            return driver.mem_free(local_base);
+                        }));
 }
 
 void close_pool(const driver_api &driver, CUmemoryPool pool)
 {
-    const capture_scope scope(driver);
-    if (!scope.entered()) {
-        return;
-    }
-    if (const CUresult result = driver.mem_pool_destroy(pool); CUDA_SUCCESS != result) {
-        (void)driver.report("cuMemPoolDestroy", result);
-    }
+    (void)driver.answer("cuMemPoolDestroy",
+                        in_any_context(driver, [&] { return driver.mem_pool_destroy(pool); }));
 }
 
 } // namespace gpusm

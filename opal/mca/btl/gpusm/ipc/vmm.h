@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/vmm_chunks.h: memory of virtual memory management, shared by file descriptor. It is a run of
+// ipc/vmm.h: memory of virtual memory management, shared by file descriptor. It is a run of
 // chunks side by side, each an allocation (cuMemCreate) mapped by one cuMemMap. Every chunk is
 // exported as a descriptor, and an importer maps them side by side again.
 //
 // Nothing here keeps a reference to an allocation beyond a call: one that stayed would keep memory
 // taken that the program has freed.
-#ifndef GPUSM_GPU_VMM_CHUNKS_H
-#define GPUSM_GPU_VMM_CHUNKS_H
+#ifndef GPUSM_IPC_VMM_H
+#define GPUSM_IPC_VMM_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace gpusm {
@@ -25,6 +26,7 @@ struct memory_chunk {
     std::uint64_t base = 0;
     std::uint64_t len_bytes = 0;
     std::uint64_t buffer_id = 0; // another one once the addresses are mapped anew
+    int ordinal = -1;            // of its device
 };
 
 // As many descriptors as fit into one message of a Unix socket (the kernel's limit is 253).
@@ -42,6 +44,13 @@ bool can_export_chunk(const driver_api &driver, std::uint64_t address);
 status list_chunks(const driver_api &driver, const device &of, std::uint64_t address,
                    std::uint64_t len_bytes, std::vector<memory_chunk> *out,
                    std::size_t most = most_chunks);
+
+// Adds the chunks before and behind those, as far as they lie side by side on one device within the
+// address range that the program has reserved, can be exported, are not `most_chunks` together, and
+// may_take(address) says so.
+void extend_run(const driver_api &driver, const device &of,
+                const std::function<bool(std::uint64_t)> &may_take,
+                std::vector<memory_chunk> *chunks);
 
 // Whether these are still the allocations that list_chunks described. One driver call each.
 bool same_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks);

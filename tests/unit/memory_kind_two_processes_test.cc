@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shareable_two_processes_test.cc: which way memory of every kind can be shared, pools that one
+// memory_kind_two_processes_test.cc: which way memory of every kind can be shared, pools that one
 // process exports and another imports, and what is read right after a copy; on whatever driver
 // there is.
 #include "tests/unit/share_support.h"
@@ -20,7 +20,7 @@ using gpusm::copy_engine;
 using gpusm::device;
 using gpusm::device_table;
 using gpusm::pool_pointer;
-using gpusm::share_way;
+using gpusm::share_kind;
 using gpusm::status;
 
 constexpr auto two = std::int64_t(2 * mib);
@@ -30,16 +30,16 @@ TEST(ShareWay, IsRightForEveryKindOfMemory)
     alone([] {
         (void)start();
         const log_capture log;
-        EXPECT_EQ(way(allocate(mib) + 5), share_way::legacy);
-        EXPECT_EQ(way(allocate_managed(mib)), share_way::none);
-        EXPECT_EQ(way(allocate_pool(mib)), share_way::none) << "the default pool";
-        EXPECT_EQ(way(allocate_from(make_pool(), mib) + 5), share_way::pool);
+        EXPECT_EQ(way(allocate(mib) + 5), share_kind::legacy);
+        EXPECT_EQ(way(allocate_managed(mib)), share_kind::none);
+        EXPECT_EQ(way(allocate_pool(mib)), share_kind::none) << "the default pool";
+        EXPECT_EQ(way(allocate_from(make_pool(), mib) + 5), share_kind::pool);
         const CUdeviceptr mixed = allocate_chunks({two, -two});
-        EXPECT_EQ(way(mixed + mib), share_way::descriptors);
-        EXPECT_EQ(way(mixed + 3 * mib), share_way::none);
+        EXPECT_EQ(way(mixed + mib), share_kind::descriptors);
+        EXPECT_EQ(way(mixed + 3 * mib), share_kind::none);
         const int host = 0;
-        EXPECT_EQ(way(reinterpret_cast<CUdeviceptr>(&host)), share_way::none);
-        EXPECT_EQ(way(0), share_way::none);
+        EXPECT_EQ(way(reinterpret_cast<CUdeviceptr>(&host)), share_kind::none);
+        EXPECT_EQ(way(0), share_kind::none);
         EXPECT_EQ(log.count(), 0U) << log.text();
     });
 }
@@ -50,11 +50,11 @@ TEST(ShareWay, FreedMemoryHasNone)
         (void)start();
         const CUdeviceptr at = allocate_chunks({two});
         EXPECT_EQ(CU(cuMemUnmap)(at, 2 * mib), CUDA_SUCCESS);
-        EXPECT_EQ(way(at), share_way::none);
+        EXPECT_EQ(way(at), share_kind::none);
         const CUdeviceptr pooled = allocate_from(make_pool(), mib);
         EXPECT_EQ(CU(cuMemFreeAsync)(pooled, nullptr), CUDA_SUCCESS);
         EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(way(pooled), share_way::none);
+        EXPECT_EQ(way(pooled), share_kind::none);
     });
 }
 
@@ -69,8 +69,8 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
         store(at + 9, "anywhere");
         device &on = device_of(table, at);
         std::thread([&] {
-            EXPECT_EQ(way(at), share_way::descriptors);
-            EXPECT_EQ(way(pooled), share_way::pool);
+            EXPECT_EQ(way(at), share_kind::descriptors);
+            EXPECT_EQ(way(pooled), share_kind::pool);
             parcel out = parcel::of(on, at, 4 * mib);
             std::uint64_t base = 0;
             EXPECT_EQ(out.map(on, &base), status::ok);
@@ -88,7 +88,7 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
             EXPECT_EQ(close(fd), 0);
             std::uint64_t own = 0;
             EXPECT_EQ(alloc_device(driver(), on, mib, &own), status::ok);
-            EXPECT_EQ(way(own), share_way::legacy);
+            EXPECT_EQ(way(own), share_kind::legacy);
             free_device(driver(), on, own);
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
             CUcontext current = on.context;

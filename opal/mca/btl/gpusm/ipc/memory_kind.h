@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/shareable.h: in which way a peer can read a piece of device memory, and what the ways have in
-// common. The ways themselves:
+// ipc/memory_kind.h: in which way a peer can read a piece of device memory, and what the ways have
+// in common. The ways themselves:
 //
-//   gpu/ipc_handle.h    `legacy`        a handle of CUDA IPC, 64 bytes
-//   gpu/vmm_chunks.h    `descriptors`   one file descriptor per chunk of VMM memory
-//   gpu/pool_memory.h   `pool`          a file descriptor per pool, 64 bytes per allocation
-//
-// Memory of the way `none` reaches a peer only as a copy in memory that can be shared.
-#ifndef GPUSM_GPU_SHAREABLE_H
-#define GPUSM_GPU_SHAREABLE_H
+//   ipc/legacy.h   `legacy`        a handle of CUDA IPC, 64 bytes
+//   ipc/vmm.h      `descriptors`   one file descriptor per chunk of VMM memory
+//   ipc/pool.h     `pool`          a file descriptor per pool, 64 bytes per allocation
+#ifndef GPUSM_IPC_MEMORY_KIND_H
+#define GPUSM_IPC_MEMORY_KIND_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/gpu/pool_memory.h"
-#include "opal/mca/btl/gpusm/gpu/vmm_chunks.h"
+#include "opal/mca/btl/gpusm/ipc/pool.h"
+#include "opal/mca/btl/gpusm/ipc/vmm.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <cstdint>
 
 namespace gpusm {
 
-enum class share_way {
-    legacy,      // cuMemAlloc
-    descriptors, // cuMemCreate, with file descriptors allowed
-    pool,        // from a pool made with file descriptors allowed
-    none,        // managed, default pool, VMM without a type of handle, another process's memory
-};
-
-// The way of the memory at `address`, about which `facts` (inspect_pointer) are known. A guess
+// The kind of the memory at `address`, about which `facts` (inspect_pointer) are known. A guess
 // where a run of VMM memory is concerned: list_chunks looks at all of it. About five driver calls
-// if it is not `legacy`. Never fails and says nothing.
-share_way way_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address);
+// if it is not `legacy`. Never fails and says nothing. `none`: managed memory, the default pool,
+// VMM memory without a type of handle, memory of another process.
+share_kind kind_of(const driver_api &driver, const pointer_facts &facts, std::uint64_t address);
 
 // What the program's synchronous copies and fills have put into memory is there when they return,
 // from now on and for all memory used in the context of `of`; those that have returned before are

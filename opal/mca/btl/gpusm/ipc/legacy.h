@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/ipc_handle.h: device memory and events as handles that another process can open.
-#ifndef GPUSM_GPU_IPC_HANDLE_H
-#define GPUSM_GPU_IPC_HANDLE_H
+// ipc/legacy.h: device memory and events as handles that another process can open.
+#ifndef GPUSM_IPC_LEGACY_H
+#define GPUSM_IPC_LEGACY_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
