@@ -98,7 +98,7 @@ void receive_all(context &c, const buffers &all, const std::string &what)
 // Messages until the sender has copied a part of them. False: it never does.
 bool until_joint(context &c, const buffers &all, const bench::path_counters &counters)
 {
-    const unsigned long long before = counters.read().joint_copy_bytes;
+    const unsigned long long before = counters.read()["joint_copy_bytes"];
     const auto until = std::chrono::steady_clock::now() + patience;
     int go_on = 1;
     bool seen = false;
@@ -107,7 +107,7 @@ bool until_joint(context &c, const buffers &all, const bench::path_counters &cou
             send_all(c, all, nullptr);
         } else {
             receive_all(c, all, "with both sides there");
-            seen = counters.read().joint_copy_bytes > before;
+            seen = counters.read()["joint_copy_bytes"] > before;
             go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
         }
         (void)MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
@@ -125,7 +125,7 @@ void test_joint_late(context &c)
     for (auto &each : all) {
         each = c.make(memory_kind::host, len_bytes);
     }
-    const unsigned long long before = counters.read().single_copy_messages;
+    const unsigned long long before = counters.read()["single_copy_messages"];
     constexpr int rounds = 3; // also after the receiver has had enough of asking
     for (int round = 0; round < rounds; ++round) {
         const sign received(c);
@@ -145,7 +145,7 @@ void test_joint_late(context &c)
             }
         }
     }
-    int single = counters.read().single_copy_messages > before ? 1 : 0;
+    int single = counters.read()["single_copy_messages"] > before ? 1 : 0;
     (void)MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
     if (1 == single) {
         (void)c.expect_true(until_joint(c, all, counters),

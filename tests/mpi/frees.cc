@@ -145,14 +145,14 @@ void receive(const buffer &into, std::size_t len_bytes)
 bool until_by_get(const buffer &mine, std::size_t len_bytes)
 {
     const gpusm::bench::path_counters counters;
-    const auto before = counters.read().get_messages;
+    const auto before = counters.read()["get_messages"];
     for (int i = 0; i < 200; ++i) {
         int by_get = 0;
         if (0 == rank) {
             send(mine, len_bytes);
         } else {
             receive(mine, len_bytes);
-            by_get = counters.read().get_messages > before ? 1 : 0;
+            by_get = counters.read()["get_messages"] > before ? 1 : 0;
         }
         (void)MPI_Bcast(&by_get, 1, MPI_INT, 1, MPI_COMM_WORLD);
         if (0 != by_get) {

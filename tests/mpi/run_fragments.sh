@@ -44,16 +44,16 @@ round_case() {
     fi
 }
 if [ "$processors" -ge 2 ]; then
-    round_case rows-take-many-fragments 4194304 mbw_mr much 2
+    round_case rows-take-many-fragments 4194304 bw much 2
     round_case messages-to-and-fro-take-many-fragments 4194304 latency much 2
     round_case threads-take-many-fragments 4194304 latency much 2 -x OMPI_MPI_THREAD_LEVEL=3
     round_case fragments-as-the-user-says 100000 latency little 2 --mca btl_gpusm_round_bytes 100000
-    round_case few-fragments-in-a-small-segment 262144 mbw_mr little 2 --mca btl_gpusm_segment_size 2M
-    round_case when-no-more-fragments-can-be-had 4194304 mbw_mr any 2 \
+    round_case few-fragments-in-a-small-segment 262144 bw little 2 --mca btl_gpusm_segment_size 2M
+    round_case when-no-more-fragments-can-be-had 4194304 bw any 2 \
         --mca btl_gpusm_free_list_max 8 --mca btl_gpusm_segment_size 64M
 else
     skip rows-take-many-fragments "needs two processors"
 fi
-round_case few-fragments-with-more-ranks-than-processors 0 mbw_mr any "$crowd"
+round_case few-fragments-with-more-ranks-than-processors 0 bw any "$crowd"
 
 finish

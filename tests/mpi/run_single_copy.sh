@@ -9,8 +9,8 @@
 need_gpusm single-copy || finish
 refuse=$GPUSM_BUILDDIR/tests/mpi/refuse_single_copy.so
 
-# perf_case NAME WANTED OPTIONS...: runs gpusm_perf with content checks; WANTED is a pattern for how
-# many messages were read in one copy
+# perf_case NAME WANTED OPTIONS...: runs gpusm_perf with content checks; WANTED says whether messages
+# were read in one copy
 perf_case() {
     perf_name=$1
     perf_wanted=$2
@@ -20,11 +20,15 @@ perf_case() {
     perf_status=$?
     if [ $perf_status -ne 0 ]; then
         fail "$perf_name" "$(explain $perf_status)"
-    elif ! grep -q "^path: .*single copy $perf_wanted[ ,]" "$work/output"; then
-        fail "$perf_name" "wanted: single copy $perf_wanted"
+    elif [ "$(in_one_copy)" != "$perf_wanted" ]; then
+        fail "$perf_name" "messages in one copy: $(in_one_copy), expected $perf_wanted"
     else
         pass "$perf_name"
     fi
+}
+
+in_one_copy() {
+    if [ "$(path_count single_copy_messages)" -gt 0 ]; then echo yes; else echo no; fi
 }
 
 launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M \
@@ -34,10 +38,10 @@ if ! grep -q 'host memory of process . is read in a single copy' "$work/output";
     can=no
 else
     can=yes
-    perf_case long-messages-in-one-copy '[1-9][0-9]*'
+    perf_case long-messages-in-one-copy yes
 fi
-perf_case without-smsc 0 --mca smsc ^cma,xpmem,knem
-perf_case switched-off 0 --mca btl_gpusm_use_single_copy 0
+perf_case without-smsc no --mca smsc ^cma,xpmem,knem
+perf_case switched-off no --mca btl_gpusm_use_single_copy 0
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-it-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
@@ -54,16 +58,16 @@ limit_case() {
     launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$@" "$perf" bw --src H --dst H --sizes 12K \
         --iterations 3 --warmup 1 --no-limit -c
     limit_status=$?
-    single=$(sed -n 's/^path: .*single copy \([0-9]*\).*/\1/p' "$work/output")
+    single=$(path_count single_copy_messages)
     right=$(sed -n 's/.*go in two copies up to \([0-9]*\) bytes$/\1/p' "$work/output" |
         awk -v least="$limit_least" -v most="$limit_most" '$1 >= least && $1 <= most' | wc -l)
     if [ $limit_status -ne 0 ]; then
         fail "$limit_name" "$(explain $limit_status)"
     elif [ "$right" -ne 2 ]; then
         fail "$limit_name" "$right of 2 ranks say that the limit is $limit_least to $limit_most"
-    elif [ "$limit_single" = no ] && [ "${single:-0}" -ne 0 ]; then
+    elif [ "$limit_single" = no ] && [ "$single" -ne 0 ]; then
         fail "$limit_name" "$single messages of 12 KiB in one copy"
-    elif [ "$limit_single" = few ] && [ "${single:-0}" -gt 20 ]; then
+    elif [ "$limit_single" = few ] && [ "$single" -gt 20 ]; then
         fail "$limit_name" "$single of 256 messages of 12 KiB in one copy"
     else
         pass "$limit_name"
@@ -79,14 +83,14 @@ if [ $status -ne 0 ]; then
     fail two-copies-as-far-as-the-user-says "$(explain $status)"
 elif [ "$(count_in_output 'go in two copies up to')" -ne 0 ]; then
     fail two-copies-as-far-as-the-user-says "another limit was chosen"
-elif [ $can = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
+elif [ $can = yes ] && [ "$(in_one_copy)" = no ]; then
     fail two-copies-as-far-as-the-user-says "messages of 5000 bytes went in two copies"
 else
     pass two-copies-as-far-as-the-user-says
 fi
 
 # Messages to all peers at once take memory, so with many of them the limit is lower.
-launch 60 26 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" alltoall --src H --dst H --sizes 8K \
+launch 60 26 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" bw --src H --dst H --sizes 8K \
     --iterations 1 --warmup 1 --no-limit -c
 status=$?
 right=$(count_in_output 'go in two copies up to 7864 bytes')
@@ -134,19 +138,19 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
         --dst H --sizes 16000
     rows_case rows-are-switched-off none $lone --mca btl_gpusm_eager_limit_in_rows 0 "$perf" bw \
         --src H --dst H --sizes 16000
-    # With -c each message has its own contents.
+    # In check each message has its own contents.
     written="$lone --mca btl_gpusm_eager_limit_if_written 16640"
     rows_iterations=100
-    rows_case written-messages-go-in-two-copies $raised $written "$perf" latency --src H --dst H \
+    rows_case written-messages-go-in-two-copies $raised $written "$perf" check --src H --dst H \
         --sizes 16000
-    rows_case longer-written-messages-do-not none $written "$perf" latency --src H --dst H --sizes 17000
-    rows_case written-messages-where-the-user-sets-the-limit none $lone "$perf" latency --src H \
+    rows_case longer-written-messages-do-not none $written "$perf" check --src H --dst H --sizes 17000
+    rows_case written-messages-where-the-user-sets-the-limit none $lone "$perf" check --src H \
         --dst H --sizes 16000
     rows_check=
     rows_case unwritten-messages-do-not none $written "$perf" latency --src H --dst H --sizes 16000
     rows_check=-c
     if [ $can = yes ] && need_gpu written-messages-into-a-device-do-not; then
-        rows_case written-messages-into-a-device-do-not none $written "$perf" latency --src H --dst D \
+        rows_case written-messages-into-a-device-do-not none $written "$perf" check --src H --dst D \
             --sizes 16000
     fi
     rows_iterations=40
@@ -156,7 +160,7 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
     fetched="$lone --mca btl_gpusm_eager_limit_in_device_rows 4352"
     if [ $can = yes ] && need_gpu short-rows-into-a-device-are-fetched; then
         rows_case short-rows-into-a-device-are-fetched 4352 $fetched "$perf" bw --src H --dst D --sizes 8000
-        path=$(sed -n 's/^path: get \([0-9]*\),.* host path \([0-9]*\),.*/\1 \2/p' "$work/output")
+        path="$(path_count get_messages) $(path_count host_messages)"
         if [ "${path%% *}" -gt "${path##* }" ]; then
             pass short-rows-into-a-device-are-fetched-most-of-them
         else
@@ -165,7 +169,7 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
         rows_case short-rows-into-a-device-where-the-user-sets-the-limit none $lone "$perf" bw --src H \
             --dst D --sizes 8000
         rows_case shorter-rows-into-a-device-are-not none $fetched "$perf" bw --src H --dst D --sizes 4000
-        rows_iterations=300
+        rows_iterations=600
         rows_case short-messages-alone-into-a-device-are-not 8448 $fetched "$perf" latency --src H --dst D \
             --sizes 8000
     fi
@@ -173,9 +177,9 @@ rows="$lone --mca btl_gpusm_eager_limit_in_rows 16640"
     rows_iterations=100
     rows_case short-rows-into-host-memory-are-not none $fetched "$perf" bw --src H --dst H \
         --sizes 4000,4096,4280,4340,4352,4400,8192
-    single=$(sed -n 's/^path: .* single copy \([0-9]*\),.*/\1/p' "$work/output")
-    if [ "${single:-none}" = none ] || [ "$single" -gt 200 ]; then
-        fail samples-are-few "of 44800 messages $single went in a single copy"
+    single=$(path_count single_copy_messages)
+    if [ "$single" -gt 400 ]; then
+        fail samples-are-few "of 90000 messages $single went in a single copy"
     else
         pass samples-are-few
     fi
@@ -196,9 +200,12 @@ if [ $can = yes ] && need_gpu messages-into-a-device-lower-the-limit; then
     esac
 fi
 
-# path_says PATTERN: yes or no, whether gpusm_perf's last line has megabytes of that
+# path_says VARIABLE...: yes or no, whether any of them is more than 0 in what gpusm_perf's ranks say
 path_says() {
-    if grep -q "^path: .* MB $1" "$work/output"; then echo yes; else echo no; fi
+    for variable in "$@"; do
+        [ "$(path_count "$variable")" -eq 0 ] || { echo yes && return; }
+    done
+    echo no
 }
 # judge NAME STATUS FOUND WANTED WHAT: by the status of the run, and what path_says has found
 judge() {
@@ -223,7 +230,7 @@ joint_case() {
         # shellcheck disable=SC2086 # options
         launch 60 2 "$@" "$perf" bw --src H --dst H --no-limit -c $joint_perf
         joint_status=$?
-        joint=$(path_says 'of the single copies by the sender')
+        joint=$(path_says joint_copy_bytes)
         if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
             break
         fi
@@ -253,9 +260,9 @@ pairs_case() {
     pairs_name=$2
     pairs_wanted=$3
     shift 3
-    launch 60 "$pairs_ranks" "$@" "$perf" mbw_mr --src H --dst H --sizes 100K --window 8 --iterations 20 \
+    launch 60 "$pairs_ranks" "$@" "$perf" bw --src H --dst H --sizes 100K --window 8 --iterations 20 \
         --warmup 1 --no-limit -c
-    judge "$pairs_name" $? "$(path_says 'of the single copies by the sender')" "$pairs_wanted" \
+    judge "$pairs_name" $? "$(path_says joint_copy_bytes)" "$pairs_wanted" \
         "the sender has copied a part"
 }
 pairs_case 2 one-pair-copies-together $can_joint
@@ -276,7 +283,7 @@ shared_case() {
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
         --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
-    judge "$shared_name" $? "$(path_says 'pu[ls][lh]ed')" "$shared_wanted" "pulled or pushed"
+    judge "$shared_name" $? "$(path_says pulled_host_bytes pushed_host_bytes)" "$shared_wanted" "pulled or pushed"
 }
 pull_case() {
     pull_name=$1
@@ -344,7 +351,7 @@ slow_copies_case() {
         fail "$slow_name" "the limit has changed $changes times"
     elif [ "$slow_watched" = yes ] && [ "$changes" -eq 0 ]; then
         fail "$slow_name" "the limit has not changed"
-    elif [ "$slow_watched" = yes ] && ! grep -q '^path: .*single copy [1-9]' "$work/output"; then
+    elif [ "$slow_watched" = yes ] && [ "$(in_one_copy)" = no ]; then
         fail "$slow_name" "no message went in a single copy"
     else
         pass "$slow_name"
