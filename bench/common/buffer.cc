@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// buffer.cc: allocation of every memory kind (VMM: buffer_vmm.cc), seeded content and its
-// comparison. Content of device memory travels through a host buffer in chunks.
+// buffer.cc: allocation of every kind of memory, seeded content and its comparison. Content of
+// device memory travels through a host buffer in chunks.
 #include "bench/common/buffer.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <vector>
 
 namespace gpusm::bench {
@@ -31,37 +33,18 @@ std::uint64_t pattern_word(std::uint64_t mixed_seed, std::size_t word)
     return mix(mixed_seed ^ (word * 0xD6E8FEB86659FD93u));
 }
 
-std::vector<unsigned char> &staging()
-{
-    static thread_local std::vector<unsigned char> memory(chunk_bytes);
-    return memory;
-}
+thread_local std::vector<unsigned char> staging(chunk_bytes);
+thread_local std::vector<unsigned char> expectation(chunk_bytes);
 
-std::vector<unsigned char> &expectation()
+// Calls `piece` for pieces of up to chunk_bytes until one answers with a sentence.
+std::string in_chunks(std::size_t len_bytes,
+                      const std::function<std::string(std::size_t done, std::size_t now)> &piece)
 {
-    static thread_local std::vector<unsigned char> memory(chunk_bytes);
-    return memory;
-}
-
-CUdeviceptr device_address(const void *pointer)
-{
-    return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(pointer));
-}
-
-std::string first_difference(const unsigned char *got, const unsigned char *expected,
-                             std::size_t len_bytes, std::size_t position)
-{
-    if (0 == std::memcmp(got, expected, len_bytes)) {
-        return {};
+    std::string error;
+    for (std::size_t done = 0; done < len_bytes && error.empty(); done += chunk_bytes) {
+        error = piece(done, std::min(chunk_bytes, len_bytes - done));
     }
-    std::size_t i = 0;
-    while (got[i] == expected[i]) {
-        ++i;
-    }
-    char text[96];
-    std::snprintf(text, sizeof(text), "byte %zu is 0x%02x, expected 0x%02x", position + i, got[i],
-                  expected[i]);
-    return text;
+    return error;
 }
 
 } // namespace
@@ -76,49 +59,29 @@ std::optional<memory_kind> parse_kind(std::string_view letter)
 
 const char *describe(memory_kind kind)
 {
-    switch (kind) {
-    case memory_kind::host:
-        return "host";
-    case memory_kind::device:
-        return "device";
-    case memory_kind::managed:
-        return "managed";
-    case memory_kind::vmm:
-        return "VMM, exportable";
-    case memory_kind::vmm_private:
-        return "VMM, not exportable";
-    case memory_kind::pool:
-        return "pool, exportable";
-    case memory_kind::vmm_chunks:
-        return "VMM, exportable, of several chunks";
-    case memory_kind::pool_private:
-        return "default pool";
-    case memory_kind::page_locked:
-        return "page-locked host";
-    }
-    return "?";
-}
-
-std::uint8_t pattern_byte(std::uint64_t seed, std::size_t position)
-{
-    return static_cast<std::uint8_t>(pattern_word(mix(seed), position / 8) >> (8 * (position % 8)));
+    static constexpr const char *names[] = {"host",
+                                            "device",
+                                            "managed",
+                                            "VMM, exportable",
+                                            "VMM, not exportable",
+                                            "pool, exportable",
+                                            "VMM, exportable, of several chunks",
+                                            "default pool",
+                                            "page-locked host"};
+    static_assert(all_kinds.size() == std::size(names));
+    return names[all_kinds.find(letter_of(kind))];
 }
 
 void write_pattern(void *to, std::size_t len_bytes, std::uint64_t seed, std::size_t position)
 {
     auto *bytes = static_cast<unsigned char *>(to);
-    std::size_t done = 0;
-    while (done < len_bytes && 0 != (position + done) % 8) {
-        bytes[done] = pattern_byte(seed, position + done);
-        ++done;
-    }
     const std::uint64_t mixed = mix(seed);
-    for (; done + 8 <= len_bytes; done += 8) {
-        const std::uint64_t word = pattern_word(mixed, (position + done) / 8);
-        std::memcpy(bytes + done, &word, 8);
-    }
-    for (; done < len_bytes; ++done) {
-        bytes[done] = pattern_byte(seed, position + done);
+    for (std::size_t done = 0; done < len_bytes;) {
+        const std::size_t inside = (position + done) % 8; // of a word
+        const std::size_t now = std::min(8 - inside, len_bytes - done);
+        const std::uint64_t word = pattern_word(mixed, (position + done) / 8) >> (8 * inside);
+        std::memcpy(bytes + done, &word, 8 == now ? 8 : now);
+        done += now;
     }
 }
 
@@ -141,130 +104,153 @@ std::unique_ptr<buffer> buffer::make(memory_kind kind, std::size_t len_bytes, co
 
 std::string buffer::allocate(std::size_t bytes)
 {
-    CUdeviceptr pointer = 0;
+    CUdeviceptr on_device = 0;
+    void *on_host = nullptr;
+    std::string error;
     switch (kind_) {
     case memory_kind::host:
-        return allocate_host(bytes);
-    case memory_kind::device: {
-        CUresult result = gpu_->driver().mem_alloc(&pointer, bytes);
-        if (CUDA_SUCCESS != result) {
-            return driver_error(gpu_->driver(), "cuMemAlloc", result);
-        }
-        address_ = static_cast<std::uintptr_t>(pointer);
-        return {};
-    }
-    case memory_kind::managed: {
-        CUresult result = gpu_->driver().mem_alloc_managed(&pointer, bytes, CU_MEM_ATTACH_GLOBAL);
-        if (CUDA_SUCCESS != result) {
-            return driver_error(gpu_->driver(), "cuMemAllocManaged", result);
-        }
-        address_ = static_cast<std::uintptr_t>(pointer);
-        return {};
-    }
+        error = 0 == posix_memalign(&on_host, host_alignment, bytes) ? "" : "out of memory";
+        break;
+    case memory_kind::device:
+        error = gpu_->judge("cuMemAlloc", gpu_->driver().mem_alloc(&on_device, bytes));
+        break;
+    case memory_kind::managed:
+        error =
+            gpu_->judge("cuMemAllocManaged",
+                        gpu_->driver().mem_alloc_managed(&on_device, bytes, CU_MEM_ATTACH_GLOBAL));
+        break;
+    case memory_kind::page_locked:
+        error =
+            gpu_->judge("cuMemHostAlloc",
+                        gpu_->driver().mem_host_alloc(&on_host, bytes, CU_MEMHOSTALLOC_PORTABLE));
+        break;
     case memory_kind::vmm:
-        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1);
     case memory_kind::vmm_private:
-        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_NONE, 1);
     case memory_kind::vmm_chunks:
-        return allocate_vmm(bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 2);
+        return allocate_vmm(bytes);
     case memory_kind::pool:
-        return allocate_pool(bytes);
     case memory_kind::pool_private:
-        return allocate_from_default_pool(bytes);
-    case memory_kind::page_locked: {
-        void *made = nullptr;
-        CUresult result = gpu_->driver().mem_host_alloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE);
-        if (CUDA_SUCCESS != result) {
-            return driver_error(gpu_->driver(), "cuMemHostAlloc", result);
-        }
-        address_ = reinterpret_cast<std::uintptr_t>(made);
-        return {};
+        return allocate_pool(bytes);
     }
+    if (error.empty()) {
+        address_ = nullptr != on_host ? reinterpret_cast<std::uintptr_t>(on_host)
+                                      : static_cast<std::uintptr_t>(on_device);
     }
-    return "unknown kind";
-}
-
-std::string buffer::allocate_host(std::size_t bytes)
-{
-    void *pointer = nullptr;
-    if (0 != posix_memalign(&pointer, host_alignment, bytes)) {
-        return "out of memory";
-    }
-    address_ = reinterpret_cast<std::uintptr_t>(pointer);
-    return {};
+    return error;
 }
 
 std::string buffer::allocate_pool(std::size_t bytes)
 {
     const driver_api &driver = gpu_->driver();
+    CUdeviceptr pointer = 0;
     CUmemPoolProps properties = {};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = gpu_->ordinal();
-    CUresult result = driver.mem_pool_create(&pool_, &properties);
-    if (CUDA_SUCCESS != result) {
-        pool_ = nullptr;
-        return driver_error(driver, "cuMemPoolCreate", result);
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_->ordinal()};
+    std::string error;
+    if (memory_kind::pool_private == kind_) {
+        error = gpu_->judge("cuMemAllocAsync", driver.mem_alloc_async(&pointer, bytes, nullptr));
+    } else {
+        error = gpu_->judge("cuMemPoolCreate", driver.mem_pool_create(&pool_, &properties));
+        if (error.empty()) {
+            error = gpu_->judge("cuMemAllocFromPoolAsync",
+                                driver.mem_alloc_from_pool_async(&pointer, bytes, pool_, nullptr));
+        }
     }
-    CUdeviceptr pointer = 0;
-    result = driver.mem_alloc_from_pool_async(&pointer, bytes, pool_, nullptr);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemAllocFromPoolAsync", result);
-    }
-    address_ = static_cast<std::uintptr_t>(pointer);
-    result = driver.stream_synchronize(nullptr);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(driver, "cuStreamSynchronize", result);
+    address_ = error.empty() ? static_cast<std::uintptr_t>(pointer) : 0;
+    return error.empty() ? gpu_->judge("cuStreamSynchronize", driver.stream_synchronize(nullptr))
+                         : error;
 }
 
-std::string buffer::allocate_from_default_pool(std::size_t bytes)
+// Memory in chunks comes in pieces of the smallest size that the driver makes, or in most_chunks
+// larger ones, and data() is moved so that a buffer of more than 256 bytes always lies across the
+// end of a piece.
+std::string buffer::allocate_vmm(std::size_t bytes)
 {
+    constexpr std::size_t most_chunks = 16;
+    constexpr std::size_t alignment = 256;
     const driver_api &driver = gpu_->driver();
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.requestedHandleTypes = memory_kind::vmm_private == kind_
+                                          ? CU_MEM_HANDLE_TYPE_NONE
+                                          : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_->ordinal()};
+    std::size_t granularity = 0;
+    std::string error = gpu_->judge(
+        "cuMemGetAllocationGranularity",
+        driver.mem_get_granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    if (!error.empty()) {
+        return error;
+    }
+    const auto round_up = [&](std::size_t value, std::size_t unit) {
+        return (value + unit - 1) / unit * unit;
+    };
+    std::size_t piece_bytes = round_up(bytes, granularity);
+    std::size_t wanted = piece_bytes;
+    if (memory_kind::vmm_chunks == kind_) {
+        piece_bytes = round_up((bytes + most_chunks - 1) / most_chunks, granularity);
+        const std::size_t shift =
+            (piece_bytes - bytes / 2 % piece_bytes) / alignment * alignment; // of data()
+        wanted = round_up(std::max(bytes + shift, 2 * piece_bytes), piece_bytes);
+        offset_bytes_ += shift;
+    }
     CUdeviceptr pointer = 0;
-    CUresult result = driver.mem_alloc_async(&pointer, bytes, nullptr);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(driver, "cuMemAllocAsync", result);
+    error =
+        gpu_->judge("cuMemAddressReserve", driver.mem_address_reserve(&pointer, wanted, 0, 0, 0));
+    if (!error.empty()) {
+        return error;
     }
     address_ = static_cast<std::uintptr_t>(pointer);
-    result = driver.stream_synchronize(nullptr);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(driver, "cuStreamSynchronize", result);
+    reserved_bytes_ = wanted;
+    while (mapped_bytes_ < reserved_bytes_) {
+        CUmemGenericAllocationHandle physical = 0;
+        error =
+            gpu_->judge("cuMemCreate", driver.mem_create(&physical, piece_bytes, &properties, 0));
+        if (!error.empty()) {
+            return error;
+        }
+        chunks_.push_back(physical);
+        error = gpu_->judge("cuMemMap",
+                            driver.mem_map(pointer + mapped_bytes_, piece_bytes, 0, physical, 0));
+        if (!error.empty()) {
+            return error;
+        }
+        mapped_bytes_ += piece_bytes;
+    }
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return gpu_->judge("cuMemSetAccess", driver.mem_set_access(pointer, wanted, &access, 1));
 }
 
 buffer::~buffer()
 {
-    const auto pointer = static_cast<CUdeviceptr>(address_);
-    switch (kind_) {
-    case memory_kind::host:
+    if (memory_kind::host == kind_ || nullptr == gpu_) {
         std::free(reinterpret_cast<void *>(address_));
-        break;
-    case memory_kind::device:
-    case memory_kind::managed:
-        if (0 != address_) {
-            (void)gpu_->driver().mem_free(pointer);
+        return;
+    }
+    const driver_api &driver = gpu_->driver();
+    const auto pointer = static_cast<CUdeviceptr>(address_);
+    if (0 != reserved_bytes_) { // VMM
+        if (0 != mapped_bytes_) {
+            (void)driver.mem_unmap(pointer, mapped_bytes_);
         }
-        break;
-    case memory_kind::vmm:
-    case memory_kind::vmm_private:
-    case memory_kind::vmm_chunks:
-        release_vmm();
-        break;
-    case memory_kind::pool:
-    case memory_kind::pool_private:
-        if (0 != address_) {
-            (void)gpu_->driver().mem_free_async(pointer, nullptr);
-            (void)gpu_->driver().stream_synchronize(nullptr);
+        (void)driver.mem_address_free(pointer, reserved_bytes_);
+        for (const CUmemGenericAllocationHandle physical : chunks_) {
+            (void)driver.mem_release(physical);
         }
-        if (nullptr != pool_) {
-            (void)gpu_->driver().mem_pool_destroy(pool_);
-        }
-        break;
-    case memory_kind::page_locked:
-        if (0 != address_) {
-            (void)gpu_->driver().mem_free_host(reinterpret_cast<void *>(address_));
-        }
-        break;
+    } else if (0 != address_ && memory_kind::page_locked == kind_) {
+        (void)driver.mem_free_host(reinterpret_cast<void *>(address_));
+    } else if (0 != address_ &&
+               (memory_kind::pool == kind_ || memory_kind::pool_private == kind_)) {
+        (void)driver.mem_free_async(pointer, nullptr);
+        (void)driver.stream_synchronize(nullptr);
+    } else if (0 != address_) {
+        (void)driver.mem_free(pointer);
+    }
+    if (nullptr != pool_) {
+        (void)driver.mem_pool_destroy(pool_);
     }
 }
 
@@ -277,14 +263,12 @@ std::string buffer::write(std::size_t offset, const void *from, std::size_t len_
         std::memcpy(at(offset), from, len_bytes);
         return {};
     }
-    CUresult result = gpu_->driver().memcpy_htod(device_address(at(offset)), from, len_bytes);
-    if (CUDA_SUCCESS != result) {
-        return driver_error(gpu_->driver(), "cuMemcpyHtoD", result);
-    }
+    const std::string error = gpu_->judge(
+        "cuMemcpyHtoD", gpu_->driver().memcpy_htod(driver_address(at(offset)), from, len_bytes));
     // A copy from pageable memory may return before the device has the bytes.
-    result = gpu_->driver().stream_synchronize(nullptr);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(gpu_->driver(), "cuStreamSynchronize", result);
+    return error.empty()
+               ? gpu_->judge("cuStreamSynchronize", gpu_->driver().stream_synchronize(nullptr))
+               : error;
 }
 
 std::string buffer::read(std::size_t offset, void *to, std::size_t len_bytes) const
@@ -296,76 +280,58 @@ std::string buffer::read(std::size_t offset, void *to, std::size_t len_bytes) co
         std::memcpy(to, at(offset), len_bytes);
         return {};
     }
-    CUresult result = gpu_->driver().memcpy_dtoh(to, device_address(at(offset)), len_bytes);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(gpu_->driver(), "cuMemcpyDtoH", result);
+    return gpu_->judge("cuMemcpyDtoH",
+                       gpu_->driver().memcpy_dtoh(to, driver_address(at(offset)), len_bytes));
 }
 
 std::string buffer::fill(std::size_t offset, std::size_t len_bytes, std::uint64_t seed)
 {
-    if (!is_gpu(kind_)) {
-        write_pattern(at(offset), len_bytes, seed, 0);
-        return {};
-    }
-    std::string error;
-    for (std::size_t done = 0; done < len_bytes && error.empty(); done += chunk_bytes) {
-        const std::size_t now = std::min(chunk_bytes, len_bytes - done);
-        write_pattern(staging().data(), now, seed, done);
-        error = write(offset + done, staging().data(), now);
-    }
-    return error;
+    return in_chunks(len_bytes, [&](std::size_t done, std::size_t now) {
+        write_pattern(staging.data(), now, seed, done);
+        return write(offset + done, staging.data(), now);
+    });
 }
 
 std::string buffer::poison(std::size_t offset, std::size_t len_bytes)
 {
-    if (!is_gpu(kind_)) {
-        std::memset(at(offset), poison_byte, len_bytes);
-        return {};
-    }
-    std::memset(staging().data(), poison_byte, std::min(chunk_bytes, len_bytes));
-    std::string error;
-    for (std::size_t done = 0; done < len_bytes && error.empty(); done += chunk_bytes) {
-        error = write(offset + done, staging().data(), std::min(chunk_bytes, len_bytes - done));
-    }
-    return error;
+    std::memset(staging.data(), poison_byte, std::min(chunk_bytes, len_bytes));
+    return in_chunks(len_bytes, [&](std::size_t done, std::size_t now) {
+        return write(offset + done, staging.data(), now);
+    });
 }
 
 std::string buffer::compare(std::size_t offset, std::size_t len_bytes, std::uint64_t seed,
                             std::size_t position) const
 {
-    for (std::size_t done = 0; done < len_bytes; done += chunk_bytes) {
-        const std::size_t now = std::min(chunk_bytes, len_bytes - done);
-        write_pattern(expectation().data(), now, seed, position + done);
-        const auto *got = static_cast<const unsigned char *>(at(offset + done));
-        if (is_gpu(kind_)) {
-            std::string error = read(offset + done, staging().data(), now);
-            if (!error.empty()) {
-                return error;
-            }
-            got = staging().data();
-        }
-        std::string difference = first_difference(got, expectation().data(), now, position + done);
-        if (!difference.empty()) {
-            return difference;
-        }
-    }
-    return {};
+    return in_chunks(len_bytes, [&](std::size_t done, std::size_t now) {
+        write_pattern(expectation.data(), now, seed, position + done);
+        return compare_chunk(offset + done, now, position + done);
+    });
 }
 
 std::string buffer::compare_poison(std::size_t offset, std::size_t len_bytes) const
 {
-    std::memset(expectation().data(), poison_byte, std::min(chunk_bytes, len_bytes));
-    for (std::size_t done = 0; done < len_bytes; done += chunk_bytes) {
-        const std::size_t now = std::min(chunk_bytes, len_bytes - done);
-        std::string error = read(offset + done, staging().data(), now);
-        if (error.empty()) {
-            error = first_difference(staging().data(), expectation().data(), now, done);
-        }
-        if (!error.empty()) {
-            return error;
-        }
+    std::memset(expectation.data(), poison_byte, std::min(chunk_bytes, len_bytes));
+    return in_chunks(len_bytes, [&](std::size_t done, std::size_t now) {
+        return compare_chunk(offset + done, now, done);
+    });
+}
+
+// With what is in `expectation`; the first byte is number `position` of a message.
+std::string buffer::compare_chunk(std::size_t offset, std::size_t len_bytes,
+                                  std::size_t position) const
+{
+    const std::string error = read(offset, staging.data(), len_bytes);
+    if (!error.empty() || 0 == std::memcmp(staging.data(), expectation.data(), len_bytes)) {
+        return error;
     }
-    return {};
+    const auto wrong =
+        std::mismatch(staging.begin(), staging.end(), expectation.begin()).first - staging.begin();
+    const auto at = static_cast<std::size_t>(wrong);
+    char text[96];
+    std::snprintf(text, sizeof(text), "byte %zu is 0x%02x, expected 0x%02x", position + at,
+                  staging[at], expectation[at]);
+    return text;
 }
 
 } // namespace gpusm::bench

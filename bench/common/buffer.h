@@ -54,10 +54,9 @@ inline bool is_legacy_ipc_capable(memory_kind kind)
     return memory_kind::device == kind;
 }
 
-// The content that `fill` writes: byte number `position` of the message made from `seed`.
+// The content that `fill` writes: from byte number `position` of the message made from `seed` on.
 // Neighbouring positions and neighbouring seeds have nothing in common, so a byte that is stale,
 // shifted or from another message differs with probability 255/256, and any longer piece surely.
-std::uint8_t pattern_byte(std::uint64_t seed, std::size_t position);
 void write_pattern(void *to, std::size_t len_bytes, std::uint64_t seed, std::size_t position);
 
 // What poison() writes into every byte.
@@ -76,7 +75,7 @@ class buffer {
     buffer(const buffer &) = delete;
     buffer &operator=(const buffer &) = delete;
 
-    void *data() const { return reinterpret_cast<void *>(address_ + offset_bytes_); }
+    void *data() const { return at(0); }
     void *at(std::size_t offset) const
     {
         return reinterpret_cast<void *>(address_ + offset_bytes_ + offset);
@@ -108,14 +107,11 @@ class buffer {
         : kind_(kind), len_bytes_(len_bytes), offset_bytes_(offset_bytes), gpu_(gpu)
     {
     }
-    std::string allocate_host(std::size_t bytes);
-    std::string allocate_vmm(std::size_t bytes, CUmemAllocationHandleType handle_type,
-                             std::size_t least_chunks);
-    std::string add_chunk(const CUmemAllocationProp &properties, std::size_t bytes);
-    std::string allocate_pool(std::size_t bytes);
-    std::string allocate_from_default_pool(std::size_t bytes);
     std::string allocate(std::size_t bytes);
-    void release_vmm();
+    std::string allocate_vmm(std::size_t bytes);
+    std::string allocate_pool(std::size_t bytes);
+    std::string compare_chunk(std::size_t offset, std::size_t len_bytes,
+                              std::size_t position) const;
 
     memory_kind kind_;
     std::size_t len_bytes_;
@@ -128,10 +124,14 @@ class buffer {
     CUmemoryPool pool_ = nullptr;                      // pool memory, but that of the default pool
 };
 
-// data() as the driver wants it.
+// An address as the driver wants it.
+inline CUdeviceptr driver_address(const void *pointer)
+{
+    return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(pointer));
+}
 inline CUdeviceptr address_of(const buffer &memory)
 {
-    return static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(memory.data()));
+    return driver_address(memory.data());
 }
 
 } // namespace gpusm::bench

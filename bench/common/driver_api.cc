@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -34,8 +35,10 @@ loaded_driver load()
         }
         return address;
     };
-#define GPUSM_BENCH_LOAD(field, name, ...)                                                         \
-    result.table.field = reinterpret_cast<decltype(result.table.field)>(symbol(name));
+#define GPUSM_BENCH_NAME(name) #name
+#define GPUSM_BENCH_LOAD(field, name)                                                              \
+    result.table.field =                                                                           \
+        reinterpret_cast<decltype(result.table.field)>(symbol(GPUSM_BENCH_NAME(name)));
     GPUSM_BENCH_DRIVER_FUNCTIONS(GPUSM_BENCH_LOAD)
 #undef GPUSM_BENCH_LOAD
     if (nullptr != missing) {
@@ -71,55 +74,43 @@ std::unique_ptr<device> device::open(int local_rank, std::string *why)
     if (nullptr == driver) {
         return nullptr;
     }
-    CUresult result = driver->init(0);
-    if (CUDA_SUCCESS != result) {
-        *why = driver_error(*driver, "cuInit", result);
+    CUdevice handle = 0;
+    int count = 0;
+    const CUresult started = driver->init(0);
+    if (CUDA_SUCCESS != started) {
+        *why = driver_error(*driver, "cuInit", started);
         return nullptr;
     }
-    int count = 0;
-    result = driver->device_get_count(&count);
-    if (CUDA_SUCCESS != result || count <= 0) {
+    if (CUDA_SUCCESS != driver->device_get_count(&count) || count <= 0 ||
+        CUDA_SUCCESS != driver->device_get(&handle, local_rank % count)) {
         *why = "the CUDA driver reports no device";
         return nullptr;
     }
-    CUdevice handle = 0;
-    result = driver->device_get(&handle, local_rank % count);
-    if (CUDA_SUCCESS != result) {
-        *why = driver_error(*driver, "cuDeviceGet", result);
-        return nullptr;
-    }
     std::unique_ptr<device> opened(new device(*driver, handle));
-    result = driver->primary_retain(&opened->context_, handle);
-    if (CUDA_SUCCESS != result) {
-        opened->context_ = nullptr;
-        *why = driver_error(*driver, "cuDevicePrimaryCtxRetain", result);
-        return nullptr;
-    }
-    *why = opened->make_current();
+    *why = opened->judge("cuDevicePrimaryCtxRetain",
+                         driver->primary_retain(&opened->context_, handle));
+    *why = why->empty() ? opened->make_current() : *why;
     if (!why->empty()) {
         return nullptr;
     }
     char name[128] = "";
-    if (CUDA_SUCCESS == driver->device_get_name(name, sizeof(name) - 1, handle)) {
-        opened->name_ = name;
-    }
     CUuuid uuid = {};
-    if (CUDA_SUCCESS == driver->device_get_uuid(&uuid, handle)) {
-        auto byte = [&](int i) { return static_cast<unsigned char>(uuid.bytes[i]); };
-        char digits[24];
-        std::snprintf(digits, sizeof(digits), "GPU-%02x%02x%02x%02x..%02x%02x", byte(0), byte(1),
-                      byte(2), byte(3), byte(14), byte(15));
-        opened->uuid_ = digits;
-    }
-    if (CUDA_SUCCESS != driver->driver_get_version(&opened->version_)) {
-        opened->version_ = 0;
-    }
+    int version = 0;
+    (void)driver->device_get_name(name, sizeof(name) - 1, handle);
+    (void)driver->device_get_uuid(&uuid, handle);
+    (void)driver->driver_get_version(&version);
+    char text[256];
+    auto byte = [&](int i) { return static_cast<unsigned char>(uuid.bytes[i]); };
+    std::snprintf(text, sizeof(text), "GPU-%02x%02x%02x%02x..%02x%02x", byte(0), byte(1), byte(2),
+                  byte(3), byte(14), byte(15));
+    opened->name_ = name;
+    opened->uuid_ = text;
+    std::snprintf(text, sizeof(text), "device %d, %s, %s, CUDA %d.%d", opened->ordinal(), name,
+                  opened->uuid_.c_str(), version / 1000, version % 1000 / 10);
+    opened->text_ = text;
     int bytes = 0;
-    if (CUDA_SUCCESS ==
-            driver->device_get_attribute(&bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, handle) &&
-        bytes > 0) {
-        opened->l2_cache_bytes_ = static_cast<std::size_t>(bytes);
-    }
+    (void)driver->device_get_attribute(&bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, handle);
+    opened->l2_cache_bytes_ = static_cast<std::size_t>(std::max(0, bytes));
     return opened;
 }
 
@@ -133,9 +124,7 @@ device::~device()
 
 std::string device::make_current() const
 {
-    CUresult result = driver_.ctx_set_current(context_);
-    return CUDA_SUCCESS == result ? std::string()
-                                  : driver_error(driver_, "cuCtxSetCurrent", result);
+    return judge("cuCtxSetCurrent", driver_.ctx_set_current(context_));
 }
 
 int local_rank_from_environment()

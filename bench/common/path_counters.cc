@@ -4,40 +4,7 @@
 // path_counters.cc: the MPI_T calls behind path_counters.h.
 #include "bench/common/path_counters.h"
 
-#include <iterator>
-
 namespace gpusm::bench {
-
-namespace {
-
-constexpr const char *variable_names[] = {
-    "btl_gpusm_get_messages",         "btl_gpusm_staged_messages",
-    "btl_gpusm_host_messages",        "btl_gpusm_get_bytes",
-    "btl_gpusm_staged_bytes",         "btl_gpusm_host_bytes",
-    "btl_gpusm_single_copy_messages", "btl_gpusm_direct_host_messages",
-    "btl_gpusm_pulled_host_bytes",    "btl_gpusm_pushed_host_bytes",
-    "btl_gpusm_joint_copy_bytes",     "btl_gpusm_stream_messages",
-};
-
-using raw_counts = std::array<unsigned long long, std::size(variable_names)>;
-
-path_counts from_raw(const raw_counts &raw)
-{
-    return {raw[0], raw[1], raw[2], raw[3], raw[4],  raw[5],
-            raw[6], raw[7], raw[8], raw[9], raw[10], raw[11]};
-}
-
-raw_counts to_raw(const path_counts &counts)
-{
-    return {counts.get_messages,         counts.staged_messages,
-            counts.host_messages,        counts.get_bytes,
-            counts.staged_bytes,         counts.host_bytes,
-            counts.single_copy_messages, counts.direct_host_messages,
-            counts.pulled_host_bytes,    counts.pushed_host_bytes,
-            counts.joint_copy_bytes,     counts.stream_messages};
-}
-
-} // namespace
 
 bool init_tools()
 {
@@ -53,50 +20,47 @@ bool init_tools()
     return MPI_SUCCESS == MPI_T_init_thread(level, &provided);
 }
 
-path_counts operator-(const path_counts &later, const path_counts &earlier)
+path_counts since(const path_counts &earlier, path_counts later)
 {
-    raw_counts difference = to_raw(later);
-    const raw_counts before = to_raw(earlier);
-    for (std::size_t i = 0; i < difference.size(); ++i) {
-        difference[i] -= before[i];
+    for (auto &[name, value] : later) {
+        const auto before = earlier.find(name);
+        value -= earlier.end() == before ? 0 : before->second;
     }
-    return from_raw(difference);
+    return later;
 }
 
 path_counters::path_counters()
 {
-    handles_.fill(MPI_T_PVAR_HANDLE_NULL);
+    const std::string prefix = "btl_gpusm_";
+    int variables = 0;
     initialized_ = init_tools();
-    if (!initialized_) {
+    if (!initialized_ || MPI_SUCCESS != MPI_T_pvar_session_create(&session_) ||
+        MPI_SUCCESS != MPI_T_pvar_get_num(&variables)) {
         return;
     }
-    if (MPI_SUCCESS != MPI_T_pvar_session_create(&session_)) {
-        session_ = MPI_T_PVAR_SESSION_NULL;
-        return;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        int index = -1;
-        int values = 0;
-        if (MPI_SUCCESS !=
-                MPI_T_pvar_get_index(variable_names[i], MPI_T_PVAR_CLASS_COUNTER, &index) ||
-            MPI_SUCCESS !=
-                MPI_T_pvar_handle_alloc(session_, index, nullptr, &handles_[i], &values)) {
-            handles_[i] = MPI_T_PVAR_HANDLE_NULL;
-            return;
+    for (int i = 0; i < variables; ++i) {
+        char text[256] = "";
+        int text_bytes = sizeof(text);
+        int kind = 0;
+        int unused[5] = {};
+        MPI_Datatype type = MPI_DATATYPE_NULL;
+        MPI_T_pvar_handle handle = MPI_T_PVAR_HANDLE_NULL;
+        const int answer =
+            MPI_T_pvar_get_info(i, text, &text_bytes, &unused[0], &kind, &type, nullptr, nullptr,
+                                nullptr, &unused[1], &unused[2], &unused[3], &unused[4]);
+        const std::string name = text;
+        if (MPI_SUCCESS == answer && name.starts_with(prefix) && MPI_T_PVAR_CLASS_COUNTER == kind &&
+            MPI_UNSIGNED_LONG_LONG == type &&
+            MPI_SUCCESS == MPI_T_pvar_handle_alloc(session_, i, nullptr, &handle, &unused[0])) {
+            variables_[name.substr(prefix.size())] = handle;
         }
-        if (1 != values) {
-            return;
-        }
     }
-    available_ = true;
 }
 
 path_counters::~path_counters()
 {
-    for (MPI_T_pvar_handle &handle : handles_) {
-        if (MPI_T_PVAR_HANDLE_NULL != handle) {
-            (void)MPI_T_pvar_handle_free(session_, &handle);
-        }
+    for (auto &[name, handle] : variables_) {
+        (void)MPI_T_pvar_handle_free(session_, &handle);
     }
     if (MPI_T_PVAR_SESSION_NULL != session_) {
         (void)MPI_T_pvar_session_free(&session_);
@@ -108,22 +72,11 @@ path_counters::~path_counters()
 
 path_counts path_counters::read() const
 {
-    raw_counts raw = {};
-    if (available_) {
-        for (std::size_t i = 0; i < count; ++i) {
-            (void)MPI_T_pvar_read(session_, handles_[i], &raw[i]);
-        }
+    path_counts counts;
+    for (const auto &[name, handle] : variables_) {
+        (void)MPI_T_pvar_read(session_, handle, &counts[name]);
     }
-    return from_raw(raw);
-}
-
-path_counts sum_over_ranks(const path_counts &mine, MPI_Comm communicator)
-{
-    const raw_counts raw = to_raw(mine);
-    raw_counts sum = {};
-    (void)MPI_Reduce(raw.data(), sum.data(), static_cast<int>(raw.size()), MPI_UNSIGNED_LONG_LONG,
-                     MPI_SUM, 0, communicator);
-    return from_raw(sum);
+    return counts;
 }
 
 } // namespace gpusm::bench

@@ -16,19 +16,11 @@ namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
-// The bytes from `done` to the end of its chunk. Chunks end at whole multiples of their size,
-// wherever the content begins.
-std::size_t rest_of_chunk(std::size_t done, std::size_t end)
-{
-    return std::min(chunk_bytes - done % chunk_bytes, end - done);
-}
-
 // What [begin, begin + len) of the buffer is to hold. `first` is the first message that may reach
 // into it or beyond; it moves on from chunk to chunk.
 void make_image(unsigned char *image, std::size_t begin, std::size_t len_bytes,
-                const placed_content &content, std::size_t *first)
+                std::span<const placed_message> messages, std::size_t *first)
 {
-    const std::span<const placed_message> messages = content.messages;
     std::memset(image, poison_byte, len_bytes);
     const std::size_t end = begin + len_bytes;
     while (*first < messages.size() &&
@@ -40,23 +32,22 @@ void make_image(unsigned char *image, std::size_t begin, std::size_t len_bytes,
         const std::size_t from = std::max(begin, m.offset);
         const std::size_t to = std::min(end, m.offset + m.len_bytes);
         if (from < to) {
-            content.write(image + (from - begin), to - from, m.seed, from - m.offset);
+            write_pattern(image + (from - begin), to - from, m.seed, from - m.offset);
         }
     }
 }
 
 // "message 3: byte 5", "guard byte 0 after message 3", "guard byte 1 before message 0"
-std::string name_position(std::size_t position, const placed_content &content)
+std::string name_position(std::size_t position, std::span<const placed_message> messages,
+                          const std::string &noun)
 {
-    const std::span<const placed_message> messages = content.messages;
-    const std::string &noun = content.noun;
     std::size_t after = 0; // messages that start at or before the position
     while (after < messages.size() && messages[after].offset <= position) {
         ++after;
     }
-    if (0 == after) {
-        const std::size_t start = messages.empty() ? position + 1 : messages[0].offset;
-        return "guard byte " + std::to_string(start - position - 1) + " before " + noun + " 0";
+    if (0 == after || messages.empty()) {
+        const std::size_t before = messages.empty() ? 0 : messages[0].offset - position - 1;
+        return "guard byte " + std::to_string(before) + " before " + noun + " 0";
     }
     const placed_message &m = messages[after - 1];
     const std::string name = noun + " " + std::to_string(after - 1);
@@ -70,68 +61,44 @@ std::string name_position(std::size_t position, const placed_content &content)
 
 placement placement::spaced(std::size_t len_bytes, std::size_t wanted, std::size_t most_bytes)
 {
-    placement made;
-    made.len_bytes = len_bytes;
-    made.stride = (len_bytes + guard_bytes + alignment - 1) / alignment * alignment;
-    made.places =
-        std::clamp<std::size_t>(0 == len_bytes ? wanted : most_bytes / len_bytes, 1, wanted);
-    return made;
+    const std::size_t fitting = 0 == len_bytes ? wanted : most_bytes / len_bytes;
+    return {len_bytes, std::clamp<std::size_t>(fitting, 1, wanted)};
 }
 
-placement placement::packed(std::size_t len_bytes, std::size_t places)
+std::string fill_placed(buffer &memory, std::size_t end, std::span<const placed_message> messages)
 {
-    placement made;
-    made.len_bytes = len_bytes;
-    made.stride = len_bytes;
-    made.places = places;
-    return made;
-}
-
-placement placement::behind(const placement &other) const
-{
-    placement moved = *this;
-    moved.begin = other.end();
-    moved.first = (moved.begin + alignment - 1) / alignment * alignment + alignment;
-    return moved;
-}
-
-std::string fill_placed(buffer &memory, const placed_content &content)
-{
-    std::vector<unsigned char> image(std::min(chunk_bytes, content.end - content.begin));
+    std::vector<unsigned char> image(std::min(chunk_bytes, end));
     std::size_t first = 0;
     std::string error;
-    std::size_t done = content.begin;
-    while (done < content.end && error.empty()) {
-        const std::size_t now = rest_of_chunk(done, content.end);
-        make_image(image.data(), done, now, content, &first);
+    for (std::size_t done = 0; done < end && error.empty(); done += image.size()) {
+        const std::size_t now = std::min(image.size(), end - done);
+        make_image(image.data(), done, now, messages, &first);
         error = memory.write(done, image.data(), now);
-        done += now;
     }
     return error;
 }
 
-std::string compare_placed(const buffer &memory, const placed_content &content)
+std::string compare_placed(const buffer &memory, std::size_t end,
+                           std::span<const placed_message> messages, const std::string &noun)
 {
-    std::vector<unsigned char> image(std::min(chunk_bytes, content.end - content.begin));
+    std::vector<unsigned char> image(std::min(chunk_bytes, end));
     std::vector<unsigned char> found(image.size());
     std::size_t first = 0;
-    for (std::size_t done = content.begin; done < content.end;) {
-        const std::size_t now = rest_of_chunk(done, content.end);
-        make_image(image.data(), done, now, content, &first);
-        std::string error = memory.read(done, found.data(), now);
+    for (std::size_t done = 0; done < end; done += image.size()) {
+        const std::size_t now = std::min(image.size(), end - done);
+        make_image(image.data(), done, now, messages, &first);
+        const std::string error = memory.read(done, found.data(), now);
         if (!error.empty()) {
             return error;
         }
-        if (0 == std::memcmp(found.data(), image.data(), now)) {
-            done += now;
-            continue;
+        if (0 != std::memcmp(found.data(), image.data(), now)) {
+            const auto wrong = std::mismatch(found.begin(), found.end(), image.begin());
+            const auto position = done + static_cast<std::size_t>(wrong.first - found.begin());
+            char values[48];
+            std::snprintf(values, sizeof(values), " is 0x%02x, expected 0x%02x", *wrong.first,
+                          *wrong.second);
+            return name_position(position, messages, noun) + values;
         }
-        const auto wrong = std::mismatch(found.begin(), found.end(), image.begin());
-        const auto position = done + static_cast<std::size_t>(wrong.first - found.begin());
-        char values[48];
-        std::snprintf(values, sizeof(values), " is 0x%02x, expected 0x%02x", *wrong.first,
-                      *wrong.second);
-        return name_position(position, content) + values;
     }
     return {};
 }

@@ -1,345 +1,218 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// options.cc: parsing of gpusm_perf's command line.
-#include "bench/gpusm_perf/options.h"
+// options.cc: gpusm_perf's command line and its manual.
+#include "bench/gpusm_perf/gpusm_perf.h"
 
-#include "bench/common/option_argument.h"
-#include "bench/common/sizes.h"
+#include <getopt.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
+#include <iterator>
 
 namespace gpusm::bench {
 
 namespace {
 
 constexpr std::size_t small_bytes = std::size_t{8} << 10;
-constexpr std::size_t huge_bytes = std::size_t{8} << 20;
+constexpr std::size_t large_bytes = std::size_t{8} << 20;
 constexpr std::size_t max_offset_bytes = std::size_t{1} << 20;
-const std::string mode_list = "latency, bw, bibw, mbw_mr, alltoall or allreduce";
-
-bool parse_count(const std::string &text, int minimum, int maximum, int *value)
-{
-    if (text.empty() || text.size() > 9) {
-        return false;
-    }
-    for (char c : text) {
-        if (0 == std::isdigit(static_cast<unsigned char>(c))) {
-            return false;
-        }
-    }
-    *value = std::atoi(text.c_str());
-    return *value >= minimum && *value <= maximum;
-}
-
-std::string parse_range(const std::string &text, std::size_t colon, std::vector<std::size_t> *sizes)
-{
-    std::size_t first = 0;
-    std::size_t last = 0;
-    if (!parse_size(text.substr(0, colon), &first) || !parse_size(text.substr(colon + 1), &last)) {
-        return "bad size range '" + text + "' (expected MIN:MAX, for example 8:4M)";
-    }
-    if (first > last) {
-        return "bad size range '" + text + "': the first size is larger than the last";
-    }
-    for (std::size_t size = first; size <= last; size = 0 == size ? 1 : size * 2) {
-        sizes->push_back(size);
-    }
-    return {};
-}
-
-std::string parse_list(const std::string &text, std::vector<std::size_t> *sizes)
-{
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        std::size_t end = text.find(',', begin);
-        if (std::string::npos == end) {
-            end = text.size();
-        }
-        std::size_t size = 0;
-        const std::string item = text.substr(begin, end - begin);
-        if (!parse_size(item, &size)) {
-            return "bad size '" + item + "' (expected a number of bytes up to 2G - 1, with an " +
-                   "optional suffix K, M or G)";
-        }
-        sizes->push_back(size);
-        begin = end + 1;
-    }
-    return {};
-}
+// In check: a message of each protocol, and lengths that are multiples of nothing.
+constexpr const char *check_sizes = "0,1,1000,6001,20K,65537,3000001";
+// What peer-to-peer benchmarks of GPU libraries print.
+constexpr const char *preset_sizes = "256,1K,4K,16K,64K,256K,1M,10M,16M,100M";
 
 std::string parse_sizes(const std::string &text, std::vector<std::size_t> *sizes)
 {
     sizes->clear();
     const std::size_t colon = text.find(':');
-    return std::string::npos == colon ? parse_list(text, sizes) : parse_range(text, colon, sizes);
+    std::size_t size = 0;
+    std::size_t last = 0;
+    if (std::string::npos == colon) {
+        for (const std::string &item : split(text)) {
+            if (!parse_size(item, &size)) {
+                return "bad size '" + item + "' (expected a number of bytes up to 2G - 1, with " +
+                       "an optional suffix K, M or G)";
+            }
+            sizes->push_back(size);
+        }
+        return {};
+    }
+    if (!parse_size(text.substr(0, colon), &size) || !parse_size(text.substr(colon + 1), &last) ||
+        size > last) {
+        return "bad size range '" + text + "' (expected MIN:MAX, for example 8:4M)";
+    }
+    for (; size <= last; size = 0 == size ? 1 : size * 2) {
+        sizes->push_back(size);
+    }
+    return {};
 }
 
 std::string parse_offsets(const std::string &text, options *result)
 {
-    const std::size_t comma = text.find(',');
-    std::size_t source = 0;
-    std::size_t destination = 0;
-    if (std::string::npos == comma || !parse_size(text.substr(0, comma), &source) ||
-        !parse_size(text.substr(comma + 1), &destination) ||
-        std::max(source, destination) > max_offset_bytes) {
-        return "bad offsets '" + text + "' (expected S,D, two numbers of bytes up to 1M)";
+    const std::vector<std::string> items = split(text);
+    const bool good =
+        2 == items.size() && parse_size(items[0], &result->source_offset) &&
+        parse_size(items[1], &result->destination_offset) &&
+        std::max(result->source_offset, result->destination_offset) <= max_offset_bytes;
+    return good ? std::string()
+                : "bad offsets '" + text + "' (expected S,D, two numbers of bytes up to 1M)";
+}
+
+// Letters of kinds: one, or in check any number of them.
+std::string settle_kinds(bool many, std::string *letters, memory_kind *kind)
+{
+    if (letters->empty()) {
+        *letters = many ? std::string(all_kinds) : "H";
     }
-    result->source_offset = source;
-    result->destination_offset = destination;
+    for (const char letter : *letters) {
+        const auto parsed = parse_kind(std::string_view(&letter, 1));
+        if (!parsed || (!many && letters->size() > 1)) {
+            return "unknown kind of memory '" + *letters + "' (expected one of " +
+                   std::string(all_kinds) + ")";
+        }
+        *kind = *parsed;
+    }
     return {};
 }
 
-std::string parse_scale(const std::string &text, double *scale)
+std::string set_option(int which, const std::string &value, options *result)
 {
-    char *end = nullptr;
-    *scale = std::strtod(text.c_str(), &end);
-    return !text.empty() && '\0' == *end && *scale > 0 && *scale <= 1e6
-               ? std::string()
-               : "bad value '" + text + "' for --link-scale (expected a factor above 0)";
-}
-
-bool parse_mode(const std::string &text, perf_mode *mode)
-{
-    for (perf_mode candidate : {perf_mode::latency, perf_mode::bw, perf_mode::bibw,
-                                perf_mode::mbw_mr, perf_mode::alltoall, perf_mode::allreduce}) {
-        if (text == name_of(candidate)) {
-            *mode = candidate;
-            return true;
+    struct number {
+        int which;
+        int options::*member;
+        int least;
+        int most;
+    };
+    static constexpr number numbers[] = {{'w', &options::window, 1, 65536},
+                                         {'p', &options::places, 1, 65536},
+                                         {'i', &options::iterations, 1, 100000000},
+                                         {'x', &options::warmup, 0, 100000000}};
+    for (const number &n : numbers) {
+        if (n.which == which && !parse_count(value, n.least, n.most, &(result->*n.member))) {
+            return "bad value '" + value + "' (expected a number from " + std::to_string(n.least) +
+                   " to " + std::to_string(n.most) + ")";
         }
     }
-    return false;
-}
-
-std::string set_kind(const std::string &option, const std::string &value, memory_kind *kind)
-{
-    const auto parsed = parse_kind(value);
-    if (!parsed) {
-        return "unknown memory kind '" + value + "' for " + option +
-               " (expected D, H, M, V, W, A, C or P)";
+    if ('l' == which && !parse_positive(value, 1e9, &result->link_gb_per_s)) {
+        return "bad value '" + value + "' for --link (expected GB/s, above 0)";
     }
-    *kind = *parsed;
-    return {};
-}
-
-std::string set_count(const std::string &option, const std::string &value, int minimum, int maximum,
-                      int *count)
-{
-    if (!parse_count(value, minimum, maximum, count)) {
-        return "bad value '" + value + "' for " + option + " (expected a number from " +
-               std::to_string(minimum) + " to " + std::to_string(maximum) + ")";
+    if ('z' == which || 'P' == which) {
+        return parse_sizes('P' == which ? preset_sizes : value, &result->sizes);
     }
-    return {};
-}
-
-// True when `argument` is a flag without a value, which is then set.
-bool set_flag(const std::string &argument, options *result)
-{
-    struct flag {
-        const char *name;
-        bool options::*member;
-        bool value;
-    };
-    static constexpr flag flags[] = {
-        {"-c", &options::check, true},
-        {"--check", &options::check, true},
-        {"--no-limit", &options::limit, false},
-        {"--late-cuda", &options::late_cuda, true},
-    };
-    for (const flag &f : flags) {
-        if (argument == f.name) {
-            result->*(f.member) = f.value;
-            return true;
-        }
-    }
-    return false;
-}
-
-std::string set_value(const std::string &option, const std::string &value, options *result)
-{
-    if ("--src" == option) {
-        return set_kind(option, value, &result->source);
-    }
-    if ("--dst" == option) {
-        return set_kind(option, value, &result->destination);
-    }
-    if ("--sizes" == option) {
-        return parse_sizes(value, &result->sizes);
-    }
-    if ("--offset" == option) {
+    if ('o' == which) {
         return parse_offsets(value, result);
     }
-    if ("--link-scale" == option) {
-        return parse_scale(value, &result->link_scale);
-    }
-    if ("--window" == option) {
-        return set_count(option, value, 1, 65536, &result->window);
-    }
-    if ("--places" == option) {
-        return set_count(option, value, 1, 65536, &result->places);
-    }
-    if ("--blocks" == option) {
-        return set_count(option, value, 1, 1 << 20, &result->block_bytes);
-    }
-    if ("--iterations" == option) {
-        return set_count(option, value, 1, 100000000, &result->iterations);
-    }
-    if ("--warmup" == option) {
-        return set_count(option, value, 0, 100000000, &result->warmup);
-    }
-    if ("--repeat" == option) {
-        return set_count(option, value, 1, 1000, &result->repeat);
-    }
-    if ("--nccl" == option) {
-        result->nccl = value;
-        return value.empty() ? "--nccl needs a library, such as libnccl.so.2" : std::string();
-    }
-    if ("--json" == option) {
-        result->json_path = value;
-        return value.empty() ? "--json needs a file name" : std::string();
-    }
-    return "unknown option '" + option + "'";
-}
-
-bool takes_value(const std::string &option)
-{
-    for (const char *name :
-         {"--src", "--dst", "--sizes", "--window", "--places", "--blocks", "--iterations",
-          "--warmup", "--repeat", "--json", "--nccl", "--offset", "--link-scale"}) {
-        if (option == name) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// What holds in allreduce only: it adds floats, and there is no bare copy to compare it with.
-std::string settle_allreduce(options *result)
-{
-    result->limit = false;
-    for (std::size_t len_bytes : result->sizes) {
-        if (0 != len_bytes % sizeof(float)) {
-            return "allreduce adds floats: its sizes are multiples of 4, and " +
-                   std::to_string(len_bytes) + " is not";
-        }
-    }
-    if (0 != result->source_offset % alignof(float) ||
-        0 != result->destination_offset % alignof(float)) {
-        return "allreduce adds floats: its offsets are multiples of 4";
-    }
+    result->sources = 's' == which ? value : result->sources;
+    result->destinations = 'd' == which ? value : result->destinations;
+    result->json_path = 'j' == which ? value : result->json_path;
+    result->check = result->check || 'c' == which;
+    result->limit = result->limit && 'n' != which;
+    result->help = 'h' == which;
     return {};
 }
 
 } // namespace
 
-const char *name_of(perf_mode mode)
-{
-    switch (mode) {
-    case perf_mode::latency:
-        return "latency";
-    case perf_mode::bw:
-        return "bw";
-    case perf_mode::bibw:
-        return "bibw";
-    case perf_mode::mbw_mr:
-        return "mbw_mr";
-    case perf_mode::alltoall:
-        return "alltoall";
-    case perf_mode::allreduce:
-        return "allreduce";
-    }
-    return "?";
-}
-
-std::size_t options::extent_of(std::size_t len_bytes) const
-{
-    const auto block = static_cast<std::size_t>(block_bytes);
-    return 0 == block || 0 == len_bytes ? len_bytes : len_bytes + (len_bytes - 1) / block * block;
-}
-
 int options::iterations_for(std::size_t len_bytes) const
 {
-    if (0 != iterations) {
-        return iterations;
-    }
-    // A hundred windows of small messages are over in a few milliseconds, in which processors and
-    // caches are still warming up. Making and comparing content takes longer than sending it.
-    if (len_bytes <= small_bytes) {
-        return is_bandwidth() && check ? 100 : 1000;
-    }
-    if (len_bytes < huge_bytes) {
-        return is_bandwidth() && check ? 20 : 200;
-    }
-    return is_bandwidth() ? 5 : 20;
+    const int large = perf_mode::latency == mode ? 20 : 5;
+    return 0 != iterations            ? iterations
+           : len_bytes <= small_bytes ? 1000
+           : len_bytes < large_bytes  ? 200
+                                      : large;
 }
 
 int options::warmup_for(std::size_t len_bytes) const
 {
-    if (0 <= warmup) {
-        return warmup;
-    }
-    if (len_bytes <= small_bytes) {
-        // At the start of a run processors, device and link have been idle for long.
-        constexpr int at_first = 10;
-        const bool first = !sizes.empty() && sizes.front() == len_bytes;
-        return (is_bandwidth() && check ? 10 : 100) * (first ? at_first : 1);
-    }
-    if (len_bytes < huge_bytes) {
-        return is_bandwidth() && check ? 3 : 20;
-    }
-    return is_bandwidth() ? 1 : 3;
+    // At the start of a run processors, device and link have been idle for long.
+    const int small = sizes.front() == len_bytes ? 1000 : 100;
+    return 0 <= warmup                ? warmup
+           : len_bytes <= small_bytes ? small
+           : len_bytes < large_bytes  ? 20
+                                      : 2;
 }
 
-std::string parse_options(int argc, char *const *argv, options *result)
+std::string parse_options(int argc, char **argv, options *result)
 {
-    bool have_mode = false;
-    for (int i = 1; i < argc; ++i) {
-        const std::string argument = argv[i];
-        if ("-h" == argument || "--help" == argument) {
-            result->help = true;
-            return {};
-        }
-        if (set_flag(argument, result)) {
-            continue;
-        }
-        if ('-' != argument[0]) {
-            if (have_mode) {
-                return "unexpected argument '" + argument + "'";
-            }
-            if (!parse_mode(argument, &result->mode)) {
-                return "unknown mode '" + argument + "' (expected " + mode_list + ")";
-            }
-            have_mode = true;
-            continue;
-        }
-        option_argument given(argument);
-        if (!takes_value(given.name)) {
-            return "unknown option '" + given.name + "'";
-        }
-        std::string error = given.complete(argc, argv, &i);
-        if (error.empty()) {
-            error = set_value(given.name, given.value, result);
-        }
-        if (!error.empty()) {
+    static const option known[] = {
+        {"src", 1, nullptr, 's'},    {"dst", 1, nullptr, 'd'},    {"sizes", 1, nullptr, 'z'},
+        {"preset", 0, nullptr, 'P'}, {"offset", 1, nullptr, 'o'}, {"window", 1, nullptr, 'w'},
+        {"places", 1, nullptr, 'p'}, {"check", 0, nullptr, 'c'},  {"iterations", 1, nullptr, 'i'},
+        {"warmup", 1, nullptr, 'x'}, {"link", 1, nullptr, 'l'},   {"no-limit", 0, nullptr, 'n'},
+        {"json", 1, nullptr, 'j'},   {"help", 0, nullptr, 'h'},   {nullptr, 0, nullptr, 0},
+    };
+    opterr = 0;
+    for (int which; (which = getopt_long(argc, argv, ":ch", known, nullptr)) != -1;) {
+        const std::string error = '?' == which || ':' == which
+                                      ? refusal(which, argv)
+                                      : set_option(which, nullptr == optarg ? "" : optarg, result);
+        if (!error.empty() || result->help) {
             return error;
         }
     }
-    if (!have_mode) {
-        return "no mode given (expected " + mode_list + ")";
+    const std::string mode = optind < argc ? argv[optind] : "";
+    const auto *found = std::find(std::begin(mode_names), std::end(mode_names), mode);
+    if (optind + 1 != argc || std::end(mode_names) == found) {
+        return "expected one mode (latency, bw, bibw or check), not '" + mode + "'";
     }
-    if (!result->nccl.empty() && !(is_gpu(result->source) && is_gpu(result->destination))) {
-        return "--nccl sends device memory only: choose --src and --dst so";
+    result->mode = static_cast<perf_mode>(found - std::begin(mode_names));
+    const bool checks = perf_mode::check == result->mode;
+    std::string error = settle_kinds(checks, &result->sources, &result->source);
+    if (error.empty()) {
+        error = settle_kinds(checks, &result->destinations, &result->destination);
     }
-    if (result->block_bytes > 0 && (!result->is_pairwise() || !result->nccl.empty())) {
-        return "--blocks is for MPI between pairs of ranks: not for alltoall, allreduce, --nccl";
+    if (error.empty() && result->sizes.empty()) {
+        error = parse_sizes(checks ? check_sizes : "1:4M", &result->sizes);
     }
-    const bool adds = perf_mode::allreduce == result->mode;
-    if (result->sizes.empty()) {
-        (void)parse_sizes(adds ? "4:4M" : "1:4M", &result->sizes);
-    }
-    return adds ? settle_allreduce(result) : std::string();
+    return error;
 }
+
+const char *const help_text =
+    R"(usage: mpirun -n N gpusm_perf {latency|bw|bibw|check} [options]
+
+Messages between pairs of ranks, rank i and rank i + N/2, of any kind of memory on either side, and
+the bare copies beside them. For collectives, and all that OSU's benchmarks have: bench/compare.
+
+  latency   ping-pong; the time is half of a round trip
+  bw        one way: windows of messages, each answered by 4 bytes
+  bibw      windows both ways at once
+  check     compares every byte of messages of each protocol, one way, to and fro, and both ways at
+            once, for all combinations of kinds, and prints one verdict as its last line
+
+  --src KIND, --dst KIND   memory of the first and of the second rank of a pair (default H; in check
+                 any number of letters, default all):
+                 H host, pageable              R host, page-locked (cuMemHostAlloc)
+                 D device, cuMemAlloc          M managed
+                 V VMM, exportable as a file descriptor        W VMM, not exportable
+                 A pool, exportable as a file descriptor       P default pool, not exportable
+                 C V, in several chunks
+  --sizes MIN:MAX or A,B,C   in bytes, suffixes K M G (powers of 1024); a range doubles from MIN
+                 (default 1:4M)
+  --preset       sizes from 256 to 100M, as peer-to-peer benchmarks of GPU libraries have them
+  --offset S,D   add S bytes to the address of all that is sent, D to that of all received
+  --window N     messages under way at once in bw and bibw (default 64)
+  --places N     give a window's messages so many places in each buffer, not one each; 1 is what
+                 osu_bw has, where all are sent from one buffer that stays in the caches
+  --iterations N, --warmup N   ping-pongs or windows per size (default: by size)
+  -c, --check    compare every byte and the guard bytes around each message, after the timed loop
+                 and in as many more iterations, not timed, each with contents of its own (up to
+                 100, but with --iterations N in N)
+  --no-limit     measure neither the limit nor the link
+  --link GB/S    what the link carries, not measured; every row is held against it
+  --json FILE    also write all of it to FILE
+
+Times are per message, as the slowest rank's clock says: the median, and the mean over the whole
+loop, which is what osu_latency, osu_bw and osu_bibw report. GB/s and Gbit/s are of the mean, all
+pairs and both ways together. Below is each rank's own view: its mean times, and which way messages
+went from and to it (performance variables of btl/gpusm, of all after the first warm-up).
+
+The limit is the bare copy of the same bytes by cuMemcpyAsync or memcpy, as the header says; ratio
+is mean / limit. It is no bound, as transports may submit many copies in a cheaper way. The link is
+one: the rate of large bare copies. A row more than 5 % above it is a measuring error, or data that
+never moved: a line on stderr, and status 1. (Not on a software driver and for managed memory unless
+--link is given; within one device only rows that do not fit into its cache.)
+
+status: 0 fine; 1 wrong bytes, or a row above the link; 2 bad usage or missing requirement
+)";
 
 } // namespace gpusm::bench

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// report.cc: header, table, path line and JSON file.
-#include "bench/gpusm_perf/report.h"
+// report.cc: header, table, each rank's view, and the JSON file.
+#include "bench/gpusm_perf/gpusm_perf.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -13,222 +13,155 @@ namespace gpusm::bench {
 
 namespace {
 
-constexpr double megabyte = 1e6;
-
-template <typename... arguments> std::string format(const char *pattern, arguments... values)
+// "Open MPI v5.0.7, btl: gpusm,self"
+std::string mpi_text()
 {
-    char text[512];
-    std::snprintf(text, sizeof(text), pattern, values...);
-    return text;
-}
-
-std::string first_part(const char *text)
-{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    (void)MPI_Get_library_version(text, &length);
     const std::string all = text;
-    return all.substr(0, all.find(','));
+    const char *btl = std::getenv("OMPI_MCA_btl");
+    return all.substr(0, all.find(',')) + ", btl: " + (nullptr == btl ? "default" : btl);
 }
 
-std::string driver_text(const device &gpu)
+std::string json_string(std::string text)
 {
-    const std::string version =
-        format("%d.%d", gpu.driver_version() / 1000, gpu.driver_version() % 1000 / 10);
-    return "CUDA " + version + (gpu.is_software() ? " (software driver)" : "");
-}
-
-std::string json_string(const std::string &text)
-{
-    std::string quoted = "\"";
-    for (char c : text) {
-        if ('"' == c || '\\' == c) {
-            quoted += '\\';
-        }
-        quoted += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    for (char &c : text) {
+        c = '"' == c || '\\' == c || static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
-    return quoted + "\"";
+    return "\"" + text + "\"";
 }
 
-std::string counts_text(const path_counts &counts)
+// A line of each rank, on rank 0.
+std::vector<std::string> gather_texts(const run &r, const std::string &text)
 {
-    return format(
-        "get %llu, staged %llu, host path %llu, single copy %llu, direct %llu, streamed %llu",
-        counts.get_messages, counts.staged_messages, counts.host_messages,
-        counts.single_copy_messages, counts.direct_host_messages, counts.stream_messages);
+    char mine[2048] = "";
+    std::snprintf(mine, sizeof(mine), "%s", text.c_str());
+    std::vector<char> all(sizeof(mine) * static_cast<std::size_t>(r.ranks));
+    (void)MPI_Gather(mine, sizeof(mine), MPI_CHAR, all.data(), sizeof(mine), MPI_CHAR, 0,
+                     MPI_COMM_WORLD);
+    std::vector<std::string> texts;
+    for (std::size_t at = 0; 0 == r.rank && at < all.size(); at += sizeof(mine)) {
+        texts.emplace_back(all.data() + at);
+    }
+    return texts;
 }
 
 } // namespace
 
-run_facts gather_facts(const run &r)
+std::vector<std::string> gather_devices(const run &r)
 {
-    run_facts facts;
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    (void)MPI_Get_library_version(version, &length);
-    facts.mpi_version = first_part(version);
-    const char *btl = std::getenv("OMPI_MCA_btl");
-    facts.transports = nullptr == btl ? "default" : btl;
-    if (nullptr != r.nccl) {
-        facts.transports += "; messages by " + r.nccl->version();
-    }
-    facts.driver = nullptr == r.gpu ? std::string() : driver_text(*r.gpu);
-    facts.limit = describe_limit(r.opt);
-    facts.link.text = r.opt.limit ? "none" : "not measured";
-
-    char mine[160] = "host memory only";
-    if (nullptr != r.gpu) {
-        std::snprintf(mine, sizeof(mine), "device %d, %s, %s", r.gpu->ordinal(),
-                      r.gpu->name().c_str(), r.gpu->uuid().c_str());
-    }
-    std::vector<char> all(sizeof(mine) * static_cast<std::size_t>(r.ranks));
-    (void)MPI_Gather(mine, sizeof(mine), MPI_CHAR, all.data(), sizeof(mine), MPI_CHAR, 0,
-                     MPI_COMM_WORLD);
-    for (int i = 0; 0 == r.rank && i < r.ranks; ++i) {
-        facts.rank_lines.emplace_back(all.data() + sizeof(mine) * static_cast<std::size_t>(i));
-    }
-    return facts;
+    return gather_texts(r, nullptr == r.gpu ? "host memory only" : r.gpu->text());
 }
 
-std::vector<std::string> header_lines(const options &opt, const run_facts &facts)
+std::vector<std::string> gather_paths(const run &r)
 {
-    std::vector<std::string> lines;
-    lines.push_back(format("# gpusm_perf %s, %s -> %s", name_of(opt.mode), describe(opt.source),
-                           describe(opt.destination)));
-    if (opt.is_bandwidth()) {
-        lines.back() += format(", window %d", opt.window);
-    }
-    if (opt.block_bytes > 0) {
-        lines.back() += format(", blocks of %d bytes", opt.block_bytes);
-    }
-    if (!opt.is_pairwise()) {
-        lines.back() += format(", %zu ranks", facts.rank_lines.size());
-    }
-    if (0 != opt.source_offset || 0 != opt.destination_offset) {
-        lines.back() += format(", offset %zu,%zu", opt.source_offset, opt.destination_offset);
-    }
-    lines.back() += opt.check ? ", every byte checked" : ", content not checked";
-    lines.push_back("# " + facts.mpi_version + ", btl: " + facts.transports +
-                    (facts.driver.empty() ? "" : ", driver: " + facts.driver));
-    for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {
-        lines.push_back(format("# rank %zu: %s", i, facts.rank_lines[i].c_str()));
-    }
-    lines.push_back("# limit: " + facts.limit);
-    lines.push_back("# link: " + facts.link.text);
-    return lines;
-}
-
-double row::ratio() const
-{
-    return limit > 0 ? value() / limit : 0;
-}
-
-row median_row(std::size_t len_bytes, const std::vector<measurement> &measured,
-               const std::vector<double> &limits)
-{
-    auto median_over = [&](double measurement::*member) {
-        std::vector<double> values;
-        for (const measurement &m : measured) {
-            values.push_back(m.*member);
+    std::string text;
+    for (const auto &[name, value] : since(r.after_warmup, r.counters->read())) {
+        if (0 != value) {
+            text += (text.empty() ? "" : ", ") + json_string(name) + ": " + std::to_string(value);
         }
-        return median_of(values);
-    };
+    }
+    return gather_texts(r, "{" + text + "}");
+}
+
+row make_row(const run &r, std::size_t len_bytes, const rank_times &mine, double limit_us)
+{
     row line;
     line.len_bytes = len_bytes;
-    line.measured.latency_us = median_over(&measurement::latency_us);
-    line.measured.latency_mean_us = median_over(&measurement::latency_mean_us);
-    line.measured.bytes_per_s = median_over(&measurement::bytes_per_s);
-    line.measured.messages_per_s = median_over(&measurement::messages_per_s);
-    line.limit = median_of(limits);
+    line.limit_us = limit_us;
+    line.pairs = r.pairs();
+    std::vector<rank_times> all(static_cast<std::size_t>(r.ranks));
+    (void)MPI_Allgather(&mine, 2, MPI_DOUBLE, all.data(), 2, MPI_DOUBLE, MPI_COMM_WORLD);
+    for (const rank_times &each : all) {
+        line.mean_us.push_back(each.mean_us);
+        line.slowest = each.mean_us > line.slowest.mean_us ? each : line.slowest;
+    }
     return line;
 }
 
-std::string table_head(const options &opt)
+void print_header(const run &r, const report &about)
 {
-    return opt.is_bandwidth() ? format("# %10s %14s %14s %14s %8s", "bytes", "MB/s", "messages/s",
-                                       "limit MB/s", "ratio")
-                              : format("# %10s %14s %14s %14s %8s", "bytes", "median us", "mean us",
-                                       "limit us", "ratio");
+    const options &opt = r.opt;
+    std::printf("# gpusm_perf %s, %s -> %s", name_of(opt.mode), describe(opt.source),
+                describe(opt.destination));
+    if (perf_mode::latency != opt.mode) {
+        std::printf(", window %d", opt.window);
+    }
+    std::printf("%s\n# %s\n", opt.check ? ", every byte checked" : ", content not checked",
+                mpi_text().c_str());
+    for (std::size_t i = 0; i < about.devices.size(); ++i) {
+        std::printf("# rank %zu: %s\n", i, about.devices[i].c_str());
+    }
+    std::printf("# limit: %s\n", about.limit.c_str());
+    if (about.link_gb_per_s > 0) {
+        std::printf("# link: %.4g GB/s%s\n", about.link_gb_per_s,
+                    about.link_enforced ? "" : ", not held against a software driver");
+    }
+    std::printf("# %10s %11s %11s %10s %10s %12s %11s %8s\n", "bytes", "median us", "mean us",
+                "GB/s", "Gbit/s", "messages/s", "limit us", "ratio");
 }
 
-std::string table_line(const options &opt, const row &line)
+void print_row(const row &line)
 {
-    const std::string start =
-        opt.is_bandwidth()
-            ? format("%12zu %14.2f %14.0f", line.len_bytes, line.measured.bytes_per_s / megabyte,
-                     line.measured.messages_per_s)
-            : format("%12zu %14.2f %14.2f", line.len_bytes, line.measured.latency_us,
-                     line.measured.latency_mean_us);
-    if (line.limit <= 0) {
-        return start + format(" %14s %8s", "-", "-");
+    // Two decimals say nothing about a small message that is copied in nanoseconds.
+    const auto time = [](double us) { return us < 10 ? 4 : 2; };
+    const double gb_per_s = line.gb_per_s();
+    std::printf("%12zu %11.*f %11.*f %10.4g %10.4g %12.0f", line.len_bytes,
+                time(line.slowest.median_us), line.slowest.median_us, time(line.slowest.mean_us),
+                line.slowest.mean_us, gb_per_s, gb_per_s * 8, line.messages_per_s());
+    if (line.limit_us > 0) {
+        std::printf(" %11.*f %8.2f\n", time(line.limit_us), line.limit_us,
+                    line.slowest.mean_us / line.limit_us);
+    } else {
+        std::printf(" %11s %8s\n", "-", "-");
     }
-    // Two decimals say nothing about a small message that is memcpy'd in nanoseconds.
-    const double limit = opt.is_bandwidth() ? line.limit / megabyte : line.limit;
-    return start + format(limit < 1 ? " %14.4f" : " %14.2f", limit) +
-           format(line.ratio() < 0.1 ? " %8.5f" : " %8.2f", line.ratio());
+    (void)std::fflush(stdout);
 }
 
-std::string path_line(bool available, const path_counts &warmup, const path_counts &measured)
+void print_ranks(const report &about)
 {
-    if (!available) {
-        return "path: not reported by this transport (pvars btl_gpusm_* not found)";
-    }
-    std::string line = "path: " + counts_text(measured) + " messages";
-    if (0 != warmup.get_messages + warmup.staged_messages + warmup.host_messages +
-                 warmup.single_copy_messages) {
-        line += " (warm-up: " + counts_text(warmup) + ")";
-    }
-    const auto add_bytes = [&](unsigned long long bytes, const char *what) {
-        if (bytes > 0) {
-            line += format("; %.1f MB %s", static_cast<double>(bytes) / megabyte, what);
+    for (std::size_t rank = 0; rank < about.paths.size(); ++rank) {
+        std::printf("rank %zu: ", rank);
+        for (const row &line : about.rows) {
+            std::printf("%s %.4g us, ", size_text(line.len_bytes).c_str(), line.mean_us[rank]);
         }
-    };
-    add_bytes(measured.pulled_host_bytes, "pulled");
-    add_bytes(measured.pushed_host_bytes, "pushed");
-    add_bytes(measured.joint_copy_bytes, "of the single copies by the sender");
-    return line;
+        std::printf("path %s\n", about.paths[rank].c_str());
+    }
 }
 
-std::string write_json(const options &opt, const run_facts &facts, const std::vector<row> &rows,
-                       bool have_paths, const path_counts &paths)
+std::string write_json(const run &r, const report &about)
 {
+    const options &opt = r.opt;
     std::FILE *file = std::fopen(opt.json_path.c_str(), "w");
     if (nullptr == file) {
         return "cannot write " + opt.json_path + ": " + std::strerror(errno);
     }
     std::fprintf(file,
-                 "{\n  \"mode\": %s,\n  \"src\": \"%c\",\n  \"dst\": \"%c\",\n  \"window\": %d,\n"
-                 "  \"mpi\": %s,\n  \"btl\": %s,\n  \"driver\": %s,\n  \"limit\": %s,\n",
+                 "{\"mode\": %s, \"src\": \"%c\", \"dst\": \"%c\", \"window\": %d, \"offset\": "
+                 "[%zu, %zu],\n \"checked\": %s, \"mpi\": %s,\n "
+                 "\"limit\": %s, \"link_gb_per_s\": %.4f,\n \"ranks\": [",
                  json_string(name_of(opt.mode)).c_str(), letter_of(opt.source),
-                 letter_of(opt.destination), opt.is_bandwidth() ? opt.window : 1,
-                 json_string(facts.mpi_version).c_str(), json_string(facts.transports).c_str(),
-                 json_string(facts.driver).c_str(), json_string(facts.limit).c_str());
-    std::fprintf(file, "  \"offset\": [%zu, %zu],\n  \"checked\": %s,\n", opt.source_offset,
-                 opt.destination_offset, opt.check ? "true" : "false");
-    std::fprintf(file, "  \"link\": {\"bytes_per_s\": %.1f, \"text\": %s},\n",
-                 facts.link.bytes_per_s, json_string(facts.link.text).c_str());
-    if (have_paths) {
+                 letter_of(opt.destination), opt.window, opt.source_offset, opt.destination_offset,
+                 opt.check ? "true" : "false", json_string(mpi_text()).c_str(),
+                 json_string(about.limit).c_str(), about.link_gb_per_s);
+    for (std::size_t rank = 0; rank < about.devices.size(); ++rank) {
+        std::fprintf(file, "%s\n  {\"device\": %s, \"path\": %s}", 0 == rank ? "" : ",",
+                     json_string(about.devices[rank]).c_str(), about.paths[rank].c_str());
+    }
+    std::fprintf(file, "],\n \"rows\": [");
+    for (const row &line : about.rows) {
         std::fprintf(file,
-                     "  \"path\": {\"get\": %llu, \"staged\": %llu, \"host\": %llu, "
-                     "\"single_copy\": %llu, \"direct\": %llu, \"pulled_bytes\": %llu, "
-                     "\"pushed_bytes\": %llu, \"joint_bytes\": %llu},\n",
-                     paths.get_messages, paths.staged_messages, paths.host_messages,
-                     paths.single_copy_messages, paths.direct_host_messages,
-                     paths.pulled_host_bytes, paths.pushed_host_bytes, paths.joint_copy_bytes);
+                     "%s\n  {\"bytes\": %zu, \"median_us\": %.4f, \"mean_us\": %.4f, \"gb_per_s\": "
+                     "%.6f, \"messages_per_s\": %.1f, \"limit_us\": %.4f, \"rank_mean_us\": [",
+                     &line == about.rows.data() ? "" : ",", line.len_bytes, line.slowest.median_us,
+                     line.slowest.mean_us, line.gb_per_s(), line.messages_per_s(), line.limit_us);
+        for (std::size_t rank = 0; rank < line.mean_us.size(); ++rank) {
+            std::fprintf(file, "%s%.4f", 0 == rank ? "" : ", ", line.mean_us[rank]);
+        }
+        std::fprintf(file, "]}");
     }
-    std::fprintf(file, "  \"ranks\": [");
-    for (std::size_t i = 0; i < facts.rank_lines.size(); ++i) {
-        std::fprintf(file, "%s%s", 0 == i ? "" : ", ", json_string(facts.rank_lines[i]).c_str());
-    }
-    std::fprintf(file, "],\n  \"rows\": [");
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const row &line = rows[i];
-        std::fprintf(file,
-                     "%s\n    {\"bytes\": %zu, \"latency_us\": %.4f, \"latency_mean_us\": %.4f, "
-                     "\"bytes_per_s\": %.1f, \"messages_per_s\": %.1f, \"limit\": %.4f, "
-                     "\"ratio\": %.5f}",
-                     0 == i ? "" : ",", line.len_bytes, line.measured.latency_us,
-                     line.measured.latency_mean_us, line.measured.bytes_per_s,
-                     line.measured.messages_per_s, line.limit, line.ratio());
-    }
-    std::fprintf(file, "\n  ]\n}\n");
+    std::fprintf(file, "\n ]}\n");
     return 0 == std::fclose(file) ? std::string()
                                   : "cannot write " + opt.json_path + ": " + std::strerror(errno);
 }

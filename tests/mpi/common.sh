@@ -184,3 +184,9 @@ need_gpusm() {
 count_in_output() {
     grep -c -e "$1" "$work/output" || true
 }
+
+# path_count VARIABLE: what the ranks of gpusm_perf have counted by that performance variable
+path_count() {
+    sed -n "s/^rank [0-9]*: .*path {.*\"$1\": \([0-9]*\).*/\1/p" "$work/output" |
+        awk '{ n += $1 } END { print n + 0 }'
+}

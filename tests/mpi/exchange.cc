@@ -5,7 +5,7 @@
 // of every kind and checks every byte. The shell drivers run_*.sh say which subtests run how.
 #include "tests/mpi/exchange.h"
 
-#include "bench/common/sizes.h"
+#include "bench/common/numbers.h"
 
 #include <csignal>
 #include <cstdio>

@@ -98,8 +98,8 @@ void receive_all(context &c, const buffers &all, const std::string &what)
 // What the sender has had a part in.
 unsigned long long together(const bench::path_counters &counters)
 {
-    const bench::path_counts counts = counters.read();
-    return counts.joint_copy_bytes + counts.stream_messages;
+    bench::path_counts counts = counters.read();
+    return counts["joint_copy_bytes"] + counts["stream_messages"];
 }
 
 // Messages until the sender has copied a part of them, or streamed one. False: it never does.
@@ -132,7 +132,7 @@ void test_joint_late(context &c)
     for (auto &each : all) {
         each = c.make(memory_kind::host, len_bytes);
     }
-    const unsigned long long before = counters.read().single_copy_messages;
+    const unsigned long long before = counters.read()["single_copy_messages"];
     constexpr int rounds = 3; // also after the receiver has had enough of asking
     for (int round = 0; round < rounds; ++round) {
         const sign received(c);
@@ -152,7 +152,7 @@ void test_joint_late(context &c)
             }
         }
     }
-    int single = counters.read().single_copy_messages > before ? 1 : 0;
+    int single = counters.read()["single_copy_messages"] > before ? 1 : 0;
     (void)MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
     if (1 == single) {
         (void)c.expect_true(until_together(c, all, counters),

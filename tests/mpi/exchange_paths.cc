@@ -43,7 +43,7 @@ bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
     const int len = static_cast<int>(len_bytes);
     const int peer = 1 - c.rank;
     const bench::path_counters counters;
-    const unsigned long long before = counters.read().get_messages;
+    const unsigned long long before = counters.read()["get_messages"];
     auto out = c.make(kind, len_bytes);
     auto in = c.make(kind, len_bytes);
     at_step("until messages go by get");
@@ -51,7 +51,7 @@ bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
         (void)c.mpi(MPI_Sendrecv(out->data(), len, MPI_BYTE, peer, tag, in->data(), len, MPI_BYTE,
                                  peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
                     "MPI_Sendrecv");
-        const int mine = counters.read().get_messages > before ? 1 : 0;
+        const int mine = counters.read()["get_messages"] > before ? 1 : 0;
         int peers = 0;
         (void)c.mpi(MPI_Sendrecv(&mine, 1, MPI_INT, peer, tag, &peers, 1, MPI_INT, peer, tag,
                                  MPI_COMM_WORLD, MPI_STATUS_IGNORE),
@@ -99,13 +99,14 @@ void test_counters(context &c)
         ping_pong(c, memory_kind::device, memory_kind::device, len);
         bytes += len;
     }
-    const bench::path_counts used = counters.read() - before;
+    bench::path_counts used = bench::since(before, counters.read());
     std::printf("rank %d: %d messages of device memory received, %llu by get (%llu of %llu bytes), "
                 "%llu sent staged\n",
-                c.rank, counted, used.get_messages, used.get_bytes, bytes, used.staged_messages);
-    (void)c.expect_true(used.get_messages >= counted, "every message came by get");
-    (void)c.expect_true(used.get_bytes == bytes, "every byte came by get");
-    (void)c.expect_true(0 == used.staged_messages, "no message was staged");
+                c.rank, counted, used["get_messages"], used["get_bytes"], bytes,
+                used["staged_messages"]);
+    (void)c.expect_true(used["get_messages"] >= counted, "every message came by get");
+    (void)c.expect_true(used["get_bytes"] == bytes, "every byte came by get");
+    (void)c.expect_true(0 == used["staged_messages"], "no message was staged");
     (void)MPI_Barrier(MPI_COMM_WORLD);
 }
 

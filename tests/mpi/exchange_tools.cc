@@ -179,8 +179,9 @@ way_watch::way_watch()
 
 way_watch::tally way_watch::read() const
 {
-    const bench::path_counts counts = counters_.read();
-    return {counts.get_messages, ring_.read(), counts.direct_host_messages, counts.staged_messages};
+    bench::path_counts counts = counters_.read();
+    return {counts["get_messages"], ring_.read(), counts["direct_host_messages"],
+            counts["staged_messages"]};
 }
 
 void way_watch::sent(memory_kind source, std::size_t len_bytes, int messages)

@@ -49,12 +49,12 @@ staged_only() {
     launch 60 2 "$@" "$perf" bw --src D --dst D \
         --sizes 16K,1M --iterations 5 --no-limit --check
     status=$?
-    by_get=$(sed -n 's/^path: get \([0-9]*\),.*/\1/p' "$work/output")
+    by_get=$(path_count get_messages)
     if [ $status -ne 0 ]; then
         fail "$name" "$(explain $status)"
     elif [ "$(count_in_output 'cannot read the device memory of this process')" -eq 0 ]; then
         fail "$name" "nothing says that it is slow"
-    elif [ "${by_get:-0}" -lt 1280 ]; then # two sizes, five times two windows of 64
+    elif [ "$by_get" -lt 1280 ]; then # two sizes, five times two windows of 64
         fail "$name" "$by_get messages came by get"
     else
         pass "$name"

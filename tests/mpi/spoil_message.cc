@@ -8,11 +8,9 @@
 //                                  of what was received; where that is none of it, it belongs to
 //                                  what lies before or behind
 //
-// Counted are MPI_Recv, MPI_Waitall behind MPI_Irecv (the buffer is that of the last one),
-// MPI_Alltoall, and MPI_Allreduce of floats: other types are what gpusm_perf tells itself.
+// Counted are MPI_Recv, and MPI_Waitall behind MPI_Irecv (the buffer is that of the last one).
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -36,17 +34,6 @@ void *last_receive = nullptr; // not yet waited for
 template <typename function> function real(const char *name)
 {
     return reinterpret_cast<function>(dlsym(RTLD_NEXT, name));
-}
-
-// By its name: MPI_FLOAT itself is a variable of Open MPI's library, which a shell that starts the
-// program, and has this library too, does not have.
-bool is_float(MPI_Datatype type)
-{
-    static const auto name_of = real<decltype(&MPI_Type_get_name)>("MPI_Type_get_name");
-    char name[MPI_MAX_OBJECT_NAME] = "";
-    int len = 0;
-    (void)name_of(type, name, &len);
-    return 0 == std::strcmp(name, "MPI_FLOAT");
 }
 
 } // namespace
@@ -75,26 +62,6 @@ extern "C" int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuse
     if (last_receive != nullptr) {
         received_in(last_receive);
         last_receive = nullptr;
-    }
-    return result;
-}
-
-extern "C" int MPI_Alltoall(const void *from, int from_count, MPI_Datatype from_type, void *to,
-                            int to_count, MPI_Datatype to_type, MPI_Comm communicator)
-{
-    static const auto next = real<decltype(&MPI_Alltoall)>("MPI_Alltoall");
-    const int result = next(from, from_count, from_type, to, to_count, to_type, communicator);
-    received_in(to);
-    return result;
-}
-
-extern "C" int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
-                             MPI_Comm communicator)
-{
-    static const auto next = real<decltype(&MPI_Allreduce)>("MPI_Allreduce");
-    const int result = next(from, to, count, type, op, communicator);
-    if (is_float(type)) {
-        received_in(to);
     }
     return result;
 }

@@ -75,12 +75,7 @@ template <unsigned most> void gather(const launch &l)
     }
 }
 
-// gpusm_copy_bench_spin(uint64_t cycles, uint64_t spread): holds its place on the device for a
-// while; here there are no places to hold
-void copy_bench_spin(const launch &) {}
-
 const kernel list[] = {
-    {"gpusm_copy_bench_spin", {8, 8}, copy_bench_spin},
     {"gpusm_gather",
      {sizeof(gpusm::gather_arguments<gpusm::gather_most_copies>)},
      gather<gpusm::gather_most_copies>},

@@ -4,7 +4,7 @@
 // bench_buffer_test.cc: the checker is checked: what the MPI tests and gpusm_perf -c rely on.
 #include "bench/common/buffer.h"
 #include "bench/common/placed.h"
-#include "bench/common/sizes.h"
+#include "bench/common/numbers.h"
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,6 @@ TEST(BenchBuffer, PiecesOfAMessageKeepTheirPosition)
         std::vector<unsigned char> piece(500);
         write_pattern(piece.data(), piece.size(), 5, begin);
         EXPECT_EQ(0, std::memcmp(piece.data(), whole.data() + begin, piece.size())) << begin;
-        EXPECT_EQ(whole[begin], pattern_byte(5, begin));
     }
 }
 
@@ -118,44 +117,17 @@ TEST(BenchPlacement, PlacesAreLimitedByBytesOfMessages)
     EXPECT_EQ(1u, placement::spaced(300u << 20, 64, 256u << 20).places);
 }
 
-TEST(BenchPlacement, PackedBlocksTouchEachOther)
-{
-    const placement places = placement::packed(1001, 3);
-    EXPECT_EQ(places.at(0) + 1001, places.at(1));
-    EXPECT_GE(places.at(0), placement::guard_bytes);
-    EXPECT_GE(places.end(), places.at(2) + 1001 + placement::guard_bytes);
-}
-
-TEST(BenchPlacement, PlacesBehindOthersShareNothingWithThem)
-{
-    for (std::size_t len : {0u, 1u, 1001u, 4096u, 65537u}) {
-        for (const placement &front :
-             {placement::spaced(len, 3, 1u << 20), placement::packed(len, 3)}) {
-            const placement back = placement::spaced(len, 2, 1u << 20).behind(front);
-            EXPECT_EQ(0u, front.begin);
-            EXPECT_EQ(front.end(), back.begin) << len; // all bytes belong to one of the two
-            EXPECT_GE(back.at(0), back.begin + placement::guard_bytes) << len;
-            EXPECT_EQ(0u, back.at(0) % placement::alignment) << len;
-            EXPECT_EQ(back.at(0) + back.stride, back.at(1)) << len;
-            EXPECT_EQ(back.at(0), back.at(2)) << len;
-            EXPECT_GE(back.end(), back.at(1) + len + placement::guard_bytes) << len;
-        }
-    }
-}
-
 // Sizes around the chunks in which content is made: a chunk may hold many messages or a part of
 // one.
 TEST(BenchPlaced, WhatWasFilledComparesEqual)
 {
     for (std::size_t len : {0u, 7u, 1001u, 400000u, (1u << 20) - 256u, (1u << 20) + 1u}) {
-        for (const placement &places :
-             {placement::spaced(len, 5, 64u << 20), placement::packed(len, 5)}) {
-            auto memory = host_memory(places.end(), 3);
-            ASSERT_EQ("", fill_placed(*memory, places.end(), messages_of(places, 1)));
-            EXPECT_EQ("", compare_placed(*memory, places.end(), messages_of(places, 1))) << len;
-            for (std::size_t i = 0; i < 5; ++i) {
-                EXPECT_EQ("", memory->compare(places.at(i), len, 1 + i)) << len;
-            }
+        const placement places = placement::spaced(len, 5, 64u << 20);
+        auto memory = host_memory(places.end(), 3);
+        ASSERT_EQ("", fill_placed(*memory, places.end(), messages_of(places, 1)));
+        EXPECT_EQ("", compare_placed(*memory, places.end(), messages_of(places, 1))) << len;
+        for (std::size_t i = 0; i < 5; ++i) {
+            EXPECT_EQ("", memory->compare(places.at(i), len, 1 + i)) << len;
         }
     }
 }
@@ -185,53 +157,6 @@ TEST(BenchPlaced, EveryMessageAndEveryGuardByteIsCompared)
     }
 }
 
-// Two sets of messages in one buffer, each filled and compared by itself: together they are all of
-// it, and neither looks at the other.
-TEST(BenchPlaced, EveryByteOfTwoSetsIsComparedInOneOfThem)
-{
-    const placement front = placement::spaced(7, 3, 1u << 20);
-    const placement back = placement::spaced(7, 2, 1u << 20).behind(front);
-    const auto front_messages = messages_of(front, 1);
-    const auto back_messages = messages_of(back, 11);
-    const placed_content in_front = {front.begin, front.end(), front_messages, write_pattern, "a"};
-    const placed_content behind = {back.begin, back.end(), back_messages, write_pattern, "b"};
-    auto memory = host_memory(back.end(), 1);
-    ASSERT_EQ("", fill_placed(*memory, behind));
-    ASSERT_EQ("", fill_placed(*memory, in_front));
-    for (std::size_t i = 0; i < back.end(); ++i) {
-        auto *byte = static_cast<unsigned char *>(memory->at(i));
-        *byte ^= 1;
-        EXPECT_EQ(i >= front.end(), compare_placed(*memory, in_front).empty()) << i;
-        EXPECT_EQ(i < front.end(), compare_placed(*memory, behind).empty()) << i;
-        *byte ^= 1;
-    }
-    *static_cast<unsigned char *>(memory->at(back.at(1) + 7)) ^= 1;
-    const std::string found = compare_placed(*memory, behind);
-    EXPECT_EQ(0u, found.find("guard byte 0 after b 1 is ")) << found;
-}
-
-// Content that begins anywhere is made in the same pieces as any other.
-TEST(BenchPlaced, ContentThatIsNoPatternIsAskedForInPieces)
-{
-    constexpr std::size_t len = 3u << 20;
-    const placement front = placement::spaced(40, 1, 1u << 20);
-    const placement back = placement::spaced(len, 1, len).behind(front);
-    std::vector<std::size_t> positions;
-    const auto writer = [&](void *to, std::size_t piece_bytes, std::uint64_t seed,
-                            std::size_t position) {
-        positions.push_back(position);
-        std::memset(to, static_cast<int>(seed), piece_bytes);
-    };
-    const auto messages = messages_of(back, 0x77);
-    auto memory = host_memory(back.end());
-    ASSERT_EQ("", fill_placed(*memory, {back.begin, back.end(), messages, writer, "message"}));
-    const std::vector<std::size_t> expected = {0, (1u << 20) - back.at(0), (2u << 20) - back.at(0),
-                                               (3u << 20) - back.at(0)};
-    EXPECT_EQ(expected, positions);
-    EXPECT_EQ("", compare_placed(*memory, {back.begin, back.end(), messages, writer, "message"}));
-    EXPECT_EQ(0x77, *static_cast<unsigned char *>(memory->at(back.at(0) + len - 1)));
-}
-
 TEST(BenchPlaced, MessagesInEachOthersPlacesAreWrong)
 {
     const placement places = placement::spaced(64, 2, 1u << 20);
@@ -256,7 +181,7 @@ TEST(BenchPlaced, PoisonIsWhatIsExpectedBetweenMessages)
     EXPECT_EQ("", compare_placed(*memory, places.end(), messages));
 }
 
-TEST(BenchSizes, SuffixesAndLimits)
+TEST(BenchNumbers, SizesHaveSuffixesAndLimits)
 {
     struct size_case {
         const char *text;
@@ -286,6 +211,28 @@ TEST(BenchSizes, SuffixesAndLimits)
         if (c.good) {
             EXPECT_EQ(c.bytes, bytes) << c.text;
         }
+    }
+}
+
+TEST(BenchNumbers, NumbersAreWholeOrInDecimalNotation)
+{
+    int count = 0;
+    EXPECT_TRUE(parse_count("128", 1, 128, &count));
+    EXPECT_EQ(128, count);
+    for (const char *bad : {"", "0", "129", "-1", "1x", "9999999999"}) {
+        EXPECT_FALSE(parse_count(bad, 1, 128, &count)) << bad;
+    }
+    double value = 0;
+    EXPECT_TRUE(parse_positive("0.25", 10, &value));
+    EXPECT_EQ(0.25, value);
+    for (const char *bad : {"", "0", "11", "-1", "1.2.3", "1e3"}) {
+        EXPECT_FALSE(parse_positive(bad, 10, &value)) << bad;
+    }
+    EXPECT_EQ((std::vector<std::string>{"1", "", "2"}), split("1,,2"));
+    for (const char *name : {"0", "17", "4K", "64M", "1G"}) {
+        std::size_t bytes = 0;
+        ASSERT_TRUE(parse_size(name, &bytes));
+        EXPECT_EQ(name, size_text(bytes));
     }
 }
 
