@@ -233,7 +233,7 @@ std::string copy_site::open_memory()
         for (const std::size_t size : opt_.sizes) {
             const auto places = static_cast<std::size_t>(copies);
             room = places * size > most_cell_bytes ? room
-                                                   : std::max(room, placement{size, places}.end());
+                                                    : std::max(room, placement{size, places}.end());
         }
     }
     if (0 == room) {

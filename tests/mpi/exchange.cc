@@ -73,7 +73,7 @@ constexpr subtest subtests[] = {
     {"many-small", test_many_small, 2, true},
     {"idle-mapping", test_idle_mapping, 2, true},
     {"reuse", test_reuse, 2, true},
-    {"joint-late", test_joint_late, 2, false},
+    {"cooperative-late", test_cooperative_late, 2, false},
     {"locked", test_locked, 2, true},
     {"locked-one-way", test_locked_one_way, 2, true},
     {"locked-in-part", test_locked_in_part, 2, true},

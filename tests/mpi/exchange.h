@@ -120,9 +120,9 @@ void test_primary_released(context &c);
 void test_primary_renewed(context &c);
 void test_primary_again(context &c);
 void test_finalize_at_exit(context &c);
-void finalize_at_exit();          // what the subtest does when exit has begun
-void test_joint_late(context &c); // exchange_joint.cc
-void test_threads(context &c);    // exchange_jobs.cc
+void finalize_at_exit();                // what the subtest does when exit has begun
+void test_cooperative_late(context &c); // exchange_joint.cc
+void test_threads(context &c);          // exchange_jobs.cc
 void test_spawn(context &c);
 void test_killed(context &c);
 void spawned_child(context &c);

@@ -80,37 +80,37 @@ host_case a-small-eager-limit yes any $stream --mca btl_gpusm_eager_limit 1024 \
 host_case a-large-eager-limit yes any $stream --mca btl_gpusm_eager_limit 65536 \
     --mca btl_gpusm_max_send_size 65536 --mca btl_gpusm_rndv_eager_limit 4096
 
-# joint_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
+# cooperative_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
-joint_case() {
-    joint_name=$1
-    joint_wanted=$2
+cooperative_case() {
+    cooperative_name=$1
+    cooperative_wanted=$2
     shift 2
     for attempt in 1 2 3 4 5; do
         # shellcheck disable=SC2086 # options
         launch 60 2 $alone "$@" "$perf" bw --src H --dst H --no-limit -c \
             --sizes 8K,16385,32769,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
-        joint_status=$?
-        joint=$(path_says joint_copy_bytes)
-        if [ $joint_status -ne 0 ] || [ $joint = "$joint_wanted" ] || [ "$joint_wanted" = no ]; then
+        cooperative_status=$?
+        cooperative=$(path_says cooperative_copy_bytes)
+        if [ $cooperative_status -ne 0 ] || [ $cooperative = "$cooperative_wanted" ] || [ "$cooperative_wanted" = no ]; then
             break
         fi
     done
-    judge "$joint_name" $joint_status $joint "$joint_wanted" \
+    judge "$cooperative_name" $cooperative_status $cooperative "$cooperative_wanted" \
         "the sender has copied a part in $attempt attempts"
 }
-can_joint=$can
+can_cooperative=$can
 if [ "$processors" -lt 2 ]; then
-    can_joint=no # and says so by reading alone
+    can_cooperative=no # and says so by reading alone
 fi
-joint_case both-sides-copy $can_joint
-if [ $can = yes ] && [ $can_joint = no ]; then
+cooperative_case both-sides-copy $can_cooperative
+if [ $can = yes ] && [ $can_cooperative = no ]; then
     skip the-sender-is-away "needs two processors"
 else
     # shellcheck disable=SC2086 # options
-    check the-sender-is-away 90 2 $alone "$exchange" joint-late
+    check the-sender-is-away 90 2 $alone "$exchange" cooperative-late
     # shellcheck disable=SC2086 # options
-    check the-sender-of-a-stream-is-away 90 2 $stream "$exchange" joint-late
+    check the-sender-of-a-stream-is-away 90 2 $stream "$exchange" cooperative-late
 fi
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
@@ -183,12 +183,12 @@ for protocol in stream single_copy; do
         per_rank 0 LD_PRELOAD="$refuse"
         check refused-on-one-side-$protocol 60 2 $as "$work/per-rank-0" "$exchange" pairs --kinds H \
             --max-size 2M
-        [ $can_joint = no ] || check the-sender-is-away-and-some-are-refused-$protocol 90 2 $as \
-            -x GPUSM_TEST_REFUSE_EVERY=7 "$work/per-rank-0" "$exchange" joint-late
+        [ $can_cooperative = no ] || check the-sender-is-away-and-some-are-refused-$protocol 90 2 $as \
+            -x GPUSM_TEST_REFUSE_EVERY=7 "$work/per-rank-0" "$exchange" cooperative-late
     }
 done
-joint_case some-joint-copies-are-refused $can_joint -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
-joint_case all-joint-copies-are-refused no -x LD_PRELOAD="$refuse"
+cooperative_case some-cooperative-copies-are-refused $can_cooperative -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+cooperative_case all-cooperative-copies-are-refused no -x LD_PRELOAD="$refuse"
 
 if need_gpu refused-pulls; then
     check refused-pulls 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds HD --max-size 2M
@@ -231,7 +231,7 @@ killed_case() {
         fail "$1" "status $status instead of 137, that of a killed process"
     fi
 }
-[ $can_joint = no ] || killed_case killed-while-both-sides-copy H
+[ $can_cooperative = no ] || killed_case killed-while-both-sides-copy H
 if need_gpu killed-while-it-pushes; then
     killed_case killed-while-it-pushes D
 fi

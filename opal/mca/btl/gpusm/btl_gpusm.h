@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm.h: what the files of the desk share: component, module, endpoint, descriptor. The
-// desk translates between Open MPI's calls and the rooms:
+// btl_gpusm.h: what the files of the glue share: component, module, endpoint, descriptor. The
+// glue translates between Open MPI's calls and the layers:
 //
 //   btl_gpusm_component.cc  open, init, progress, close     START HERE
 //   btl_gpusm_segment.cc    the segment, and the modex
@@ -16,11 +16,11 @@
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get
 //   btl_gpusm_smsc.{h,cc}   long messages between host memories in one copy
-//   btl_gpusm_joint.cc      the same, made by both sides
+//   btl_gpusm_cooperative.cc      the same, made by both sides
 //   btl_gpusm_host.{h,cc}   gets of host memory into host memory, and streams
 //   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
 //   btl_gpusm_ipc.cc        performs what the handshake and the passing of descriptors ask for
-//   btl_gpusm_gpu.{h,cc}    the GPU half of the desk, its life and its housekeeping
+//   btl_gpusm_gpu.{h,cc}    the GPU half of the glue, its life and its housekeeping
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -51,9 +51,9 @@ struct lead {
 
 class stream_engine;
 
-struct joint_ring; // btl_gpusm_joint.cc
-struct joint_get;
-struct joint_put;
+struct cooperative_ring; // btl_gpusm_cooperative.cc
+struct cooperative_get;
+struct cooperative_put;
 
 // Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
 struct single_copy {
@@ -76,8 +76,8 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_gpusm_frag_t *bundle;
     mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
-    gpusm::joint_ring *joint; // owned; null until the first such get
-    bool get_enabled;         // ob1 knows that the peer can read our device memory
+    gpusm::cooperative_ring *cooperative; // owned; null until the first such get
+    bool get_enabled;                     // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not
@@ -110,7 +110,7 @@ static_assert(offsetof(mca_btl_base_registration_handle_t, single_copy) ==
 
 namespace gpusm {
 
-class gpu_desk;
+class gpu_side;
 
 // Counters behind the MPI_T performance variables.
 enum class counter : unsigned {
@@ -130,7 +130,7 @@ enum class counter : unsigned {
     pushed_host_bytes,
     single_copy_messages,
     single_copy_bytes,
-    joint_copy_bytes,
+    cooperative_copy_bytes,
     stream_messages,
     stream_bytes,
     single_submissions,
@@ -164,8 +164,8 @@ struct mca_btl_gpusm_component_t {
     int free_list_inc;
     unsigned fifo_size;
     unsigned max_peers;
-    unsigned max_mailboxes;
-    unsigned mailbox_size;
+    unsigned fast_box_max;
+    unsigned fast_box_size;
     size_t segment_size;
     char *backing_directory;
     int fifo_poll_limit;
@@ -206,7 +206,7 @@ struct mca_btl_gpusm_component_t {
     gpusm::node *node;
     gpusm::stream_engine *streams;
     gpusm::lead lead;                   // in a program without threads
-    std::atomic<gpusm::gpu_desk *> gpu; // null until the first GPU message
+    std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
     // Of the two lists above, the deferred fragments, the growth of the segment, and of `gpu`
@@ -226,10 +226,10 @@ struct mca_btl_gpusm_component_t {
     std::atomic<bool> progressing;
     std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
-    std::atomic<gpusm::joint_get *> joint_gets;
-    std::deque<gpusm::joint_put> *joint_puts; // oldest first; progress only
-    std::atomic<std::uint32_t> rounds;        // calls of progress; wraps
-    bool bundles_are_open;                    // in a program without threads
+    std::atomic<gpusm::cooperative_get *> cooperative_gets;
+    std::deque<gpusm::cooperative_put> *cooperative_puts; // oldest first; progress only
+    std::atomic<std::uint32_t> rounds;                    // calls of progress; wraps
+    bool bundles_are_open;                                // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -354,8 +354,8 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
 // The same in a fragment of the segment whose call_back is set; there must be no bundle.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
                   mca_btl_base_tag_t tag, std::size_t lead_bytes = 0);
-// Sends a message from desk to desk, of the size of a small fragment at most. Anything but `ok` and
-// `busy`: it has not gone, and will not.
+// Sends a message between the glue of two processes, of the size of a small fragment at most.
+// Anything but `ok` and `busy`: it has not gone, and will not.
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns

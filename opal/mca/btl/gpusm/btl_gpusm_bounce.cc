@@ -141,7 +141,7 @@ bool kernel_touches(const bounce_piece &piece, device &in)
 // Sends out what has places. False: some of the job has to wait for one.
 bool send_out(bounce *job)
 {
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    gpu_side &side = *mca_btl_gpusm_component.gpu;
     while (!job->failed && !job->all_sent &&
            (nullptr == job->split || job->under_way < split_pieces)) {
         const std::uint64_t left = job->len_bytes - job->sent_bytes;
@@ -166,7 +166,7 @@ bool send_out(bounce *job)
         piece->copy.for_kernel =
             job->for_kernel && nullptr == job->split && kernel_touches(*piece, *job->on);
         ++job->under_way;
-        desk.copies.submit(*job->on, &piece->copy);
+        side.copies.submit(*job->on, &piece->copy);
     }
     return true;
 }
@@ -312,19 +312,19 @@ bool can_bounce()
     if (std::exchange(asked_for_memory, true)) {
         return !pieces.empty();
     }
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    gpu_side &side = *mca_btl_gpusm_component.gpu;
     std::size_t share = 1;
     unsigned char *memory = carve(bytes_of(share));
     if (nullptr == memory) {
         share = small_share;
         memory = carve(bytes_of(share));
     }
-    if (nullptr == memory || !desk.is_registered(memory, bytes_of(share))) {
+    if (nullptr == memory || !side.is_registered(memory, bytes_of(share))) {
         log_line(log_level::info,
                  "device memory goes to host memory directly, without registered memory between");
         return false;
     }
-    registered_by = desk.registered_by(memory);
+    registered_by = side.registered_by(memory);
     make_pieces(memory, share);
     return true;
 }

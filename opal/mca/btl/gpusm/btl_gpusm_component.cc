@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_component.cc: what Open MPI sees first: the component, its life and its progress.
-// progress() is where the rooms meet, in this order: read the FIFO, post what had to wait and
+// progress() is where the layers meet, in this order: read the FIFO, post what had to wait and
 // take fragments back, poll the copies.
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
@@ -76,19 +76,19 @@ void release_component()
     release_stage();
     delete component.gpu.exchange(nullptr);
     component.deferred = component.last_deferred = nullptr;
-    component.joint_gets.store(nullptr, std::memory_order_relaxed);
+    component.cooperative_gets.store(nullptr, std::memory_order_relaxed);
     release_host();
     release_frag_lists();
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
         smsc_release(each);
-        release_joint(each);
+        release_cooperative(each);
         delete each->handshake;
         delete each;
     }
     delete std::exchange(component.endpoints, nullptr);
     delete std::exchange(component.active, nullptr);
-    delete std::exchange(component.joint_puts, nullptr);
+    delete std::exchange(component.cooperative_puts, nullptr);
     log_line(log_level::info, "%zu bytes of the segment have been used",
              component.node->own().taken_bytes());
     delete std::exchange(component.node, nullptr);
@@ -144,7 +144,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     component.lock = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
     component.active = new std::vector<mca_btl_base_endpoint_t *>;
-    component.joint_puts = new std::deque<gpusm::joint_put>;
+    component.cooperative_puts = new std::deque<gpusm::cooperative_put>;
     gpusm::setup_gets();
     gpusm::setup_host();
     const bool listed = gpusm::make_frag_lists();
@@ -160,7 +160,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     return modules;
 }
 
-// A message between the desks of two processes.
+// A message between the glue of two processes.
 static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header &header,
                          const unsigned char *payload)
 {
@@ -176,8 +176,8 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
     case gpusm::frag_kind::bundle:
         gpusm::deliver_bundle(from, payload, header.payload_bytes);
         return;
-    case gpusm::frag_kind::joint:
-        gpusm::joint_message_from(from, payload, header.payload_bytes);
+    case gpusm::frag_kind::cooperative:
+        gpusm::cooperative_message_from(from, payload, header.payload_bytes);
         return;
     case gpusm::frag_kind::stream:
         if (gpusm::stream_message_from(from, payload, header.payload_bytes)) {
@@ -207,9 +207,9 @@ static int component_progress(void)
     component.rounds.store(component.rounds.load(std::memory_order_relaxed) + 1,
                            std::memory_order_relaxed);
     // With threads another one may be inside the engine when this one is to send out what it held.
-    if (gpusm::gpu_desk *desk = component.gpu.load(std::memory_order_acquire);
-        desk != nullptr && !component.threads) {
-        desk->copies.hold(true); // until progress_gets
+    if (gpusm::gpu_side *side = component.gpu.load(std::memory_order_acquire);
+        side != nullptr && !component.threads) {
+        side->copies.hold(true); // until progress_gets
         gpusm::end_of_question();
     }
     int events = component.node->poll(
@@ -232,12 +232,12 @@ static int component_progress(void)
     if (!component.streams->idle()) {
         events += gpusm::progress_streams();
     }
-    if (!component.joint_puts->empty()) {
-        gpusm::progress_joint_puts();
+    if (!component.cooperative_puts->empty()) {
+        gpusm::progress_cooperative_puts();
         ++events;
     }
-    if (component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
-        events += gpusm::progress_joint_gets();
+    if (component.cooperative_gets.load(std::memory_order_relaxed) != nullptr) {
+        events += gpusm::progress_cooperative_gets();
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);

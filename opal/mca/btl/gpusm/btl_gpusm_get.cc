@@ -43,20 +43,20 @@ void set_counter(counter which, unsigned long long value)
                                                                          std::memory_order_relaxed);
 }
 
-// What the rooms count by themselves.
-void tell_counters(const gpusm::gpu_desk &desk)
+// What the layers count by themselves.
+void tell_counters(const gpusm::gpu_side &side)
 {
     static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
                                            counter::kernel_submissions};
-    const gpusm::copy_engine::tally &made = desk.copies.submissions();
+    const gpusm::copy_engine::tally &made = side.copies.submissions();
     static_assert(std::size(counters) == std::tuple_size_v<gpusm::copy_engine::tally>);
     for (std::size_t way = 0; way < made.size(); ++way) {
         set_counter(counters[way], made[way]);
     }
-    const gpusm::cache_statistics mapped = desk.imports.statistics();
+    const gpusm::cache_statistics mapped = side.imports.statistics();
     set_counter(counter::mapped_allocations, mapped.entries);
     set_counter(counter::mapped_bytes, mapped.bytes);
-    set_counter(counter::exported_allocations, desk.exports.live());
+    set_counter(counter::exported_allocations, side.exports.live());
 }
 
 } // namespace
@@ -91,9 +91,9 @@ bool bounce_get(get_request *get)
     // The question takes a microsecond; the processor copies so many bytes in less. What is
     // page-locked in part only, the driver does not copy by itself.
     constexpr std::size_t not_worth_asking_bytes = 8192;
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    gpu_side &side = *mca_btl_gpusm_component.gpu;
     const bool direct = get->copy.len_bytes > not_worth_asking_bytes &&
-                        desk.is_page_locked(get->copy.destination, get->copy.len_bytes);
+                        side.is_page_locked(get->copy.destination, get->copy.len_bytes);
     return !direct && bounce_failed_get(get);
 }
 
@@ -111,7 +111,7 @@ bool bounce_failed_get(get_request *get)
     job.len_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
     job.for_kernel =
-        get->mapping != nullptr && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
+        get->mapping != nullptr && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
     stage_share(get);
     start_bounce(&job);
     return true;
@@ -119,11 +119,11 @@ bool bounce_failed_get(get_request *get)
 
 status start_get(get_request *get)
 {
-    gpu_desk &desk = *mca_btl_gpusm_component.gpu;
+    gpu_side &side = *mca_btl_gpusm_component.gpu;
     if (share_kind::staged == get->remote.kind || share_kind::host == get->remote.kind) {
         return stage_fetch(get);
     }
-    status s = desk.import(*get->endpoint, get->remote, *get->into, &get->mapping);
+    status s = side.import(*get->endpoint, get->remote, *get->into, &get->mapping);
     if (status::not_ready == s) {
         return wait_for_descriptors(get);
     }
@@ -131,18 +131,18 @@ status start_get(get_request *get)
         cannot_map(get->endpoint, get->remote, refuse_reason::no_peer_access);
     }
     if (status::ok == s) {
-        s = desk.event_of(*get->endpoint, get->remote, *get->into, &get->copy.wait_for);
+        s = side.event_of(*get->endpoint, get->remote, *get->into, &get->copy.wait_for);
         if (status::ok != s) {
-            desk.imports.release(std::exchange(get->mapping, nullptr));
+            side.imports.release(std::exchange(get->mapping, nullptr));
         }
     }
     if (status::ok == s) {
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->copy.for_kernel =
-            get->copy.for_kernel && gpu_desk::kernel_reads(*get->mapping, get->remote, *get->into);
+            get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
         if (!is_for_host(get) || !bounce_get(get)) {
-            desk.copies.submit(*get->into, &get->copy);
+            side.copies.submit(*get->into, &get->copy);
         }
     }
     return s;
@@ -150,31 +150,31 @@ status start_get(get_request *get)
 
 int progress_gets(bool busy)
 {
-    gpu_desk *desk = mca_btl_gpusm_component.gpu;
-    if (nullptr == desk) {
+    gpu_side *side = mca_btl_gpusm_component.gpu;
+    if (nullptr == side) {
         return 0;
     }
     constexpr std::uint32_t calls_between_sweeps = 128;
     static std::uint32_t calls = 0;
     get_request *finished = nullptr;
-    desk->copies.hold(false);
+    side->copies.hold(false);
     {
         // Another thread may be inside a driver call that takes milliseconds. Host messages are
         // not to wait for it, and this will be called again.
-        const std::unique_lock guard(desk->lock, std::try_to_lock);
+        const std::unique_lock guard(side->lock, std::try_to_lock);
         if (!guard.owns_lock()) {
             return 0; // copies that wait go out with the next call, or the next copy
         }
         if (0 == ++calls % calls_between_sweeps) {
-            desk->sweep();
-            tell_counters(*desk);
+            side->sweep();
+            tell_counters(*side);
         }
-        desk->fds.progress();
+        side->fds.progress();
         (void)progress_stage();
         copy_request *copied = nullptr;
-        if (!desk->copies.idle()) {
-            copied = desk->copies.collect(busy);
-            tell_counters(*desk);
+        if (!side->copies.idle()) {
+            copied = side->copies.collect(busy);
+            tell_counters(*side);
         }
         while (copied != nullptr) {
             copy_request *each = std::exchange(copied, copied->next);
@@ -184,7 +184,7 @@ int progress_gets(bool busy)
                 if (status::ok != each->outcome && is_for_host(get) && bounce_failed_get(get)) {
                     break;
                 }
-                desk->imports.release(std::exchange(get->mapping, nullptr));
+                side->imports.release(std::exchange(get->mapping, nullptr));
                 finish_get(get, each->outcome);
                 break;
             }
@@ -238,9 +238,9 @@ get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *loc
     const gpusm::remote_handle remote = remote_handle->remote;
     const registration *local =
         nullptr == local_handle ? nullptr : registration_around(local_handle);
-    gpusm::gpu_desk *desk = gpusm::gpu();
+    gpusm::gpu_side *side = gpusm::gpu();
     // The handle is the peer's word.
-    if (nullptr == desk || !gpusm::covers(remote, remote_address, size)) {
+    if (nullptr == side || !gpusm::covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
     auto *get = reinterpret_cast<get_request *>(opal_free_list_get(&gets));
@@ -271,11 +271,11 @@ get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *loc
     // only fail. And it must be able to read the other side.
     get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
-    const std::lock_guard guard(desk->lock);
+    const std::lock_guard guard(side->lock);
     // What the owner stages for host memory needs no context here.
     const bool staged =
         gpusm::share_kind::staged == remote.kind || gpusm::share_kind::host == remote.kind;
-    status s = nullptr == get->into && !staged ? desk->devices.for_host(&get->into) : status::ok;
+    status s = nullptr == get->into && !staged ? side->devices.for_host(&get->into) : status::ok;
     if (status::ok == s) {
         s = gpusm::start_get(get);
     }

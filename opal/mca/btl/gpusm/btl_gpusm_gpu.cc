@@ -40,20 +40,20 @@ copy_limits limits_from_parameters()
 
 } // namespace
 
-gpu_desk *gpu()
+gpu_side *gpu()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const std::lock_guard guard(*component.lock);
     if (nullptr == component.gpu && component.use_cuda_ipc) {
         if (const driver_api *driver = driver_load(); driver != nullptr) {
-            component.gpu = new gpu_desk(*driver, component.threads);
+            component.gpu = new gpu_side(*driver, component.threads);
             extend_pointer_check();
         }
     }
     return component.gpu;
 }
 
-gpu_desk::gpu_desk(const driver_api &api, bool threads)
+gpu_side::gpu_side(const driver_api &api, bool threads)
     : lock(threads), driver(api), devices(api), copies(api, limits_from_parameters()),
       exports(driver, devices, mca_btl_gpusm_component.node->own(),
               mca_btl_gpusm_component.use_cuda_events),
@@ -62,7 +62,7 @@ gpu_desk::gpu_desk(const driver_api &api, bool threads)
 {
 }
 
-gpu_desk::~gpu_desk()
+gpu_side::~gpu_side()
 {
     look_at_contexts();
     (void)copies.cancel_all();
@@ -76,14 +76,14 @@ gpu_desk::~gpu_desk()
 }
 
 // The program may have destroyed some, and nothing may be called in those.
-void gpu_desk::look_at_contexts()
+void gpu_side::look_at_contexts()
 {
     for (const auto &each : devices.all()) {
         (void)devices.is_alive(*each);
     }
 }
 
-void gpu_desk::sweep()
+void gpu_side::sweep()
 {
     look_at_contexts();
     exports.sweep();
@@ -97,7 +97,7 @@ void gpu_desk::sweep()
 }
 
 // Pinned fragments make the staged path several times faster. A refusal costs that, no more.
-void gpu_desk::register_segment()
+void gpu_side::register_segment()
 {
     segment &own = mca_btl_gpusm_component.node->own();
     device *any = nullptr;
@@ -129,7 +129,7 @@ void gpu_desk::register_segment()
     registered_to_ = to;
 }
 
-bool gpu_desk::kernel_touches(device &in, const device *by, const unsigned char *at) const
+bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char *at) const
 {
     if (by != &in || !mca_btl_gpusm_component.kernel_for_host) {
         return false;
@@ -146,7 +146,7 @@ bool gpu_desk::kernel_touches(device &in, const device *by, const unsigned char 
     return device::answer::yes == in.host_addresses;
 }
 
-bool gpu_desk::is_page_locked(std::uint64_t address, std::size_t len_bytes)
+bool gpu_side::is_page_locked(std::uint64_t address, std::size_t len_bytes)
 {
     using clock = std::chrono::steady_clock;
     const auto now_ns = static_cast<std::uint64_t>(
@@ -161,7 +161,7 @@ bool gpu_desk::is_page_locked(std::uint64_t address, std::size_t len_bytes)
     return locked;
 }
 
-const device *gpu_desk::registered_by(const unsigned char *at) const
+const device *gpu_side::registered_by(const unsigned char *at) const
 {
     const device *found = nullptr;
     for (const auto &[start, by] : registrations_) { // one behind the other
@@ -170,7 +170,7 @@ const device *gpu_desk::registered_by(const unsigned char *at) const
     return found;
 }
 
-bool gpu_desk::is_registered(const unsigned char *at, std::size_t len_bytes)
+bool gpu_side::is_registered(const unsigned char *at, std::size_t len_bytes)
 {
     register_segment();
     const segment &own = mca_btl_gpusm_component.node->own();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_gpu.h: the GPU half of the desk, made when the first GPU message shows up: owns what
+// btl_gpusm_gpu.h: the GPU half of the glue, made when the first GPU message shows up: owns what
 // gpu/ and ipc/ keep.
 #ifndef BTL_GPUSM_GPU_H
 #define BTL_GPUSM_GPU_H
@@ -25,13 +25,13 @@
 
 namespace gpusm {
 
-class gpu_desk {
+class gpu_side {
   public:
-    gpu_desk(const driver_api &driver, bool threads);
+    gpu_side(const driver_api &driver, bool threads);
     // Closes all mappings, gives back streams, events and host registrations.
-    ~gpu_desk();
-    gpu_desk(const gpu_desk &) = delete;
-    gpu_desk &operator=(const gpu_desk &) = delete;
+    ~gpu_side();
+    gpu_side(const gpu_side &) = delete;
+    gpu_side &operator=(const gpu_side &) = delete;
 
     // Held around every call below and around what follows it.
     optional_mutex lock;
@@ -96,9 +96,9 @@ class gpu_desk {
     bool registration_failed_ = false;
 };
 
-// The GPU desk, made on the first call that finds a CUDA driver; null without one, or when the
+// The GPU side, made on the first call that finds a CUDA driver; null without one, or when the
 // parameter use_cuda_ipc says no.
-gpu_desk *gpu();
+gpu_side *gpu();
 
 // pointer: from now on, and until remove_pointer_check, gpusm answers Open MPI's question whether
 // an address is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc): that

@@ -270,13 +270,14 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
             }
             return OPAL_SUCCESS;
         }
-    } else if (can_read && size >= joint_min_bytes) {
-        // Many may come in one call of progress, and each joint one wants a word that is free.
-        if (mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed) != nullptr) {
-            (void)progress_joint_gets();
+    } else if (can_read && size >= cooperative_min_bytes) {
+        // Many may come in one call of progress, and each cooperative one wants a word that is
+        // free.
+        if (mca_btl_gpusm_component.cooperative_gets.load(std::memory_order_relaxed) != nullptr) {
+            (void)progress_cooperative_gets();
         }
         int result = OPAL_SUCCESS;
-        if (get_jointly(endpoint, remote, remote_address, get, &result)) {
+        if (get_cooperatively(endpoint, remote, remote_address, get, &result)) {
             return result;
         }
     }

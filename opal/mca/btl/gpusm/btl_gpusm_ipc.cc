@@ -91,8 +91,8 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
             log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
         }
     };
-    gpu_desk *desk = gpu();
-    if (nullptr == desk) {
+    gpu_side *side = gpu();
+    if (nullptr == side) {
         return reply(ipc_operation::refuse, mca_btl_gpusm_component.use_cuda_ipc
                                                 ? refuse_reason::no_driver
                                                 : refuse_reason::switched_off);
@@ -100,15 +100,15 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
     if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
         return reply(ipc_operation::ack);
     }
-    const std::lock_guard guard(desk->lock);
+    const std::lock_guard guard(side->lock);
     device *into = nullptr;
     mapping *mapped = nullptr;
-    status s = desk->devices.for_host(&into);
+    status s = side->devices.for_host(&into);
     if (status::ok == s) {
-        s = from->peer->attached() ? desk->import(*from, handle, *into, &mapped)
+        s = from->peer->attached() ? side->import(*from, handle, *into, &mapped)
                                    : status::peer_gone;
         if (status::not_ready == s && !waited) {
-            if (desk->fds.wait(from->number, handle, nullptr)) {
+            if (side->fds.wait(from->number, handle, nullptr)) {
                 return;
             }
             s = status::unsupported;
@@ -116,8 +116,8 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
     }
     switch (s) {
     case status::ok:
-        desk->imports.release(mapped); // stays mapped for the message that is about to come
-        desk->copies.prepare(*into);
+        side->imports.release(mapped); // stays mapped for the message that is about to come
+        side->copies.prepare(*into);
         return reply(ipc_operation::ack);
     case status::unsupported:
         return cannot_map(from, handle, refuse_reason::no_peer_access);
@@ -137,10 +137,10 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
 }
 
 // What waited for these descriptors goes on. Under the GPU lock. True: so does a REQ about them.
-bool go_on(gpu_desk &desk, mca_btl_base_endpoint_t *owner, const remote_handle &handle)
+bool go_on(gpu_side &side, mca_btl_base_endpoint_t *owner, const remote_handle &handle)
 {
     bool answer_now = false;
-    for (void *each : desk.fds.answered(owner->number, handle)) {
+    for (void *each : side.fds.answered(owner->number, handle)) {
         if (nullptr == each) {
             answer_now = true;
             continue;
@@ -156,16 +156,16 @@ bool go_on(gpu_desk &desk, mca_btl_base_endpoint_t *owner, const remote_handle &
 
 // A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
 // if that is in the segment, which the peer has mapped already, there is nothing to try.
-status offer_to_try(gpu_desk &desk, std::uint64_t address, remote_handle *handle)
+status offer_to_try(gpu_side &side, std::uint64_t address, remote_handle *handle)
 {
     exported *entry = nullptr;
-    status s = desk.export_range(address, 0, 0, &entry, handle);
+    status s = side.export_range(address, 0, 0, &entry, handle);
     if (status::ok == s) {
-        desk.exports.release(entry);
+        side.exports.release(entry);
     } else if (status::unsupported == s) {
         device *of = nullptr;
         std::uint64_t plain_bytes = 0;
-        s = desk.devices.for_address(address, &of, &plain_bytes);
+        s = side.devices.for_address(address, &of, &plain_bytes);
         if (status::ok == s) {
             s = nullptr == of ? status::unsupported : stage_ring_on(*of, handle);
         }
@@ -181,15 +181,15 @@ status offer_to_try(gpu_desk &desk, std::uint64_t address, remote_handle *handle
 
 void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
 {
-    gpu_desk *desk = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
-    if (nullptr == desk) {
+    gpu_side *side = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
+    if (nullptr == side) {
         return;
     }
     ipc_message request{ipc_operation::req, refuse_reason::none, {}, {}};
     {
-        const std::lock_guard guard(desk->lock);
+        const std::lock_guard guard(side->lock);
         if (status::ok !=
-            offer_to_try(*desk, reinterpret_cast<std::uint64_t>(address), &request.handle)) {
+            offer_to_try(*side, reinterpret_cast<std::uint64_t>(address), &request.handle)) {
             return; // memory that cannot be reached is no reason to ask
         }
         if (ipc_action::send_req != endpoint->handshake->step(ipc_event::gpu_message)) {
@@ -197,7 +197,7 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
         }
     }
     if (!send_ipc_message(endpoint, request)) {
-        const std::lock_guard guard(desk->lock);
+        const std::lock_guard guard(side->lock);
         (void)endpoint->handshake->step(ipc_event::lost);
     }
 }
@@ -211,10 +211,10 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         return;
     }
     std::memcpy(&message, payload, sizeof(message));
-    gpu_desk *desk = mca_btl_gpusm_component.gpu;
+    gpu_side *side = mca_btl_gpusm_component.gpu;
     std::unique_lock<optional_mutex> guard;
-    if (desk != nullptr) {
-        guard = std::unique_lock(desk->lock);
+    if (side != nullptr) {
+        guard = std::unique_lock(side->lock);
     }
     ipc_event event = ipc_event::req;
     switch (message.operation) {
@@ -222,8 +222,8 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         break;
     case ipc_operation::ack:
         // Also without having been asked, when a later buffer could not be mapped.
-        if (refuse_reason::none != message.reason && desk != nullptr) {
-            endpoint->staged_devices |= desk->exports.device_of(message.handle);
+        if (refuse_reason::none != message.reason && side != nullptr) {
+            endpoint->staged_devices |= side->exports.device_of(message.handle);
             tell_user(endpoint, message.reason);
         }
         event = ipc_event::ack;
@@ -235,13 +235,13 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         event = ipc_event::refuse;
         break;
     case ipc_operation::want_descriptors:
-        if (desk != nullptr) {
-            desk->fds.send(endpoint->number, message.handle);
+        if (side != nullptr) {
+            side->fds.send(endpoint->number, message.handle);
         }
         return;
     case ipc_operation::descriptors_sent:
     case ipc_operation::descriptors_not_sent:
-        if (desk != nullptr && go_on(*desk, endpoint, message.handle)) {
+        if (side != nullptr && go_on(*side, endpoint, message.handle)) {
             guard.unlock();
             answer(endpoint, message.handle, true);
         }
@@ -251,7 +251,7 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         return;
     }
     ipc_action action = ipc_action::answer; // a REQ is the first that this process hears of a GPU
-    if (desk != nullptr) {
+    if (side != nullptr) {
         action = endpoint->handshake->step(event);
         guard.unlock();
     } else if (ipc_event::req != event) {

@@ -68,9 +68,9 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         if (endpoints[i] != nullptr) {
             endpoints[i]->proc = nullptr;
             gpusm::smsc_release(endpoints[i]);
-            if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
-                const std::lock_guard guard(desk->lock);
-                desk->imports.drop_owner(endpoints[i]->number);
+            if (gpusm::gpu_side *side = mca_btl_gpusm_component.gpu; side != nullptr) {
+                const std::lock_guard guard(side->lock);
+                side->imports.drop_owner(endpoints[i]->number);
                 // Should the process come back, ob1 will have to be told anew.
                 *endpoints[i]->handshake = gpusm::handshake();
                 endpoints[i]->get_enabled = false;

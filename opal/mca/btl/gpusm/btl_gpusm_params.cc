@@ -83,12 +83,12 @@ void register_parameters()
         "Messages to take from the FIFO in one call of progress (1 .. 65536)");
     add("max_peers", &component.max_peers, 1024U, OPAL_INFO_LVL_5,
         "Processes of this node that can ever send to this one (1 .. 65535)");
-    add("max_mailboxes", &component.max_mailboxes, 32U, OPAL_INFO_LVL_5,
-        "Peers for whose small messages this process makes a mailbox, once they have sent some; "
+    add("fast_box_max", &component.fast_box_max, 32U, OPAL_INFO_LVL_5,
+        "Peers for whose small messages this process makes a fast box, once they have sent some; "
         "the "
         "others send theirs in fragments (0 .. 1024)");
-    add("mailbox_size", &component.mailbox_size, 4096U, OPAL_INFO_LVL_5,
-        "Bytes of a mailbox (a power of two, 512 .. 65536); a message may take five sixteenths of "
+    add("fast_box_size", &component.fast_box_size, 4096U, OPAL_INFO_LVL_5,
+        "Bytes of a fast box (a power of two, 512 .. 65536); a message may take five sixteenths of "
         "it");
     add("segment_size", &component.segment_size, size_t{0}, OPAL_INFO_LVL_5,
         "Upper bound in bytes of this process's shared segment; 0: what the fragment lists can "
@@ -222,8 +222,8 @@ bool check_parameters()
         {"fifo_size", component.fifo_size, 16, 65536},
         {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},
-        {"max_mailboxes", component.max_mailboxes, 0, 1024},
-        {"mailbox_size", component.mailbox_size, 512, max_mailbox_units * sizeof(mailbox_unit)},
+        {"fast_box_max", component.fast_box_max, 0, 1024},
+        {"fast_box_size", component.fast_box_size, 512, max_fast_box_units * sizeof(fast_box_unit)},
         {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
          max_segment_bytes},
         {"copy_depth", component.copy_depth, 1, gather_slots},
@@ -265,8 +265,8 @@ bool check_parameters()
         show_help("fifo size", "fifo_size", component.fifo_size);
         return false;
     }
-    if (!std::has_single_bit(component.mailbox_size)) {
-        show_help("fifo size", "mailbox_size", component.mailbox_size);
+    if (!std::has_single_bit(component.fast_box_size)) {
+        show_help("fifo size", "fast_box_size", component.fast_box_size);
         return false;
     }
     host_protocol chosen{};
@@ -313,7 +313,7 @@ void register_counters()
         {counter::direct_host_bytes, "direct_host_bytes", "Bytes of those messages"},
         {counter::pulled_host_bytes, "pulled_host_bytes",
          "Bytes that this process has read from a peer's host memory for its device by itself"},
-        {counter::joint_copy_bytes, "joint_copy_bytes",
+        {counter::cooperative_copy_bytes, "cooperative_copy_bytes",
          "Of these, bytes that the sender has written"},
         {counter::pushed_host_bytes, "pushed_host_bytes",
          "Bytes that peers have written from their devices into this process's host memory"},

@@ -67,9 +67,9 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
     if (gpusm::streams_to(single)) {
         made->handle.remote.flags |= gpusm::by_stream;
     }
-    gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu;
-    if (desk != nullptr && gpusm::writes_to(endpoint, size) &&
-        desk->is_page_locked(reinterpret_cast<std::uint64_t>(base), size)) {
+    gpusm::gpu_side *side = mca_btl_gpusm_component.gpu;
+    if (side != nullptr && gpusm::writes_to(endpoint, size) &&
+        side->is_page_locked(reinterpret_cast<std::uint64_t>(base), size)) {
         made->handle.remote.flags |= gpusm::page_locked;
     }
     gpusm::add_to(mca_btl_gpusm_component.host_offers, std::uint32_t{1});
@@ -77,17 +77,17 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
 }
 
 // Sender's side, device memory: makes it known to the peer.
-status offer(gpusm::gpu_desk &desk, const mca_btl_base_endpoint_t *endpoint, registration *made,
+status offer(gpusm::gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
              std::uint64_t address, std::size_t size)
 {
     const unsigned long long buffer_id = gpusm::take_buffer_id(address);
-    const status s = desk.export_range(address, size, buffer_id, &made->exported,
+    const status s = side.export_range(address, size, buffer_id, &made->exported,
                                        &made->handle.remote, endpoint->staged_devices);
     if (status::unsupported != s || size < mca_btl_gpusm_component.stage_min_bytes) {
         return s;
     }
     std::uint64_t plain_bytes = 0;
-    const status found = desk.devices.for_address(address, &made->device, &plain_bytes);
+    const status found = side.devices.for_address(address, &made->device, &plain_bytes);
     if (status::ok != found || nullptr == made->device) {
         return status::unsupported;
     }
@@ -97,21 +97,21 @@ status offer(gpusm::gpu_desk &desk, const mca_btl_base_endpoint_t *endpoint, reg
 }
 
 // Receiver's side: in which context the buffer of a get is written.
-status prepare_local(gpusm::gpu_desk &desk, registration *made, std::uint64_t address)
+status prepare_local(gpusm::gpu_side &side, registration *made, std::uint64_t address)
 {
     if (gpusm::known_memory *known = gpusm::known_allocation(address); known != nullptr) {
         made->plain_until = known->plain ? known->end : 0;
         // Memory without a context of its own outlives the one in which it was used before.
         const bool is_known = known->on != nullptr &&
-                              (known->context != nullptr || desk.devices.is_alive(*known->on));
+                              (known->context != nullptr || side.devices.is_alive(*known->on));
         const status s = is_known
                              ? status::ok
-                             : desk.devices.for_memory(known->context, known->ordinal, &known->on);
+                             : side.devices.for_memory(known->context, known->ordinal, &known->on);
         made->device = known->on;
         return s;
     }
     std::uint64_t plain_bytes = 0;
-    const status s = desk.devices.for_address(address, &made->device, &plain_bytes);
+    const status s = side.devices.for_address(address, &made->device, &plain_bytes);
     made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
     return s;
 }
@@ -178,8 +178,8 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     if (MCA_BTL_ENDPOINT_ANY == endpoint) {
         return nullptr; // handles are for one peer
     }
-    gpusm::gpu_desk *desk = ask ? gpusm::gpu() : nullptr;
-    if (ask && for_peers && nullptr == desk) {
+    gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
+    if (ask && for_peers && nullptr == side) {
         return nullptr;
     }
     auto *made = reinterpret_cast<registration *>(opal_free_list_get(&registrations));
@@ -195,11 +195,11 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     made->handle.remote = {
         gpusm::no_export_slot, gpusm::no_event_slot, gpusm::share_kind::none, 0, 0, 0, 0};
     status s = status::ok;
-    if (desk != nullptr) {
+    if (side != nullptr) {
         const auto address = reinterpret_cast<std::uint64_t>(base);
-        const std::lock_guard guard(desk->lock);
-        s = for_peers ? offer(*desk, endpoint, made, address, size)
-                      : prepare_local(*desk, made, address);
+        const std::lock_guard guard(side->lock);
+        s = for_peers ? offer(*side, endpoint, made, address, size)
+                      : prepare_local(*side, made, address);
     } else if (for_peers) {
         s = offer_host(endpoint, made, base, size);
     }
@@ -217,11 +217,11 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
                                             mca_btl_base_registration_handle_t *handle)
 {
     registration *given = gpusm::registration_around(handle);
-    if (gpusm::gpu_desk *desk = mca_btl_gpusm_component.gpu; desk != nullptr) {
-        const std::lock_guard guard(desk->lock);
+    if (gpusm::gpu_side *side = mca_btl_gpusm_component.gpu; side != nullptr) {
+        const std::lock_guard guard(side->lock);
         ++given->turn;
         if (given->exported != nullptr) {
-            desk->exports.release(given->exported);
+            side->exports.release(given->exported);
         }
     } else {
         ++given->turn;

@@ -62,13 +62,13 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.peer_slots = component.max_peers;
     options.event_slots = event_slots;
     options.export_slots = export_slots;
-    options.mailbox_units = component.mailbox_size / sizeof(mailbox_unit);
+    options.fast_box_units = component.fast_box_size / sizeof(fast_box_unit);
     options.segment_bytes = component.segment_size;
     if (0 == options.segment_bytes) {
         constexpr std::size_t slack_bytes = 1U << 20;
         options.segment_bytes = std::min(
             frags_bytes + slack_bytes +
-                std::size_t{component.max_mailboxes} * component.mailbox_size +
+                std::size_t{component.fast_box_max} * component.fast_box_size +
                 options.fifo_slots * sizeof(fifo_slot) + options.peer_slots * sizeof(peer_slot) +
                 options.export_slots * sizeof(export_slot),
             static_cast<std::size_t>(max_segment_bytes));
@@ -78,7 +78,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     const status s = segment::create(options, &own, why);
     if (status::ok == s) {
         tell_place();
-        component.node = new node(std::move(own), component.threads, component.max_mailboxes);
+        component.node = new node(std::move(own), component.threads, component.fast_box_max);
         // In case this process is killed: the runtime then removes the files.
         std::string path = component.node->own().path();
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_stage.cc: staged gets: what the rest of the desk calls, and messages about them.
+// btl_gpusm_stage.cc: staged gets: what the rest of the glue calls, and messages about them.
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -57,7 +57,7 @@ namespace {
 
 // Made with the first message about staging; under the GPU lock.
 struct both_sides {
-    explicit both_sides(gpu_desk &desk) : rings(desk), writes(desk), pushes(desk), reads(desk) {}
+    explicit both_sides(gpu_side &side) : rings(side), writes(side), pushes(side), reads(side) {}
     stage_rings rings;
     stage_writes writes;
     stage_pushes pushes;
@@ -66,10 +66,10 @@ struct both_sides {
 };
 both_sides *sides = nullptr;
 
-both_sides &made_sides(gpu_desk &desk)
+both_sides &made_sides(gpu_side &side)
 {
     if (nullptr == sides) {
-        sides = new both_sides(desk);
+        sides = new both_sides(side);
     }
     return *sides;
 }
@@ -196,8 +196,8 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
             return;
         }
     }
-    gpu_desk *desk = gpu();
-    if (nullptr == desk) {
+    gpu_side *side = gpu();
+    if (nullptr == side) {
         // Without a driver nothing has been asked for. A peer that asks uses fragments instead.
         if (stage_operation::fetch == message.operation) {
             (void)send_stage_message(endpoint,
@@ -205,8 +205,8 @@ void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
         }
         return;
     }
-    const std::lock_guard guard(desk->lock);
-    both_sides &to = made_sides(*desk);
+    const std::lock_guard guard(side->lock);
+    both_sides &to = made_sides(*side);
     switch (message.operation) {
     case stage_operation::fetch:
         if (has_target && share_kind::host == target.handle.kind) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_stage.h: staged gets, both sides. What the rest of the desk calls is in
+// btl_gpusm_stage.h: staged gets, both sides. What the rest of the glue calls is in
 // btl_gpusm_get.h; who gets which piece is decided in shm/stage.h; docs/staging.md explains the
 // whole.
 //
@@ -58,7 +58,7 @@ struct owned_ring {
 
 class stage_rings {
   public:
-    explicit stage_rings(gpu_desk &desk) : desk_(desk) {}
+    explicit stage_rings(gpu_side &side) : gpu_(side) {}
     // Gives the rings back. No copy into one may be under way.
     ~stage_rings();
     stage_rings(const stage_rings &) = delete;
@@ -97,7 +97,7 @@ class stage_rings {
     void record_legacy(device &of);
     void refuse(mca_btl_base_endpoint_t *reader, std::uint32_t get);
 
-    gpu_desk &desk_;
+    gpu_side &gpu_;
     std::vector<std::unique_ptr<owned_ring>> rings_; // a piece's number tells which one it is of
     std::vector<const device *> without_;            // devices that cannot have a ring
     // Are copies that return to the program complete? By device.
@@ -123,7 +123,7 @@ struct stage_write {
 
 class stage_writes {
   public:
-    explicit stage_writes(gpu_desk &desk) : desk_(desk) {}
+    explicit stage_writes(gpu_side &side) : gpu_(side) {}
     stage_writes(const stage_writes &) = delete;
     stage_writes &operator=(const stage_writes &) = delete;
 
@@ -143,7 +143,7 @@ class stage_writes {
     status map(mca_btl_base_endpoint_t *reader, const remote_handle &handle, std::uint64_t source,
                device **into, mapping **out);
 
-    gpu_desk &desk_;
+    gpu_side &gpu_;
     std::deque<stage_write> writes_; // all ever made: stable addresses
     stage_write *free_writes_ = nullptr;
     std::vector<std::uint32_t> under_way_; // by endpoint number
@@ -159,7 +159,7 @@ struct stage_push {
 
 class stage_pushes {
   public:
-    explicit stage_pushes(gpu_desk &desk) : desk_(desk) {}
+    explicit stage_pushes(gpu_side &side) : gpu_(side) {}
     stage_pushes(const stage_pushes &) = delete;
     stage_pushes &operator=(const stage_pushes &) = delete;
 
@@ -172,7 +172,7 @@ class stage_pushes {
     void over(bounce *job);
 
   private:
-    gpu_desk &desk_;
+    gpu_side &gpu_;
     std::deque<stage_push> pushes_; // all ever made: stable addresses
     stage_push *free_pushes_ = nullptr;
     std::vector<std::uint32_t> under_way_; // by endpoint number
@@ -190,7 +190,7 @@ struct stage_read {
 
 class stage_reads {
   public:
-    explicit stage_reads(gpu_desk &desk) : desk_(desk) {}
+    explicit stage_reads(gpu_side &side) : gpu_(side) {}
     // Undoes the registrations of peers' rings. No copy may be under way.
     ~stage_reads();
     stage_reads(const stage_reads &) = delete;
@@ -258,7 +258,7 @@ class stage_reads {
     void spoil(mca_btl_base_endpoint_t *owner, staged_get *get);
     void end_if_over(mca_btl_base_endpoint_t *owner, staged_get *get);
 
-    gpu_desk &desk_;
+    gpu_side &gpu_;
     staged_gets gets_;
     std::deque<peer_rings> peers_; // by endpoint number
     std::deque<stage_read> reads_; // all ever made: stable addresses

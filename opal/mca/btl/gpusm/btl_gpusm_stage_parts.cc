@@ -129,7 +129,7 @@ void stage_reads::end_part(get_request *get, bool good)
         return;
     }
     if (get->mapping != nullptr) {
-        desk_.imports.release(std::exchange(get->mapping, nullptr));
+        gpu_.imports.release(std::exchange(get->mapping, nullptr));
     }
     finish_get(get, get->part_failed ? status::driver_failed : status::ok);
 }

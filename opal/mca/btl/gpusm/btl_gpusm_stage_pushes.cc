@@ -29,9 +29,9 @@ void stage_pushes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
     if (covers(message.handle, address, message.len_bytes) && smsc_reads_plainly()) {
-        source = desk_.live_export(message.handle);
+        source = gpu_.live_export(message.handle);
     }
-    if (nullptr == source || status::ok != desk_.devices.for_address(address, &on, &plain_bytes) ||
+    if (nullptr == source || status::ok != gpu_.devices.for_address(address, &on, &plain_bytes) ||
         nullptr == on || !can_bounce()) {
         (void)send_stage_message(reader, stage_message_of(stage_operation::failed, message.get));
         return;
@@ -44,7 +44,7 @@ void stage_pushes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
     *push = stage_push{};
     push->source = source;
     push->get = message.get;
-    desk_.exports.add_reference(source);
+    gpu_.exports.add_reference(source);
     ++under_way_[reader->number];
     push->job.way = bounce_way::push;
     push->job.on = on;
@@ -60,7 +60,7 @@ void stage_pushes::over(bounce *job)
 {
     stage_push *push = enclosing<stage_push>(job, offsetof(stage_push, job));
     mca_btl_base_endpoint_t *reader = job->peer;
-    desk_.exports.release(std::exchange(push->source, nullptr));
+    gpu_.exports.release(std::exchange(push->source, nullptr));
     --under_way_[reader->number];
     if (!reader->peer->closed()) {
         (void)send_stage_message(reader, stage_message_of(job->failed ? stage_operation::failed

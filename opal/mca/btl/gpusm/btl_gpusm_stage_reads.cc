@@ -28,10 +28,10 @@ stage_reads::~stage_reads()
 {
     for (const peer_rings &each : peers_) {
         if (each.registered != nullptr) {
-            const driver_scope scope(desk_.driver, each.registered_in->context);
-            const CUresult result = desk_.driver.mem_host_unregister(each.registered);
+            const driver_scope scope(gpu_.driver, each.registered_in->context);
+            const CUresult result = gpu_.driver.mem_host_unregister(each.registered);
             if (CUDA_SUCCESS != result && scope.entered()) {
-                (void)desk_.driver.report("cuMemHostUnregister", result);
+                (void)gpu_.driver.report("cuMemHostUnregister", result);
             }
         }
     }
@@ -70,8 +70,8 @@ bool stage_reads::name_target(get_request *get, stage_target *out)
 {
     if (share_kind::host != get->remote.kind || 0 == (get->remote.flags & page_locked) ||
         is_for_host(get) || !mca_btl_gpusm_component.use_direct_host ||
-        status::ok != desk_.export_range(get->copy.destination, get->copy.len_bytes, 0,
-                                         &get->target, &out->handle)) {
+        status::ok != gpu_.export_range(get->copy.destination, get->copy.len_bytes, 0, &get->target,
+                                        &out->handle)) {
         return false;
     }
     out->address = get->copy.destination;
@@ -81,7 +81,7 @@ bool stage_reads::name_target(get_request *get, stage_target *out)
 void stage_reads::release_target(get_request *get)
 {
     if (get->target != nullptr) {
-        desk_.exports.release(std::exchange(get->target, nullptr));
+        gpu_.exports.release(std::exchange(get->target, nullptr));
     }
 }
 
@@ -180,16 +180,16 @@ void stage_reads::copy_from_device(stage_read *read, const stage_message &messag
     get_request *request = request_of(read->get);
     status s = status::not_ready;
     if (request->into != nullptr) {
-        s = desk_.import(*read->owner, message.handle, *request->into, &read->mapped);
+        s = gpu_.import(*read->owner, message.handle, *request->into, &read->mapped);
     }
     if (status::ok == s) {
         read->copy.source = read->mapped->local_base +
                             (message.handle.base - read->mapped->remote_base) + message.position;
         read->copy.for_kernel =
             request->copy.for_kernel &&
-            gpu_desk::kernel_reads(*read->mapped, message.handle, *request->into);
+            gpu_side::kernel_reads(*read->mapped, message.handle, *request->into);
         count(counter::device_ring_bytes, message.len_bytes);
-        desk_.copies.submit(*request->into, &read->copy);
+        gpu_.copies.submit(*request->into, &read->copy);
         return;
     }
     peer_rings &rings = rings_of(read->owner);
@@ -217,8 +217,8 @@ void stage_reads::copy_from_host(stage_read *read, const unsigned char *from)
         read->copy.for_kernel =
             request->copy.for_kernel && rings.registered != nullptr && from >= rings.registered &&
             from + read->copy.len_bytes <= rings.end_of_registered &&
-            desk_.kernel_touches(*request->into, rings.registered_in, rings.registered);
-        desk_.copies.submit(*request->into, &read->copy);
+            gpu_.kernel_touches(*request->into, rings.registered_in, rings.registered);
+        gpu_.copies.submit(*request->into, &read->copy);
         return;
     }
     read->next = nullptr;
@@ -239,10 +239,10 @@ void stage_reads::register_ring(stage_read *read, const stage_message &message)
         return;
     }
     device *in = request_of(read->get)->into;
-    const driver_scope scope(desk_.driver, in->context);
+    const driver_scope scope(gpu_.driver, in->context);
     unsigned char *start = read->owner->peer->shared().base() + message.handle.base;
-    const CUresult result = desk_.driver.mem_host_register(start, message.handle.len_bytes,
-                                                           CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result =
+        gpu_.driver.mem_host_register(start, message.handle.len_bytes, CU_MEMHOSTREGISTER_PORTABLE);
     if (CUDA_SUCCESS == result) {
         rings.registered = start;
         rings.end_of_registered = start + message.handle.len_bytes;
@@ -251,7 +251,7 @@ void stage_reads::register_ring(stage_read *read, const stage_message &message)
         log_line(log_level::info,
                  "the staging ring of process %u stays unregistered with the driver: %s",
                  static_cast<unsigned>(read->owner->peer->identity().vpid),
-                 desk_.driver.error_name(result));
+                 gpu_.driver.error_name(result));
     }
 }
 
@@ -309,7 +309,7 @@ void stage_reads::copied(copy_request *copy)
 void stage_reads::end(stage_read *read)
 {
     if (read->mapped != nullptr) {
-        desk_.imports.release(read->mapped);
+        gpu_.imports.release(read->mapped);
     }
     mca_btl_base_endpoint_t *owner = read->owner;
     staged_get *get = read->get;
@@ -350,9 +350,9 @@ int stage_reads::progress()
          ++pieces) {
         stage_read *read = std::exchange(first_by_hand_, first_by_hand_->next);
         if (!read->get->bad) {
-            desk_.by_processor.copy(reinterpret_cast<void *>(read->copy.destination),
-                                    reinterpret_cast<const void *>(read->copy.source),
-                                    read->copy.len_bytes, read->get->len_bytes);
+            gpu_.by_processor.copy(reinterpret_cast<void *>(read->copy.destination),
+                                   reinterpret_cast<const void *>(read->copy.source),
+                                   read->copy.len_bytes, read->get->len_bytes);
             copied_here += read->copy.len_bytes;
         }
         end(read);

@@ -45,8 +45,8 @@ stage_rings::~stage_rings()
 {
     for (const auto &ring : rings_) {
         if (ring->on != nullptr) {
-            desk_.exports.release(ring->entry);
-            free_device(desk_.driver, *ring->on, ring->base);
+            gpu_.exports.release(ring->entry);
+            free_device(gpu_.driver, *ring->on, ring->base);
         }
     }
 }
@@ -65,18 +65,18 @@ status stage_rings::make_device_ring(device &on)
     const std::size_t block = block_bytes_for(mca_btl_gpusm_component.stage_device_bytes);
     const std::size_t bytes = block * stage_ring_blocks;
     std::uint64_t base = 0;
-    if (const status s = alloc_device(desk_.driver, on, bytes, &base); status::ok != s) {
+    if (const status s = alloc_device(gpu_.driver, on, bytes, &base); status::ok != s) {
         return s;
     }
     exported *entry = nullptr;
     remote_handle handle{};
-    status s = desk_.export_range(base, bytes, 0, &entry, &handle);
+    status s = gpu_.export_range(base, bytes, 0, &entry, &handle);
     if (status::ok == s && share_kind::legacy != handle.kind) {
-        desk_.exports.release(entry);
+        gpu_.exports.release(entry);
         s = status::unsupported;
     }
     if (status::ok != s) {
-        free_device(desk_.driver, on, base);
+        free_device(gpu_.driver, on, base);
         return s;
     }
     const std::size_t piece = mca_btl_gpusm_component.stage_device_piece;
@@ -182,8 +182,8 @@ bool stage_rings::waits_for_legacy(device &of)
     }
     mark &known = marked_[of.index];
     if (mark::unknown == known) {
-        known = status::ok == make_copies_synchronous(desk_.driver, of) ? mark::synchronous
-                                                                        : mark::cannot;
+        known = status::ok == make_copies_synchronous(gpu_.driver, of) ? mark::synchronous
+                                                                       : mark::cannot;
     }
     return mark::cannot == known || mca_btl_gpusm_component.use_cuda_events;
 }
@@ -191,11 +191,11 @@ bool stage_rings::waits_for_legacy(device &of)
 void stage_rings::record_legacy(device &of)
 {
     CUevent event = nullptr;
-    if (status::ok != desk_.devices.ipc_event(of, &event)) {
+    if (status::ok != gpu_.devices.ipc_event(of, &event)) {
         return;
     }
-    const driver_scope scope(desk_.driver, of.context);
-    (void)desk_.driver.record_legacy_stream(event);
+    const driver_scope scope(gpu_.driver, of.context);
+    (void)gpu_.driver.record_legacy_stream(event);
 }
 
 void stage_rings::refuse(mca_btl_base_endpoint_t *reader, std::uint32_t get)
@@ -225,8 +225,8 @@ void stage_rings::fetch(mca_btl_base_endpoint_t *reader, const stage_message &me
     }
     if (ring == host_ && source->device != nullptr && !asked_to_register_) {
         asked_to_register_ = true; // at once, and not when the sweep comes to it
-        (void)desk_.is_registered(reinterpret_cast<const unsigned char *>(ring->base),
-                                  ring->handle.len_bytes);
+        (void)gpu_.is_registered(reinterpret_cast<const unsigned char *>(ring->base),
+                                 ring->handle.len_bytes);
     }
     if (status::ok != ring->pieces.fetch(reader->number, message.get, address, message.len_bytes,
                                          source, source->turn, split)) {
@@ -291,7 +291,7 @@ void stage_rings::fill(owned_ring &ring, const stage_piece &piece, std::size_t *
     copy.wait_for = waits_for_legacy(*source->device) ? source->device->ipc_event : nullptr;
     copy.over_bus = nullptr == ring.on;
     copy.for_kernel = ring.on != nullptr && piece.source + piece.len_bytes <= source->plain_until;
-    desk_.copies.submit(*source->device, &copy);
+    gpu_.copies.submit(*source->device, &copy);
 }
 
 void stage_rings::copied(copy_request *copy)

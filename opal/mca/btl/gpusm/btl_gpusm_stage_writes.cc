@@ -53,23 +53,23 @@ status stage_writes::map(mca_btl_base_endpoint_t *reader, const remote_handle &h
                          std::uint64_t source, device **into, mapping **out)
 {
     device *first = nullptr;
-    if (status::ok != desk_.devices.for_host(&first)) {
-        const status s = desk_.devices.for_memory(inspect_pointer(desk_.driver, source), &first);
+    if (status::ok != gpu_.devices.for_host(&first)) {
+        const status s = gpu_.devices.for_memory(inspect_pointer(gpu_.driver, source), &first);
         if (status::ok != s) {
             return s;
         }
     }
     const auto try_in = [&](device *in) {
-        const status s = desk_.import(*reader, handle, *in, out);
+        const status s = gpu_.import(*reader, handle, *in, out);
         *into = status::ok == s ? in : nullptr;
         return s;
     };
     status s = try_in(first);
-    const std::size_t known = desk_.devices.all().size();
+    const std::size_t known = gpu_.devices.all().size();
     for (std::size_t i = 0; i < known && (status::unsupported == s || status::driver_failed == s);
          ++i) {
-        device *other = desk_.devices.all()[i].get();
-        if (other != first && desk_.devices.is_alive(*other)) {
+        device *other = gpu_.devices.all()[i].get();
+        if (other != first && gpu_.devices.is_alive(*other)) {
             s = try_in(other);
         }
     }
@@ -101,13 +101,13 @@ bool stage_writes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
     CUevent wait_for = nullptr;
     status s = map(reader, target.handle, address, &into, &mapped);
     if (status::ok == s) {
-        s = desk_.event_of(*reader, target.handle, *into, &wait_for);
+        s = gpu_.event_of(*reader, target.handle, *into, &wait_for);
         if (status::ok != s) {
-            desk_.imports.release(mapped);
+            gpu_.imports.release(mapped);
         }
     }
     if (status::not_ready == s && share_kind::legacy != target.handle.kind) {
-        (void)desk_.fds.ask(reader->number, target.handle); // for the next one
+        (void)gpu_.fds.ask(reader->number, target.handle); // for the next one
         return false;
     }
     if (status::ok != s) {
@@ -128,7 +128,7 @@ bool stage_writes::fetch(mca_btl_base_endpoint_t *reader, const stage_message &m
     write->copy.len_bytes = message.len_bytes;
     write->copy.wait_for = wait_for;
     ++under_way_[reader->number];
-    desk_.copies.submit(*into, &write->copy);
+    gpu_.copies.submit(*into, &write->copy);
     return true;
 }
 
@@ -143,7 +143,7 @@ void stage_writes::copied(copy_request *copy)
 {
     stage_write *write = enclosing<stage_write>(copy, offsetof(stage_write, copy));
     mca_btl_base_endpoint_t *reader = write->reader;
-    desk_.imports.release(std::exchange(write->mapped, nullptr));
+    gpu_.imports.release(std::exchange(write->mapped, nullptr));
     --under_way_[reader->number];
     // Memory that has been deregistered meanwhile may have had other content already.
     const bool good =

@@ -76,7 +76,7 @@ template <std::integral T> constexpr T same(T value) { return value; }
 
     AS_IF([test "$btl_gpusm_happy" = yes], [$1], [$2])
     AC_SUBST([btl_gpusm_CPPFLAGS])
-    AC_SUBST([btl_gpusm_ROOMS_CPPFLAGS], [$btl_gpusm_CPPFLAGS])
+    AC_SUBST([btl_gpusm_LAYERS_CPPFLAGS], [$btl_gpusm_CPPFLAGS])
     AC_SUBST([btl_gpusm_CXXFLAGS])
     AC_SUBST([btl_gpusm_LDFLAGS])
     AC_SUBST([btl_gpusm_LIBS])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// base/status.h: the one answer type of every room. "Not yet", "full" and "broken" are
-// different answers; the desk turns them into OPAL_* codes and nobody else does.
+// base/status.h: the one answer type of every layer. "Not yet", "full" and "broken" are
+// different answers; the glue turns them into OPAL_* codes and nobody else does.
 #ifndef GPUSM_BASE_STATUS_H
 #define GPUSM_BASE_STATUS_H
 

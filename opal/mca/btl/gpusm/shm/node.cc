@@ -10,9 +10,9 @@
 
 namespace gpusm {
 
-node::node(segment &&own, bool threads, std::uint32_t max_mailboxes)
+node::node(segment &&own, bool threads, std::uint32_t fast_box_max)
     : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo),
-      max_mailboxes_(0 == own_.view().mailbox_units ? 0 : max_mailboxes)
+      max_fast_boxes_(0 == own_.view().fast_box_units ? 0 : fast_box_max)
 {
 }
 
@@ -61,21 +61,22 @@ peer *node::new_sender(std::uint32_t slot)
     return senders_[slot].from;
 }
 
-void node::open_mailbox(std::uint32_t slot)
+void node::open_fast_box(std::uint32_t slot)
 {
     const segment_view &view = own_.view();
     std::uint32_t granule = 0;
-    if (senders_[slot].mailbox != no_mailbox || mailboxes_.size() >= max_mailboxes_ ||
+    if (senders_[slot].fast_box != no_fast_box || fast_boxes_.size() >= max_fast_boxes_ ||
         status::ok !=
-            own_.carve(std::size_t{view.mailbox_units} * sizeof(mailbox_unit), &granule)) {
+            own_.carve(std::size_t{view.fast_box_units} * sizeof(fast_box_unit), &granule)) {
         return; // it goes on with fragments
     }
-    auto *ring = reinterpret_cast<mailbox_unit *>(own_.at(granule));
-    senders_[slot].mailbox = static_cast<std::uint32_t>(mailboxes_.size());
-    mailboxes_.push_back({mailbox_reader(ring, view.mailbox_units, &view.peers[slot].mailbox_taken),
-                          senders_[slot].from, slot});
-    // Release: pairs with peer_segment::mailbox_at.
-    view.peers[slot].mailbox.store(granule, std::memory_order_release);
+    auto *ring = reinterpret_cast<fast_box_unit *>(own_.at(granule));
+    senders_[slot].fast_box = static_cast<std::uint32_t>(fast_boxes_.size());
+    fast_boxes_.push_back(
+        {fast_box_reader(ring, view.fast_box_units, &view.peers[slot].fast_box_taken),
+         senders_[slot].from, slot});
+    // Release: pairs with peer_segment::fast_box_at.
+    view.peers[slot].fast_box.store(granule, std::memory_order_release);
 }
 
 void node::report(peer &from, std::uint32_t granule)

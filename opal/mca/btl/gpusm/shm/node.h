@@ -7,7 +7,7 @@
 
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/shm/mailbox.h"
+#include "opal/mca/btl/gpusm/shm/fast_box.h"
 #include "opal/mca/btl/gpusm/shm/peer.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
@@ -23,9 +23,9 @@ namespace gpusm {
 
 class node {
   public:
-    // At most `max_mailboxes` senders get a mailbox (shm/mailbox.h), if the segment has them at
+    // At most `fast_box_max` senders get a fast box (shm/fast_box.h), if the segment has them at
     // all.
-    node(segment &&own, bool threads, std::uint32_t max_mailboxes = 0);
+    node(segment &&own, bool threads, std::uint32_t fast_box_max = 0);
 
     segment &own() { return own_; }
 
@@ -43,7 +43,7 @@ class node {
 
     const std::vector<std::unique_ptr<peer>> &peers() const { return peers_; }
 
-    // Takes about `limit` messages from the mailboxes and the FIFO and calls handle(peer &, const
+    // Takes about `limit` messages from the fast boxes and the FIFO and calls handle(peer &, const
     // frag_header &, const unsigned char *payload) for each. The header is a copy that the sender
     // cannot change any more; the payload may be read until `handle` returns. Returns how many. One
     // thread at a time; `handle` must not call poll. A message that makes no sense is reported and
@@ -51,9 +51,9 @@ class node {
     template <typename Handler> int poll(int limit, Handler &&handle)
     {
         int handled = 0;
-        for (inbound &each : mailboxes_) {
+        for (inbound &each : fast_boxes_) {
             if (each.ring.has(each.from->next_sequence)) {
-                handled += drain(each, std::min(limit, most_of_one_mailbox), handle);
+                handled += drain(each, std::min(limit, most_of_one_fast_box), handle);
             }
         }
         fifo_message next;
@@ -84,20 +84,20 @@ class node {
     struct sender {
         peer *from = nullptr; // null: its messages are dropped
         bool known = false;
-        std::uint32_t mailbox = no_mailbox; // index in mailboxes_
+        std::uint32_t fast_box = no_fast_box; // index in fast boxes_
     };
     struct inbound {
-        mailbox_reader ring;
+        fast_box_reader ring;
         peer *from;
         std::uint32_t slot;
     };
-    static constexpr std::uint32_t no_mailbox = UINT32_MAX;
-    static constexpr int most_of_one_mailbox = 32;
+    static constexpr std::uint32_t no_fast_box = UINT32_MAX;
+    static constexpr int most_of_one_fast_box = 32;
     static constexpr std::uint32_t payload_fetched_ahead = 2048;
-    // Who has sent so many messages gets a mailbox.
-    static constexpr std::uint64_t messages_before_mailbox = 16;
+    // Who has sent so many messages gets a fast box.
+    static constexpr std::uint64_t messages_before_fast_box = 16;
 
-    // The payload of a message in a mailbox comes while the message is being matched, but for the
+    // The payload of a message in a fast box comes while the message is being matched, but for the
     // line that its word is in.
     static void fetch_ahead(const unsigned char *payload, std::size_t bytes)
     {
@@ -128,9 +128,9 @@ class node {
         const unsigned char *payload = nullptr;
         bool sane = from.shared().read_fragment(message.granule, &header, &payload);
         if (sane && header.sequence != from.next_sequence &&
-            senders_[message.sender].mailbox != no_mailbox) {
-            // What was sent before it is in the mailbox, to its end.
-            handled = drain(mailboxes_[senders_[message.sender].mailbox], INT_MAX, handle);
+            senders_[message.sender].fast_box != no_fast_box) {
+            // What was sent before it is in the fast box, to its end.
+            handled = drain(fast_boxes_[senders_[message.sender].fast_box], INT_MAX, handle);
         }
         sane = sane && header.sequence == from.next_sequence;
         if (!sane || from.closed()) {
@@ -138,8 +138,8 @@ class node {
             return handled;
         }
         finish_fragment(from, message.sender, header, payload, handle);
-        if (messages_before_mailbox == from.next_sequence) {
-            open_mailbox(message.sender);
+        if (messages_before_fast_box == from.next_sequence) {
+            open_fast_box(message.sender);
         }
         return handled + 1;
     }
@@ -153,20 +153,20 @@ class node {
         own_.view().peers[slot].consumed.store(++from.next_sequence, std::memory_order_release);
     }
 
-    // Takes messages from a mailbox as long as it is their turn.
+    // Takes messages from a fast box as long as it is their turn.
     template <typename Handler> int drain(inbound &box, int limit, Handler &handle)
     {
         peer &from = *box.from;
         int handled = 0;
-        mailbox_message message;
+        fast_box_message message;
         const unsigned char *payload = nullptr;
-        mailbox_reader::look found = mailbox_reader::look::nothing;
+        fast_box_reader::look found = fast_box_reader::look::nothing;
         while (handled < limit && !from.closed()) {
             found = box.ring.take(from.next_sequence, &message, &payload);
-            if (mailbox_reader::look::message != found) {
+            if (fast_box_reader::look::message != found) {
                 break;
             }
-            if (mailbox_word::reference != message.kind) [[likely]] {
+            if (fast_box_word::reference != message.kind) [[likely]] {
                 if (0 == handled) { // else the processor has seen by itself where this goes
                     fetch_ahead(payload, message.bytes);
                 }
@@ -177,7 +177,7 @@ class node {
                                          .reserved = {}};
                 handle(from, header, payload);
             } else if (!take_reference(box, message, payload, handle)) {
-                found = mailbox_reader::look::garbage;
+                found = fast_box_reader::look::garbage;
                 break;
             }
             ++handled;
@@ -185,19 +185,19 @@ class node {
         if (handled > 0) {
             box.ring.give_back();
         }
-        if (mailbox_reader::look::garbage == found) {
+        if (fast_box_reader::look::garbage == found) {
             report(from, 0);
         }
         return handled;
     }
 
-    // A fragment that a mailbox names. False: it makes no sense.
+    // A fragment that a fast box names. False: it makes no sense.
     template <typename Handler>
-    [[gnu::noinline]] bool take_reference(inbound &box, const mailbox_message &message,
+    [[gnu::noinline]] bool take_reference(inbound &box, const fast_box_message &message,
                                           const unsigned char *reference, Handler &handle)
     {
         peer &from = *box.from;
-        mailbox_reference where;
+        fast_box_reference where;
         if (sizeof(where) != message.bytes) {
             return false;
         }
@@ -216,7 +216,7 @@ class node {
     }
 
     peer *new_sender(std::uint32_t slot);
-    void open_mailbox(std::uint32_t slot);
+    void open_fast_box(std::uint32_t slot);
     // Says that the peer has sent nonsense, and closes it; once.
     void report(peer &from, std::uint32_t granule);
 
@@ -225,8 +225,8 @@ class node {
     fifo_reader inbox_;
     std::vector<std::unique_ptr<peer>> peers_;
     std::vector<sender> senders_; // by our peer slot
-    std::vector<inbound> mailboxes_;
-    const std::uint32_t max_mailboxes_;
+    std::vector<inbound> fast_boxes_;
+    const std::uint32_t max_fast_boxes_;
 };
 
 } // namespace gpusm

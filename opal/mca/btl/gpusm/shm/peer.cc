@@ -72,26 +72,26 @@ status peer::connect()
 inline status peer::post_now(const outgoing &fragment)
 {
     if (outbox_.open()) {
-        const mailbox_reference where{fragment.granule, fragment.header->payload_bytes};
-        if (const mailbox_place place = outbox_.place(sizeof(where)); place.payload != nullptr) {
+        const fast_box_reference where{fragment.granule, fragment.header->payload_bytes};
+        if (const fast_box_place place = outbox_.place(sizeof(where)); place.payload != nullptr) {
             std::memcpy(place.payload, &where, sizeof(where));
             outbox_.publish(place, {static_cast<std::uint32_t>(fragment.sequence), sizeof(where),
-                                    mailbox_word::reference, 0});
+                                    fast_box_word::reference, 0});
             return status::ok;
         }
     }
     return fifo_post(segment_.view().fifo, {slot_, fragment.granule});
 }
 
-// The peer makes a mailbox for those that send to it often, and says so in our slot there, whose
+// The peer makes a fast box for those that send to it often, and says so in our slot there, whose
 // line it writes to: so not every time.
-void peer::look_for_mailbox()
+void peer::look_for_fast_box()
 {
     constexpr std::uint64_t posts_between_looks = 16;
     if (0 == next_to_post_ % posts_between_looks) {
-        if (mailbox_unit *ring = segment_.mailbox_at(slot_); ring != nullptr) {
-            outbox_ = mailbox_writer(ring, segment_.view().mailbox_units,
-                                     &segment_.view().peers[slot_].mailbox_taken);
+        if (fast_box_unit *ring = segment_.fast_box_at(slot_); ring != nullptr) {
+            outbox_ = fast_box_writer(ring, segment_.view().fast_box_units,
+                                      &segment_.view().peers[slot_].fast_box_taken);
             has_outbox_.store(true, std::memory_order_relaxed);
             decide_on_inline();
         }
@@ -114,7 +114,7 @@ status peer::post(outgoing *fragment)
         }
     }
     if (!outbox_.open()) {
-        look_for_mailbox();
+        look_for_fast_box();
     }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;

@@ -3,18 +3,18 @@
 //
 // shm/peer.h: one other process: what is on the way to it and what has come from it.
 //
-// Sending: a fragment is posted into the peer's FIFO, or into the mailbox that the peer has made
+// Sending: a fragment is posted into the peer's FIFO, or into the fast box that the peer has made
 // for us, and stays on the list `in_flight_` until the peer says, by its counter `consumed`, that
 // it is done with it; then reap() hands it back. When there is no room the fragment waits on the
 // same list, behind the posted ones, and flush() posts it later; so nothing overtakes and the
 // caller never waits. A small message can do without a fragment: send_inline() puts it into the
-// mailbox. The peer keeps the order between mailbox and FIFO by the sequence numbers.
+// fast box. The peer keeps the order between fast box and FIFO by the sequence numbers.
 #ifndef GPUSM_SHM_PEER_H
 #define GPUSM_SHM_PEER_H
 
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/shm/mailbox.h"
+#include "opal/mca/btl/gpusm/shm/fast_box.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include <atomic>
@@ -105,7 +105,7 @@ class peer {
 
   private:
     template <typename Fill>
-    bool publish(frag_kind kind, std::uint8_t tag, std::size_t bytes, const mailbox_place &place,
+    bool publish(frag_kind kind, std::uint8_t tag, std::size_t bytes, const fast_box_place &place,
                  Fill &fill)
     {
         if (nullptr == place.payload) {
@@ -121,7 +121,7 @@ class peer {
     status attach_locked();
     status connect();
     [[gnu::always_inline]] status post_now(const outgoing &fragment);
-    void look_for_mailbox();
+    void look_for_fast_box();
     void decide_on_inline();
 
     optional_mutex mutex_;
@@ -142,10 +142,10 @@ class peer {
     std::uint64_t heard_when_reaped_ = 0; // next_sequence then
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
-    // 0 while there is no mailbox, while others have to go before, and once closed.
+    // 0 while there is no fast box, while others have to go before, and once closed.
     std::size_t too_long_inline_ = 0;
     std::uint64_t next_to_post_ = 0; // sequence number of the next message
-    mailbox_writer outbox_;          // in the peer's segment, once it has made one for us
+    fast_box_writer outbox_;         // in the peer's segment, once it has made one for us
 };
 
 } // namespace gpusm

@@ -61,7 +61,7 @@ segment_view view_of(unsigned char *base, const segment_header &checked)
     view.event_slots = checked.event_slots;
     view.export_slots = checked.export_slots;
     view.frag_offset = checked.frag_offset;
-    view.mailbox_units = checked.mailbox_units;
+    view.fast_box_units = checked.fast_box_units;
     view.peers = reinterpret_cast<peer_slot *>(base + checked.peer_offset);
     view.events = reinterpret_cast<event_slot *>(base + checked.event_offset);
     view.exports = reinterpret_cast<export_slot *>(base + checked.export_offset);
@@ -84,9 +84,9 @@ int allocate_range(int fd, std::size_t offset, std::size_t len_bytes)
     return error;
 }
 
-constexpr bool sensible_mailbox(std::uint32_t lines)
+constexpr bool sensible_fast_box(std::uint32_t lines)
 {
-    return std::has_single_bit(lines) && lines >= 8 && lines <= max_mailbox_units;
+    return std::has_single_bit(lines) && lines >= 8 && lines <= max_fast_box_units;
 }
 
 const char *first_fault(const segment_header &header, const segment_identity &identity,
@@ -108,8 +108,8 @@ const char *first_fault(const segment_header &header, const segment_identity &id
         header.peer_slots > max_peer_slots) {
         return "its FIFO or peer table has an impossible size";
     }
-    if (header.mailbox_units != 0 && !sensible_mailbox(header.mailbox_units)) {
-        return "its mailboxes have an impossible size";
+    if (header.fast_box_units != 0 && !sensible_fast_box(header.fast_box_units)) {
+        return "its fast boxes have an impossible size";
     }
     const layout at =
         lay_out(header.fifo_slots, header.peer_slots, header.event_slots, header.export_slots);
@@ -192,7 +192,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     const layout at =
         lay_out(options.fifo_slots, options.peer_slots, options.event_slots, options.export_slots);
     const std::size_t bytes = round_up(options.segment_bytes, page_bytes);
-    if ((options.mailbox_units != 0 && !sensible_mailbox(options.mailbox_units)) ||
+    if ((options.fast_box_units != 0 && !sensible_fast_box(options.fast_box_units)) ||
         !std::has_single_bit(options.fifo_slots) || options.peer_slots > max_peer_slots ||
         bytes > max_segment_bytes || at.frags + commit_step_bytes > bytes) {
         return give_up(status::bad_argument, "fit FIFO, peers, exports and fragments into", 0);
@@ -245,7 +245,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     header->event_slots = options.event_slots;
     header->export_offset = static_cast<std::uint32_t>(at.exports);
     header->export_slots = options.export_slots;
-    header->mailbox_units = options.mailbox_units;
+    header->fast_box_units = options.fast_box_units;
     header->frag_offset = static_cast<std::uint32_t>(at.frags);
     header->committed_bytes.store(first_bytes, std::memory_order_release);
 
@@ -393,15 +393,15 @@ bool peer_segment::holds(std::uint64_t offset, std::uint64_t bytes) const
     return offset >= view_.frag_offset && offset <= limit && bytes <= limit - offset;
 }
 
-mailbox_unit *peer_segment::mailbox_at(std::uint32_t slot) const
+fast_box_unit *peer_segment::fast_box_at(std::uint32_t slot) const
 {
-    // Acquire pairs with node::open_mailbox: it is ready, and has memory behind it.
+    // Acquire pairs with node::open_fast_box: it is ready, and has memory behind it.
     const std::size_t offset =
-        std::size_t{view_.peers[slot].mailbox.load(std::memory_order_acquire)} * granule_bytes;
-    const std::size_t bytes = std::size_t{view_.mailbox_units} * sizeof(mailbox_unit);
+        std::size_t{view_.peers[slot].fast_box.load(std::memory_order_acquire)} * granule_bytes;
+    const std::size_t bytes = std::size_t{view_.fast_box_units} * sizeof(fast_box_unit);
     return 0 == bytes || !holds(offset, bytes)
                ? nullptr
-               : reinterpret_cast<mailbox_unit *>(mapping_.base() + offset);
+               : reinterpret_cast<fast_box_unit *>(mapping_.base() + offset);
 }
 
 bool peer_segment::owner_alive() const

@@ -34,7 +34,7 @@ struct segment_options {
     std::uint32_t peer_slots = 0;
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
-    std::uint32_t mailbox_units = 0; // of a mailbox: a power of two; 0: there are none
+    std::uint32_t fast_box_units = 0; // of a fast box: a power of two; 0: there are none
 };
 
 // A file descriptor and a shared mapping of its file; both are given back at the end.
@@ -77,7 +77,7 @@ struct segment_view {
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
     std::uint32_t frag_offset = 0;
-    std::uint32_t mailbox_units = 0;
+    std::uint32_t fast_box_units = 0;
     peer_slot *peers = nullptr;
     event_slot *events = nullptr;
     export_slot *exports = nullptr;
@@ -164,8 +164,8 @@ class peer_segment {
     // True when [offset, offset + bytes) lies among the fragments and has memory behind it.
     bool holds(std::uint64_t offset, std::uint64_t bytes) const;
 
-    // The mailbox that the owner has given to the peer behind that slot; null: none, or nonsense.
-    mailbox_unit *mailbox_at(std::uint32_t slot) const;
+    // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
+    fast_box_unit *fast_box_at(std::uint32_t slot) const;
 
     // Starts loading what fragment(granule) will give, as far as ob1's headers reach, or so many
     // bytes.

@@ -9,9 +9,9 @@
 // The word lies in the reader's segment. The other one's writes are a peer's: the reader checks
 // what it finds against what it knows.
 //
-// Host memory for host memory: the reader has the front, and the word (btl_gpusm_joint.cc). Device
-// memory for ordinary host memory: the same (btl_gpusm_stage_parts.cc). Host memory for a device:
-// the owner has the front, as its pieces come in order (shm/stage.h), the reader the back.
+// Host memory for host memory: the reader has the front, and the word (btl_gpusm_cooperative.cc).
+// Device memory for ordinary host memory: the same (btl_gpusm_stage_parts.cc). Host memory for a
+// device: the owner has the front, as its pieces come in order (shm/stage.h), the reader the back.
 #ifndef GPUSM_SHM_SPLIT_H
 #define GPUSM_SHM_SPLIT_H
 
@@ -31,7 +31,7 @@ inline constexpr std::uint64_t pull_chunk_bytes = 64 * 1024;
 // few; long messages have more, for the sake of a process that is slower, or comes later. Where
 // lines of cache come slowly so does the request for the back, and of two chunks the front must be
 // the longer one.
-constexpr std::uint64_t joint_chunk_bytes(std::uint64_t len_bytes)
+constexpr std::uint64_t cooperative_chunk_bytes(std::uint64_t len_bytes)
 {
     constexpr std::uint64_t kibi = 1024;
     constexpr std::uint64_t page = 4 * kibi;

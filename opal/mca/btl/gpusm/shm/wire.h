@@ -5,11 +5,11 @@
 //
 // A segment is one file, made and grown by its owner and mapped by the peers that talk to it:
 //
-//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments, mailboxes
+//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments, fast boxes
 //   ...
 //
 // Segment, exports and fragments are written by the owner. The FIFO slots, the peer slots and the
-// mailboxes are written by the peers that send to the owner. Positions are offsets from the start
+// fast boxes are written by the peers that send to the owner. Positions are offsets from the start
 // of the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is checked
 // before it is used.
 #ifndef GPUSM_SHM_WIRE_H
@@ -60,8 +60,8 @@ struct segment_header {
     std::uint32_t event_slots;
     std::uint32_t export_offset;
     std::uint32_t export_slots;
-    std::uint32_t frag_offset;   // first byte that a fragment may occupy
-    std::uint32_t mailbox_units; // of every mailbox here: a power of two, or 0: there are none
+    std::uint32_t frag_offset;    // first byte that a fragment may occupy
+    std::uint32_t fast_box_units; // of every fast box here: a power of two, or 0: there are none
 
     // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
@@ -102,10 +102,10 @@ struct alignas(cache_line_bytes) peer_slot {
     std::atomic<std::uint64_t> consumed;
     // Writer: the owner; 1 when it could not read that peer's host memory, and asks for fragments.
     std::atomic<std::uint32_t> refuses_single_copies;
-    // Writer: the owner. The granule of that peer's mailbox; 0: it has none.
-    std::atomic<std::uint32_t> mailbox;
-    // Writer: the owner. Units of the mailbox that it has read, from the start of all; wraps.
-    std::atomic<std::uint32_t> mailbox_taken;
+    // Writer: the owner. The granule of that peer's fast box; 0: it has none.
+    std::atomic<std::uint32_t> fast_box;
+    // Writer: the owner. Units of the fast box that it has read, from the start of all; wraps.
+    std::atomic<std::uint32_t> fast_box_taken;
     std::uint8_t reserved[12];
 };
 static_assert(sizeof(peer_slot) == cache_line_bytes);
@@ -115,7 +115,7 @@ enum class frag_kind : std::uint8_t {
     ipc_control = 2,    // payload is an ipc_message
     bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
     stage = 4,          // payload is a stage_message
-    joint = 5,          // payload is a joint_message
+    cooperative = 5,    // payload is a cooperative_message
     stream = 6,         // payload is a stream_message
 };
 
@@ -140,15 +140,15 @@ constexpr std::size_t lead_offset(std::size_t payload_bytes)
            cache_line_bytes;
 }
 
-// A mailbox is a ring of these, half a cache line each. A message begins with a word and goes on
-// through the payload and the units behind it (shm/mailbox.h). Writer: the one peer whose mailbox
+// A fast box is a ring of these, half a cache line each. A message begins with a word and goes on
+// through the payload and the units behind it (shm/fast_box.h). Writer: the one peer whose fast box
 // it is.
-struct alignas(cache_line_bytes / 2) mailbox_unit {
+struct alignas(cache_line_bytes / 2) fast_box_unit {
     std::atomic<std::uint64_t> word; // sequence (32 bits) | tag (8) | kind (8) | bytes (16); or 0
     unsigned char payload[cache_line_bytes / 2 - sizeof(std::uint64_t)];
 };
-static_assert(sizeof(mailbox_unit) == cache_line_bytes / 2);
-inline constexpr std::uint32_t max_mailbox_units = 1U << 11;
+static_assert(sizeof(fast_box_unit) == cache_line_bytes / 2);
+inline constexpr std::uint32_t max_fast_box_units = 1U << 11;
 
 // In front of each message of a bundle; the next one begins at a multiple of 8 bytes.
 struct bundle_entry {
@@ -288,7 +288,7 @@ static_assert(sizeof(stage_target) == 40);
 // A reader of host memory asks the owner to copy a part of it: by chunks from the end of the range,
 // as a split_word in the reader's segment says, which also takes the answer (shm/split.h). The
 // owner may come late, and finds nothing to do then, nor the registration that `handle` names.
-struct joint_message {
+struct cooperative_message {
     remote_handle handle;  // the source, of kind `host`
     std::uint64_t address; // where the range begins in it
     std::uint64_t target;  // where it goes, in the reader's memory
@@ -296,7 +296,7 @@ struct joint_message {
     std::uint32_t chunk_bytes;
     std::uint32_t granule; // of the split_word
 };
-static_assert(sizeof(joint_message) == 64);
+static_assert(sizeof(cooperative_message) == 64);
 
 // A ring of pieces in the receiver's segment (shm/stream_ring.h). Starts at a page.
 inline constexpr std::uint32_t stream_pieces = 128;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// mailbox_test.cc: what shm/mailbox.h promises: messages of all lengths in order, nothing before it
-// is complete, no old payload taken for a message, and what nonsense in the ring leads to.
-#include "opal/mca/btl/gpusm/shm/mailbox.h"
+// fast_box_test.cc: what shm/fast_box.h promises: messages of all lengths in order, nothing before
+// it is complete, no old payload taken for a message, and what nonsense in the ring leads to.
+#include "opal/mca/btl/gpusm/shm/fast_box.h"
 
 #include "tests/unit/shm_support.h"
 
@@ -18,18 +18,18 @@
 
 namespace {
 
-using gpusm::mailbox_message;
-using gpusm::mailbox_reader;
-using gpusm::mailbox_unit;
-using gpusm::mailbox_writer;
+using gpusm::fast_box_message;
+using gpusm::fast_box_reader;
+using gpusm::fast_box_unit;
+using gpusm::fast_box_writer;
 
 constexpr std::uint8_t some_kind = 1;
 
-class Mailbox : public testing::Test {
+class FastBox : public testing::Test {
   protected:
     static constexpr std::uint32_t units = 32;
 
-    explicit Mailbox(std::uint32_t ring_units = units)
+    explicit FastBox(std::uint32_t ring_units = units)
         : ring_(ring_units), writer_(ring_.data(), ring_units, &taken_),
           reader_(ring_.data(), ring_units, &taken_)
     {
@@ -40,13 +40,13 @@ class Mailbox : public testing::Test {
     {
         std::mt19937 random(1);
         const std::size_t most_words =
-            gpusm::mailbox_most_bytes(static_cast<std::uint32_t>(ring_.size())) /
+            gpusm::fast_box_most_bytes(static_cast<std::uint32_t>(ring_.size())) /
             sizeof(std::uint64_t);
         for (int round = 0; round < rounds; ++round) {
             std::string forged;
             const std::size_t words = random() % (0 == random() % 2 ? 4 : most_words + 1);
             for (std::size_t i = 0; i < words; ++i) {
-                const std::uint64_t word = gpusm::mailbox_word::pack(
+                const std::uint64_t word = gpusm::fast_box_word::pack(
                     {static_cast<std::uint32_t>(sent_ + 1 + random() % 16), 8, some_kind, 7});
                 forged.append(reinterpret_cast<const char *>(&word), sizeof(word));
             }
@@ -59,7 +59,7 @@ class Mailbox : public testing::Test {
 
     bool send(const std::string &payload)
     {
-        const gpusm::mailbox_place place = writer_.place(payload.size());
+        const gpusm::fast_box_place place = writer_.place(payload.size());
         if (nullptr == place.payload) {
             return false;
         }
@@ -71,14 +71,14 @@ class Mailbox : public testing::Test {
     // "-": nothing; "!": garbage.
     std::string receive()
     {
-        mailbox_message message{};
+        fast_box_message message{};
         const unsigned char *payload = nullptr;
         switch (reader_.take(received_, &message, &payload)) {
-        case mailbox_reader::look::nothing:
+        case fast_box_reader::look::nothing:
             return "-";
-        case mailbox_reader::look::garbage:
+        case fast_box_reader::look::garbage:
             return "!";
-        case mailbox_reader::look::message:
+        case fast_box_reader::look::message:
             break;
         }
         EXPECT_EQ(message.kind, some_kind);
@@ -88,35 +88,35 @@ class Mailbox : public testing::Test {
         return taken;
     }
 
-    std::vector<mailbox_unit> ring_;
+    std::vector<fast_box_unit> ring_;
     std::atomic<std::uint32_t> taken_{0};
-    mailbox_writer writer_;
-    mailbox_reader reader_;
+    fast_box_writer writer_;
+    fast_box_reader reader_;
     std::uint64_t sent_ = 0;
     std::uint64_t received_ = 0;
 };
 
-TEST_F(Mailbox, WordsArePackedWithoutLoss)
+TEST_F(FastBox, WordsArePackedWithoutLoss)
 {
-    const mailbox_message message{0xfedcba98U, 0x7654, 0x32, 0x10};
-    const mailbox_message back = gpusm::mailbox_word::unpack(gpusm::mailbox_word::pack(message));
+    const fast_box_message message{0xfedcba98U, 0x7654, 0x32, 0x10};
+    const fast_box_message back = gpusm::fast_box_word::unpack(gpusm::fast_box_word::pack(message));
     EXPECT_EQ(back.sequence, message.sequence);
     EXPECT_EQ(back.bytes, message.bytes);
     EXPECT_EQ(back.kind, message.kind);
     EXPECT_EQ(back.tag, message.tag);
 }
 
-TEST_F(Mailbox, AMessageOfUpTo24BytesIsHalfACacheLine)
+TEST_F(FastBox, AMessageOfUpTo24BytesIsHalfACacheLine)
 {
-    EXPECT_EQ(gpusm::mailbox_units_for(0), 1U);
-    EXPECT_EQ(gpusm::mailbox_units_for(24), 1U);
-    EXPECT_EQ(gpusm::mailbox_units_for(25), 2U);
-    EXPECT_EQ(gpusm::mailbox_units_for(56), 2U);
-    EXPECT_EQ(gpusm::mailbox_units_for(57), 3U);
-    EXPECT_EQ(gpusm::mailbox_most_bytes(units), 10U * 32 - 8);
+    EXPECT_EQ(gpusm::fast_box_units_for(0), 1U);
+    EXPECT_EQ(gpusm::fast_box_units_for(24), 1U);
+    EXPECT_EQ(gpusm::fast_box_units_for(25), 2U);
+    EXPECT_EQ(gpusm::fast_box_units_for(56), 2U);
+    EXPECT_EQ(gpusm::fast_box_units_for(57), 3U);
+    EXPECT_EQ(gpusm::fast_box_most_bytes(units), 10U * 32 - 8);
 }
 
-TEST_F(Mailbox, MessagesArriveInOrderAndOnlyOnce)
+TEST_F(FastBox, MessagesArriveInOrderAndOnlyOnce)
 {
     EXPECT_EQ(receive(), "-");
     EXPECT_TRUE(send("one"));
@@ -128,7 +128,7 @@ TEST_F(Mailbox, MessagesArriveInOrderAndOnlyOnce)
     EXPECT_EQ(receive(), "-");
 }
 
-TEST_F(Mailbox, NothingIsSeenOfAMessageThatIsNotComplete)
+TEST_F(FastBox, NothingIsSeenOfAMessageThatIsNotComplete)
 {
     unsigned char *place = writer_.place(100).payload;
     ASSERT_NE(place, nullptr);
@@ -137,7 +137,7 @@ TEST_F(Mailbox, NothingIsSeenOfAMessageThatIsNotComplete)
 }
 
 // Such as the last one before the end of the ring, from which a long message has to move away.
-TEST_F(Mailbox, APlaceThatIsNotUsedDoesNoHarm)
+TEST_F(FastBox, APlaceThatIsNotUsedDoesNoHarm)
 {
     for (std::uint32_t i = 0; i < 500; ++i) {
         for (const std::size_t bytes : {300, 0, 300, 60}) {
@@ -151,7 +151,7 @@ TEST_F(Mailbox, APlaceThatIsNotUsedDoesNoHarm)
     }
 }
 
-TEST_F(Mailbox, WhenItIsFullThereIsNoPlaceUntilLinesAreGivenBack)
+TEST_F(FastBox, WhenItIsFullThereIsNoPlaceUntilLinesAreGivenBack)
 {
     int sent = 0;
     while (send("a")) {
@@ -167,7 +167,7 @@ TEST_F(Mailbox, WhenItIsFullThereIsNoPlaceUntilLinesAreGivenBack)
     EXPECT_EQ(receive(), "b");
 }
 
-TEST_F(Mailbox, AReaderThatGivesBackMoreThanItGotIsNotBelieved)
+TEST_F(FastBox, AReaderThatGivesBackMoreThanItGotIsNotBelieved)
 {
     while (send("a")) {
     }
@@ -178,23 +178,23 @@ TEST_F(Mailbox, AReaderThatGivesBackMoreThanItGotIsNotBelieved)
     EXPECT_EQ(receive(), "a");
 }
 
-TEST_F(Mailbox, OldPayloadIsNeverTakenForAMessage)
+TEST_F(FastBox, OldPayloadIsNeverTakenForAMessage)
 {
     send_forged_words(20000);
 }
 
 // The writer's notes of one lap are several words.
-class LongMailbox : public Mailbox {
+class LongFastBox : public FastBox {
   protected:
-    LongMailbox() : Mailbox(256) {}
+    LongFastBox() : FastBox(256) {}
 };
 
-TEST_F(LongMailbox, OldPayloadIsNeverTakenForAMessage)
+TEST_F(LongFastBox, OldPayloadIsNeverTakenForAMessage)
 {
     send_forged_words(20000);
 }
 
-TEST_F(Mailbox, AgreesWithAListOverManyLaps)
+TEST_F(FastBox, AgreesWithAListOverManyLaps)
 {
     std::mt19937 random(2);
     std::deque<std::string> model;
@@ -218,7 +218,7 @@ TEST_F(Mailbox, AgreesWithAListOverManyLaps)
     }
 }
 
-TEST_F(Mailbox, TheSequenceMayWrap)
+TEST_F(FastBox, TheSequenceMayWrap)
 {
     sent_ = received_ = 0xfffffff0ULL;
     for (int i = 0; i < 100; ++i) {
@@ -228,7 +228,7 @@ TEST_F(Mailbox, TheSequenceMayWrap)
     }
 }
 
-TEST_F(Mailbox, AMessageWaitsForItsTurn)
+TEST_F(FastBox, AMessageWaitsForItsTurn)
 {
     sent_ = 5;
     ASSERT_TRUE(send("late"));
@@ -239,26 +239,26 @@ TEST_F(Mailbox, AMessageWaitsForItsTurn)
     EXPECT_EQ(receive(), "late");
 }
 
-TEST_F(Mailbox, NonsenseIsGarbageAndStays)
+TEST_F(FastBox, NonsenseIsGarbageAndStays)
 {
-    const mailbox_message nonsense[] = {
-        {0, gpusm::mailbox_most_bytes(units) + 1, some_kind, 7}, // longer than a message may be
-        {0, 0xffff, some_kind, 7},                               // the longest of all
-        {0, 0, gpusm::mailbox_word::skip, 0},                    // to the start, where nothing is
+    const fast_box_message nonsense[] = {
+        {0, gpusm::fast_box_most_bytes(units) + 1, some_kind, 7}, // longer than a message may be
+        {0, 0xffff, some_kind, 7},                                // the longest of all
+        {0, 0, gpusm::fast_box_word::skip, 0},                    // to the start, where nothing is
     };
-    for (const mailbox_message &each : nonsense) {
-        std::vector<mailbox_unit> ring(units);
-        mailbox_reader reader(ring.data(), units, &taken_);
-        ring[0].word.store(gpusm::mailbox_word::pack(each));
-        mailbox_message message{};
+    for (const fast_box_message &each : nonsense) {
+        std::vector<fast_box_unit> ring(units);
+        fast_box_reader reader(ring.data(), units, &taken_);
+        ring[0].word.store(gpusm::fast_box_word::pack(each));
+        fast_box_message message{};
         const unsigned char *payload = nullptr;
         for (int i = 0; i < 3; ++i) {
-            EXPECT_EQ(reader.take(0, &message, &payload), mailbox_reader::look::garbage);
+            EXPECT_EQ(reader.take(0, &message, &payload), fast_box_reader::look::garbage);
         }
     }
 }
 
-TEST_F(Mailbox, AMessageAcrossTheEndOfTheRingIsGarbage)
+TEST_F(FastBox, AMessageAcrossTheEndOfTheRingIsGarbage)
 {
     for (std::uint32_t i = 0; i + 1 < units; ++i) {
         ASSERT_TRUE(send("a"));
@@ -266,11 +266,11 @@ TEST_F(Mailbox, AMessageAcrossTheEndOfTheRingIsGarbage)
         reader_.give_back();
     }
     ring_[units - 1].word.store(
-        gpusm::mailbox_word::pack({static_cast<std::uint32_t>(received_), 100, some_kind, 7}));
+        gpusm::fast_box_word::pack({static_cast<std::uint32_t>(received_), 100, some_kind, 7}));
     EXPECT_EQ(receive(), "!");
 }
 
-TEST_F(Mailbox, TwoThreadsAgree)
+TEST_F(FastBox, TwoThreadsAgree)
 {
     constexpr std::uint64_t messages = 200000;
     std::thread sender([this] {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// shm/mailbox.h: a ring for the small messages of one sender to one receiver, with
+// shm/fast_box.h: a ring for the small messages of one sender to one receiver, with
 // the message inside. It lies in the receiver's segment.
 //
-//   mailbox_writer   the sender, one thread at a time
-//   mailbox_reader   the owner of the segment, one thread at a time
+//   fast_box_writer   the sender, one thread at a time
+//   fast_box_reader   the owner of the segment, one thread at a time
 //
 // A message takes as many units (half cache lines) as it needs, one after the other: a word and its
 // payload. The word is written last, so a sender that is killed leaves a complete message or none.
@@ -14,11 +14,11 @@
 // writer, which knows where it put payload, puts a 0 there first. Where a message would lie across
 // the end of the ring, a word says to go on at the start.
 //
-// The reader tells now and then how many units it is done with (peer_slot::mailbox_taken); the
+// The reader tells now and then how many units it is done with (peer_slot::fast_box_taken); the
 // writer looks there only when what it knows leaves no room. So a small message costs one
 // cache line that moves from one processor to the other, or half a one, and no locked instruction.
-#ifndef GPUSM_SHM_MAILBOX_H
-#define GPUSM_SHM_MAILBOX_H
+#ifndef GPUSM_SHM_FAST_BOX_H
+#define GPUSM_SHM_FAST_BOX_H
 
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
@@ -29,7 +29,7 @@
 namespace gpusm {
 
 // What the word in front of a message says, unpacked.
-struct mailbox_message {
+struct fast_box_message {
     std::uint32_t sequence; // the low half of the message's sequence number
     std::uint16_t bytes;    // of payload
     std::uint8_t kind;      // a frag_kind, or one of those below
@@ -37,16 +37,16 @@ struct mailbox_message {
 };
 
 // A fragment in the sender's segment, for a message that is too long to lie in the ring.
-struct mailbox_reference {
+struct fast_box_reference {
     std::uint32_t granule;
     std::uint32_t payload_bytes; // only a hint, the fragment itself says it again
 };
-static_assert(sizeof(mailbox_reference) == 8);
+static_assert(sizeof(fast_box_reference) == 8);
 
-namespace mailbox_word {
+namespace fast_box_word {
 
 inline constexpr std::uint8_t nothing = 0;
-// Payload is a mailbox_reference.
+// Payload is a fast_box_reference.
 inline constexpr std::uint8_t reference = 0xfe;
 // The next message is at the start of the ring.
 inline constexpr std::uint8_t skip = 0xff;
@@ -57,77 +57,78 @@ constexpr bool says_bytes(std::uint8_t kind)
     return nothing != kind && skip != kind;
 }
 
-constexpr std::uint64_t pack(mailbox_message message)
+constexpr std::uint64_t pack(fast_box_message message)
 {
     return std::uint64_t{message.sequence} << 32 | std::uint64_t{message.tag} << 24 |
            std::uint64_t{message.kind} << 16 | message.bytes;
 }
-constexpr mailbox_message unpack(std::uint64_t word)
+constexpr fast_box_message unpack(std::uint64_t word)
 {
     return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word),
             static_cast<std::uint8_t>(word >> 16), static_cast<std::uint8_t>(word >> 24)};
 }
 
-} // namespace mailbox_word
+} // namespace fast_box_word
 
-constexpr std::uint32_t mailbox_units_for(std::size_t payload_bytes)
+constexpr std::uint32_t fast_box_units_for(std::size_t payload_bytes)
 {
     return static_cast<std::uint32_t>(
-        (sizeof(mailbox_unit::word) + payload_bytes + sizeof(mailbox_unit) - 1) /
-        sizeof(mailbox_unit));
+        (sizeof(fast_box_unit::word) + payload_bytes + sizeof(fast_box_unit) - 1) /
+        sizeof(fast_box_unit));
 }
 
 // The longest payload that a ring of that many units takes: five sixteenths of it, so that three
 // fit. For longer ones a fragment is the better place, as the next one may use the same lines
 // again.
-constexpr std::size_t mailbox_most_bytes(std::uint32_t units)
+constexpr std::size_t fast_box_most_bytes(std::uint32_t units)
 {
-    return std::size_t{units} * 5 / 16 * sizeof(mailbox_unit) - sizeof(mailbox_unit::word);
+    return std::size_t{units} * 5 / 16 * sizeof(fast_box_unit) - sizeof(fast_box_unit::word);
 }
 
-// Where the next message is to be put, as mailbox_writer::place() has found it.
-struct mailbox_place {
+// Where the next message is to be put, as fast_box_writer::place() has found it.
+struct fast_box_place {
     unsigned char *payload; // to be written by the sender; null: there is no room
-    mailbox_unit *unit;     // the first one
+    fast_box_unit *unit;    // the first one
     std::uint32_t index;    // of that unit
     std::uint32_t units;
 };
 
 // What is done for every message is short and without a loop: the rest is in make_room(), which is
 // called a few times in each lap.
-class mailbox_writer {
+class fast_box_writer {
   public:
-    mailbox_writer() = default;
+    fast_box_writer() = default;
     // `units` is a power of two, at least 8; `taken` is where the reader says how far it is.
-    mailbox_writer(mailbox_unit *ring, std::uint32_t units, const std::atomic<std::uint32_t> *taken)
+    fast_box_writer(fast_box_unit *ring, std::uint32_t units,
+                    const std::atomic<std::uint32_t> *taken)
         : ring_(ring), units_(units), taken_(taken)
     {
     }
 
     bool open() const { return ring_ != nullptr; }
-    std::size_t most_bytes() const { return mailbox_most_bytes(units_); }
+    std::size_t most_bytes() const { return fast_box_most_bytes(units_); }
 
     // Where the payload of the next message may be written, which has so many bytes. Nothing can be
     // seen by the reader until publish(). Only when open, and for most_bytes() at most.
-    mailbox_place place(std::size_t bytes)
+    fast_box_place place(std::size_t bytes)
     {
-        const std::uint32_t units = mailbox_units_for(bytes);
+        const std::uint32_t units = fast_box_units_for(bytes);
         if (units > at_hand_until_ - written_ && !make_room(units)) [[unlikely]] {
             return {};
         }
         return next_place(units);
     }
     // Sends what was written to `place`, which is of the last place(), for message.bytes.
-    void publish(const mailbox_place &place, mailbox_message message)
+    void publish(const fast_box_place &place, fast_box_message message)
     {
         if (place.units > 1) {
             mark_payload(place.index, place.units);
         }
         // Release: pairs with the reader's acquire; the payload is complete.
-        place.unit->word.store(mailbox_word::pack(message), std::memory_order_release);
+        place.unit->word.store(fast_box_word::pack(message), std::memory_order_release);
         if (skip_at_ != 0) [[unlikely]] {
             ring_[skip_at_].word.store(
-                mailbox_word::pack({message.sequence, 0, mailbox_word::skip, 0}),
+                fast_box_word::pack({message.sequence, 0, fast_box_word::skip, 0}),
                 std::memory_order_release);
             skip_at_ = 0;
         }
@@ -135,15 +136,15 @@ class mailbox_writer {
     }
 
   private:
-    mailbox_place next_place(std::uint32_t units)
+    fast_box_place next_place(std::uint32_t units)
     {
         const std::uint32_t index = written_ & (units_ - 1);
         // Before the payload: stores leave in order, and would wait for this unit half-way. The
         // message's own first unit was cleared as the one behind the message before it.
         clear((index + units) & (units_ - 1));
-        mailbox_unit *first = ring_ + index;
+        fast_box_unit *first = ring_ + index;
         // Not first->payload, as payload does not end where the unit does.
-        return {reinterpret_cast<unsigned char *>(first) + offsetof(mailbox_unit, payload), first,
+        return {reinterpret_cast<unsigned char *>(first) + offsetof(fast_box_unit, payload), first,
                 index, units};
     }
 
@@ -184,7 +185,7 @@ class mailbox_writer {
         // One more, for the word behind the message.
         const std::uint32_t wanted = skipped + units + 1;
         if (wanted > room()) {
-            // Acquire pairs with mailbox_reader::give_back: the units have been read. The value is
+            // Acquire pairs with fast_box_reader::give_back: the units have been read. The value is
             // the peer's word: one that cannot be is ignored.
             const std::uint32_t taken = taken_->load(std::memory_order_acquire);
             if (taken - taken_seen_ <= written_ - taken_seen_) {
@@ -204,7 +205,7 @@ class mailbox_writer {
 
     std::uint32_t room() const { return units_ - (written_ - taken_seen_); }
 
-    mailbox_unit *ring_ = nullptr;
+    fast_box_unit *ring_ = nullptr;
     std::uint32_t units_ = 0;
     // Units, from the start of all; these wrap.
     std::uint32_t written_ = 0;       // with those that were skipped
@@ -212,15 +213,16 @@ class mailbox_writer {
     std::uint32_t taken_seen_ = 0;    // never ahead of the truth
     std::uint32_t skip_at_ = 0; // the unit where a word will say to go on at the start; 0: none
     const std::atomic<std::uint32_t> *taken_ = nullptr;
-    std::uint64_t payload_in_[max_mailbox_units / 64] = {}; // units that begin with payload
+    std::uint64_t payload_in_[max_fast_box_units / 64] = {}; // units that begin with payload
 };
 
-class mailbox_reader {
+class fast_box_reader {
   public:
-    mailbox_reader() = default;
-    mailbox_reader(const mailbox_unit *ring, std::uint32_t units, std::atomic<std::uint32_t> *taken)
+    fast_box_reader() = default;
+    fast_box_reader(const fast_box_unit *ring, std::uint32_t units,
+                    std::atomic<std::uint32_t> *taken)
         : next_(ring), left_(units), ring_(ring), units_(units),
-          most_bytes_(mailbox_most_bytes(units)), taken_(taken)
+          most_bytes_(fast_box_most_bytes(units)), taken_(taken)
     {
     }
 
@@ -228,7 +230,7 @@ class mailbox_reader {
     bool has(std::uint64_t sequence) const
     {
         return static_cast<std::uint32_t>(sequence) ==
-               mailbox_word::unpack(next_->word.load(std::memory_order_relaxed)).sequence;
+               fast_box_word::unpack(next_->word.load(std::memory_order_relaxed)).sequence;
     }
 
     enum class look { nothing, message, garbage };
@@ -237,24 +239,24 @@ class mailbox_reader {
     // take() is about the one behind it. One that cannot be is `garbage`, and stays where it is.
     // One that is not due yet, because a fragment before it has not been taken from the FIFO, is
     // `nothing`.
-    look take(std::uint64_t sequence, mailbox_message *message, const unsigned char **payload)
+    look take(std::uint64_t sequence, fast_box_message *message, const unsigned char **payload)
     {
         const auto due = static_cast<std::uint32_t>(sequence);
-        *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
+        *message = fast_box_word::unpack(next_->word.load(std::memory_order_acquire));
         if (message->sequence != due) {
             return look::nothing;
         }
-        if (!mailbox_word::says_bytes(message->kind)) [[unlikely]] {
-            if (mailbox_word::nothing == message->kind) {
+        if (!fast_box_word::says_bytes(message->kind)) [[unlikely]] {
+            if (fast_box_word::nothing == message->kind) {
                 return look::nothing;
             }
             move_on(left_);
-            *message = mailbox_word::unpack(next_->word.load(std::memory_order_acquire));
-            if (message->sequence != due || !mailbox_word::says_bytes(message->kind)) {
+            *message = fast_box_word::unpack(next_->word.load(std::memory_order_acquire));
+            if (message->sequence != due || !fast_box_word::says_bytes(message->kind)) {
                 return look::garbage;
             }
         }
-        const std::uint32_t units = mailbox_units_for(message->bytes);
+        const std::uint32_t units = fast_box_units_for(message->bytes);
         if (message->bytes > most_bytes_ || units > left_) [[unlikely]] {
             return look::garbage;
         }
@@ -278,10 +280,10 @@ class mailbox_reader {
         }
     }
 
-    const mailbox_unit *next_ = nullptr; // where the next word is
-    std::uint32_t left_ = 0;             // units from there to the end of the ring
-    std::uint32_t read_ = 0;             // units, from the start of all; wraps
-    const mailbox_unit *ring_ = nullptr;
+    const fast_box_unit *next_ = nullptr; // where the next word is
+    std::uint32_t left_ = 0;              // units from there to the end of the ring
+    std::uint32_t read_ = 0;              // units, from the start of all; wraps
+    const fast_box_unit *ring_ = nullptr;
     std::uint32_t units_ = 0;
     std::size_t most_bytes_ = 0;
     std::atomic<std::uint32_t> *taken_ = nullptr;

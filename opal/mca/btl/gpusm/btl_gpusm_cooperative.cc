@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_joint.cc: long messages between host memories that both sides copy. While the receiver
-// reads from the front, by the single copies of btl_gpusm_smsc.cc, the sender, which would only be
-// waiting, writes from the end; they meet somewhere (shm/split.h). A sender that is busy elsewhere
-// is not waited for: the receiver then reads all of it.
+// btl_gpusm_cooperative.cc: long messages between host memories that both sides copy. While the
+// receiver reads from the front, by the single copies of btl_gpusm_smsc.cc, the sender, which would
+// only be waiting, writes from the end; they meet somewhere (shm/split.h). A sender that is busy
+// elsewhere is not waited for: the receiver then reads all of it.
 //
 // Where messages go both ways at once, as in most collective operations, both processors are busy
 // without that, and each had better read its own: chunks cost system calls, and what the other one
@@ -32,7 +32,7 @@
 namespace gpusm {
 
 // The reader's side of one message.
-struct joint_get {
+struct cooperative_get {
     split_word *split;
     mca_btl_base_endpoint_t *endpoint;
     std::uint64_t remote_address;
@@ -40,11 +40,11 @@ struct joint_get {
     std::uint64_t chunk_bytes;
     bool failed;
     bool over; // for the reader
-    joint_get *next;
+    cooperative_get *next;
 };
 
 // What a process has for the messages of one peer. Under the component's lock.
-struct joint_ring {
+struct cooperative_ring {
     static constexpr std::uint32_t places = 8;
     split_word *words = nullptr; // in our segment; null: there is no room
     std::uint32_t granule = 0;   // of the first one
@@ -54,23 +54,23 @@ struct joint_ring {
     std::uint32_t answered = 0;
     std::uint32_t failures = 0;     // of the peer, in a row
     std::uint32_t latest_round = 0; // of progress, with a message that was long enough
-    std::array<joint_get, places> gets{};
+    std::array<cooperative_get, places> gets{};
 };
 
 namespace {
 
 constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
 
-joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
+cooperative_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 {
-    auto *ring = new joint_ring;
+    auto *ring = new cooperative_ring;
     // Processes that the runtime has bound may share a part of the machine with few others.
     ring->is_crowded =
         !opal_process_info.proc_is_bound &&
         share_few_processors(static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
                              opal_process_info.num_local_peers + 1);
     segment &own = mca_btl_gpusm_component.node->own();
-    if (status::ok == own.carve(joint_ring::places * sizeof(split_word), &ring->granule)) {
+    if (status::ok == own.carve(cooperative_ring::places * sizeof(split_word), &ring->granule)) {
         ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
     }
     return ring;
@@ -81,47 +81,47 @@ joint_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
 // one as this process is busy with another. Where lines of cache come slowly, those that a request
 // takes keep short ones of several waiting for longer than the copy that they save, and those of a
 // lone one make it worth it later.
-bool is_worth_it(joint_ring &ring, std::size_t len_bytes)
+bool is_worth_it(cooperative_ring &ring, std::size_t len_bytes)
 {
     const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
     const bool alone = std::exchange(ring.latest_round, round) != round;
-    return len_bytes >= (alone ? 2 * joint_min_bytes : joint_min_bytes);
+    return len_bytes >= (alone ? 2 * cooperative_min_bytes : cooperative_min_bytes);
 }
 
 // A word that the peer has answered, with the get that it was for; null: there is none.
-joint_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
-                      std::uint32_t *granule)
+cooperative_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
+                            std::uint32_t *granule)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    if (nullptr == endpoint->joint) {
-        endpoint->joint = make_ring(endpoint);
+    if (nullptr == endpoint->cooperative) {
+        endpoint->cooperative = make_ring(endpoint);
     }
-    joint_ring &ring = *endpoint->joint;
+    cooperative_ring &ring = *endpoint->cooperative;
     if (nullptr == ring.words || ring.is_crowded || !is_worth_it(ring, len_bytes) ||
         ring.failures >= failures_before_refusal) {
         return nullptr;
     }
     for (; ring.answered != ring.begun; ++ring.answered) {
-        const std::uint32_t oldest = ring.answered % joint_ring::places;
+        const std::uint32_t oldest = ring.answered % cooperative_ring::places;
         if (!ring.gets[oldest].over ||
             split_answer::none == ring.words[oldest].answer.load(std::memory_order_acquire)) {
             break;
         }
     }
-    if (ring.begun - ring.answered == joint_ring::places) {
+    if (ring.begun - ring.answered == cooperative_ring::places) {
         return nullptr;
     }
-    const std::uint32_t place = ring.begun++ % joint_ring::places;
+    const std::uint32_t place = ring.begun++ % cooperative_ring::places;
     *granule =
         ring.granule + place * static_cast<std::uint32_t>(sizeof(split_word) / granule_bytes);
     static_assert(0 == sizeof(split_word) % granule_bytes);
-    joint_get *taken = &ring.gets[place];
+    cooperative_get *taken = &ring.gets[place];
     taken->split = &ring.words[place];
     taken->over = taken->failed = false;
     return taken;
 }
 
-void give_place(joint_get *place)
+void give_place(cooperative_get *place)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     place->over = true;
@@ -134,10 +134,10 @@ void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int 
 }
 
 // Begins the part of the peer; null: the peer has none.
-joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
-                 std::uint64_t remote_address, const get_arguments &get)
+cooperative_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                       std::uint64_t remote_address, const get_arguments &get)
 {
-    const std::uint64_t chunk_bytes = joint_chunk_bytes(get.len_bytes);
+    const std::uint64_t chunk_bytes = cooperative_chunk_bytes(get.len_bytes);
     const std::uint64_t chunks = split_chunks(get.len_bytes, chunk_bytes);
     std::uint32_t granule = 0;
     if (chunks > UINT32_MAX || mca_btl_gpusm_component.oversubscribed ||
@@ -145,7 +145,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }
-    joint_get *made = take_place(endpoint, get.len_bytes, &granule);
+    cooperative_get *made = take_place(endpoint, get.len_bytes, &granule);
     if (nullptr == made) {
         return nullptr;
     }
@@ -154,13 +154,13 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     made->get = get;
     made->chunk_bytes = chunk_bytes;
     split_begin(made->split, static_cast<std::uint32_t>(chunks));
-    const joint_message message = {remote,
-                                   remote_address,
-                                   reinterpret_cast<std::uint64_t>(get.local_address),
-                                   get.len_bytes,
-                                   static_cast<std::uint32_t>(chunk_bytes),
-                                   granule};
-    const status s = post_control(endpoint, frag_kind::joint, &message, sizeof(message));
+    const cooperative_message message = {remote,
+                                         remote_address,
+                                         reinterpret_cast<std::uint64_t>(get.local_address),
+                                         get.len_bytes,
+                                         static_cast<std::uint32_t>(chunk_bytes),
+                                         granule};
+    const status s = post_control(endpoint, frag_kind::cooperative, &message, sizeof(message));
     if (status::ok != s && status::busy != s) {
         made->split->answer.store(split_answer::written, std::memory_order_relaxed);
         give_place(made);
@@ -169,7 +169,7 @@ joint_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     return made;
 }
 
-status read_part(const joint_get &of, std::uint64_t place, std::uint64_t bytes)
+status read_part(const cooperative_get &of, std::uint64_t place, std::uint64_t bytes)
 {
     return smsc_read(of.endpoint, nullptr,
                      static_cast<unsigned char *>(of.get.local_address) + place,
@@ -178,75 +178,77 @@ status read_part(const joint_get &of, std::uint64_t place, std::uint64_t bytes)
 
 // Reads chunks until there are none. What the peer has written over the word may say is not
 // believed where it cannot be.
-void read_front(joint_get *joint)
+void read_front(cooperative_get *cooperative)
 {
-    const std::uint64_t len_bytes = joint->get.len_bytes;
-    const std::uint64_t chunk_bytes = joint->chunk_bytes;
+    const std::uint64_t len_bytes = cooperative->get.len_bytes;
+    const std::uint64_t chunk_bytes = cooperative->chunk_bytes;
     const std::uint64_t chunks = split_chunks(len_bytes, chunk_bytes);
     std::uint32_t chunk = 0;
     std::uint32_t taken = 0;
-    for (; split_take(joint->split, split_end::front, &chunk); ++taken) {
+    for (; split_take(cooperative->split, split_end::front, &chunk); ++taken) {
         if (chunk != taken || chunk >= chunks) {
-            joint->failed = true;
+            cooperative->failed = true;
             return;
         }
         // After a failure the rest is still taken, so that the peer has an end.
-        joint->failed =
-            joint->failed || status::ok != read_part(*joint, chunk * chunk_bytes,
-                                                     split_bytes(chunk, len_bytes, chunk_bytes));
+        cooperative->failed = cooperative->failed ||
+                              status::ok != read_part(*cooperative, chunk * chunk_bytes,
+                                                      split_bytes(chunk, len_bytes, chunk_bytes));
     }
-    joint->failed = joint->failed || split_look(*joint->split).back != taken;
+    cooperative->failed = cooperative->failed || split_look(*cooperative->split).back != taken;
 }
 
 // The bytes in front of the peer's part.
-std::uint64_t own_bytes(const joint_get &joint)
+std::uint64_t own_bytes(const cooperative_get &cooperative)
 {
-    return std::min(joint.get.len_bytes, split_look(*joint.split).back * joint.chunk_bytes);
+    return std::min(cooperative.get.len_bytes,
+                    split_look(*cooperative.split).back * cooperative.chunk_bytes);
 }
 
 // The peer has answered, or never will.
-void end(joint_get *joint)
+void end(cooperative_get *cooperative)
 {
-    mca_btl_base_endpoint_t *endpoint = joint->endpoint;
-    const get_arguments get = joint->get;
-    const split_answer answer = joint->split->answer.load(std::memory_order_acquire);
-    const std::uint64_t own = own_bytes(*joint);
+    mca_btl_base_endpoint_t *endpoint = cooperative->endpoint;
+    const get_arguments get = cooperative->get;
+    const split_answer answer = cooperative->split->answer.load(std::memory_order_acquire);
+    const std::uint64_t own = own_bytes(*cooperative);
     const bool written = split_answer::written == answer;
-    if (!written && split_answer::none != answer && !joint->failed) {
-        joint->failed = status::ok != read_part(*joint, own, get.len_bytes - own);
+    if (!written && split_answer::none != answer && !cooperative->failed) {
+        cooperative->failed = status::ok != read_part(*cooperative, own, get.len_bytes - own);
     }
-    const bool good = !joint->failed && split_answer::none != answer;
+    const bool good = !cooperative->failed && split_answer::none != answer;
     {
         const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-        endpoint->joint->failures = written ? 0 : endpoint->joint->failures + 1;
-        joint->over = true;
+        endpoint->cooperative->failures = written ? 0 : endpoint->cooperative->failures + 1;
+        cooperative->over = true;
     }
     if (good) {
         count_single_copy(get.len_bytes);
-        count(counter::joint_copy_bytes, written ? get.len_bytes - own : 0);
+        count(counter::cooperative_copy_bytes, written ? get.len_bytes - own : 0);
     }
     call_back(endpoint, get, good ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 } // namespace
 
-bool get_jointly(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
-                 std::uint64_t remote_address, const get_arguments &get, int *result)
+bool get_cooperatively(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                       std::uint64_t remote_address, const get_arguments &get, int *result)
 {
-    joint_get *joint = begin(endpoint, remote, remote_address, get);
-    if (nullptr == joint) {
+    cooperative_get *cooperative = begin(endpoint, remote, remote_address, get);
+    if (nullptr == cooperative) {
         return false;
     }
     *result = OPAL_SUCCESS;
-    read_front(joint);
-    if (own_bytes(*joint) < get.len_bytes) {
+    read_front(cooperative);
+    if (own_bytes(*cooperative) < get.len_bytes) {
         const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-        joint->next = mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed);
-        mca_btl_gpusm_component.joint_gets.store(joint, std::memory_order_relaxed);
+        cooperative->next =
+            mca_btl_gpusm_component.cooperative_gets.load(std::memory_order_relaxed);
+        mca_btl_gpusm_component.cooperative_gets.store(cooperative, std::memory_order_relaxed);
         return true;
     }
-    const bool failed = joint->failed;
-    give_place(joint);
+    const bool failed = cooperative->failed;
+    give_place(cooperative);
     if (failed) {
         *result = OPAL_ERROR;
         return true;
@@ -256,16 +258,17 @@ bool get_jointly(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
     return true;
 }
 
-int progress_joint_gets()
+int progress_cooperative_gets()
 {
-    joint_get *ended = nullptr;
+    cooperative_get *ended = nullptr;
     {
         const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-        joint_get *left = nullptr;
-        joint_get **end_of_left = &left;
-        joint_get *each = mca_btl_gpusm_component.joint_gets.load(std::memory_order_relaxed);
+        cooperative_get *left = nullptr;
+        cooperative_get **end_of_left = &left;
+        cooperative_get *each =
+            mca_btl_gpusm_component.cooperative_gets.load(std::memory_order_relaxed);
         while (each != nullptr) {
-            joint_get *next = each->next;
+            cooperative_get *next = each->next;
             const bool waits =
                 split_answer::none == each->split->answer.load(std::memory_order_acquire) &&
                 !each->endpoint->peer->closed();
@@ -279,21 +282,21 @@ int progress_joint_gets()
             }
             each = next;
         }
-        mca_btl_gpusm_component.joint_gets.store(left, std::memory_order_relaxed);
+        mca_btl_gpusm_component.cooperative_gets.store(left, std::memory_order_relaxed);
     }
     int completed = 0;
     for (; ended != nullptr; ++completed) {
-        joint_get *each = ended;
+        cooperative_get *each = ended;
         ended = each->next;
         end(each);
     }
     return completed;
 }
 
-void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
-                        std::size_t bytes)
+void cooperative_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                              std::size_t bytes)
 {
-    joint_message message{};
+    cooperative_message message{};
     const peer_segment &shared = endpoint->peer->shared();
     if (sizeof(message) == bytes) {
         std::memcpy(&message, payload, sizeof(message));
@@ -311,16 +314,16 @@ void joint_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
         endpoint->peer->close();
         return;
     }
-    mca_btl_gpusm_component.joint_puts->push_back(
+    mca_btl_gpusm_component.cooperative_puts->push_back(
         {endpoint, message, reinterpret_cast<split_word *>(shared.base() + offset),
          split_chunks(len_bytes, chunk_bytes)});
 }
 
 // Copies chunks of a part. True: it is over.
-static bool put_some(joint_put *part)
+static bool put_some(cooperative_put *part)
 {
     constexpr std::uint64_t bytes_at_once = 512 * 1024;
-    const joint_message &message = part->message;
+    const cooperative_message &message = part->message;
     const std::uint64_t chunk_bytes = message.chunk_bytes;
     status s = status::ok;
     if (registration_named(message.handle, message.address, message.len_bytes) != nullptr) {
@@ -344,17 +347,17 @@ static bool put_some(joint_put *part)
     return true;
 }
 
-void progress_joint_puts()
+void progress_cooperative_puts()
 {
-    std::deque<joint_put> &parts = *mca_btl_gpusm_component.joint_puts;
+    std::deque<cooperative_put> &parts = *mca_btl_gpusm_component.cooperative_puts;
     if (put_some(&parts.front())) {
         parts.pop_front();
     }
 }
 
-void release_joint(mca_btl_base_endpoint_t *endpoint)
+void release_cooperative(mca_btl_base_endpoint_t *endpoint)
 {
-    delete std::exchange(endpoint->joint, nullptr);
+    delete std::exchange(endpoint->cooperative, nullptr);
 }
 
 } // namespace gpusm

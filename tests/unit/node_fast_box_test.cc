@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// node_mailbox_test.cc: mailboxes between the nodes of several processes, played in one process:
-// who gets one, the order between mailbox and FIFO, fragments that come back, and garbage.
+// node_fast_box_test.cc: fast boxes between the nodes of several processes, played in one process:
+// who gets one, the order between fast box and FIFO, fragments that come back, and garbage.
 #include "opal/mca/btl/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
@@ -23,13 +23,13 @@ using gpusm::status;
 using gpusm_test::log_capture;
 using gpusm_test::scratch_folder;
 
-constexpr int before_mailbox = 16; // messages that a sender sends in fragments
+constexpr int before_fast_box = 16; // messages that a sender sends in fragments
 
 class process {
   public:
-    process(const std::string &folder, std::uint32_t vpid, std::uint32_t max_mailboxes = 4)
+    process(const std::string &folder, std::uint32_t vpid, std::uint32_t fast_box_max = 4)
         : folder_(folder),
-          node_(gpusm_test::make_segment(options(folder, vpid)), false, max_mailboxes)
+          node_(gpusm_test::make_segment(options(folder, vpid)), false, fast_box_max)
     {
     }
 
@@ -67,20 +67,20 @@ class process {
         }
         return reaped;
     }
-    // Messages until `to` has made a mailbox and we have seen it.
+    // Messages until `to` has made a fast box and we have seen it.
     void warm_up(process &to)
     {
-        for (int i = 0; i < 2 * before_mailbox + 1; ++i) {
+        for (int i = 0; i < 2 * before_fast_box + 1; ++i) {
             send(to, "w");
             (void)to.poll();
         }
         (void)reap(to);
     }
-    gpusm::mailbox_unit *mailbox_of(std::uint32_t slot)
+    gpusm::fast_box_unit *fast_box_of(std::uint32_t slot)
     {
-        const std::uint32_t granule = node_.own().view().peers[slot].mailbox.load();
+        const std::uint32_t granule = node_.own().view().peers[slot].fast_box.load();
         return 0 == granule ? nullptr
-                            : reinterpret_cast<gpusm::mailbox_unit *>(node_.own().at(granule));
+                            : reinterpret_cast<gpusm::fast_box_unit *>(node_.own().at(granule));
     }
 
   private:
@@ -88,7 +88,7 @@ class process {
     {
         gpusm::segment_options made = gpusm_test::small_options(folder, vpid);
         made.fifo_slots = 16;
-        made.mailbox_units = 32;
+        made.fast_box_units = 32;
         return made;
     }
     const std::string folder_;
@@ -96,29 +96,29 @@ class process {
     std::deque<outgoing> fragments_;
 };
 
-class NodeMailbox : public testing::Test {
+class NodeFastBox : public testing::Test {
   protected:
     scratch_folder folder_;
     process one_{folder_.path(), 1};
     process two_{folder_.path(), 2};
 };
 
-TEST_F(NodeMailbox, ASenderGetsOneAfterSomeMessages)
+TEST_F(NodeFastBox, ASenderGetsOneAfterSomeMessages)
 {
-    for (int i = 0; i < before_mailbox - 1; ++i) {
+    for (int i = 0; i < before_fast_box - 1; ++i) {
         one_.send(two_, "a");
         (void)two_.poll();
     }
-    EXPECT_EQ(two_.mailbox_of(0), nullptr);
+    EXPECT_EQ(two_.fast_box_of(0), nullptr);
     EXPECT_FALSE(one_.send_inline(two_, "x"));
     one_.warm_up(two_);
-    EXPECT_NE(two_.mailbox_of(0), nullptr);
+    EXPECT_NE(two_.fast_box_of(0), nullptr);
     EXPECT_TRUE(one_.send_inline(two_, "x"));
     EXPECT_EQ(two_.poll(), "x ");
     EXPECT_EQ(two_.poll(), "");
 }
 
-TEST_F(NodeMailbox, ThereAreNoMoreThanAllowed)
+TEST_F(NodeFastBox, ThereAreNoMoreThanAllowed)
 {
     process few(folder_.path(), 3, 1);
     one_.warm_up(few);
@@ -132,7 +132,7 @@ TEST_F(NodeMailbox, ThereAreNoMoreThanAllowed)
     EXPECT_FALSE(one_.send_inline(none, "x"));
 }
 
-TEST_F(NodeMailbox, WhatIsTooLongForItGoesInAFragmentInOrder)
+TEST_F(NodeFastBox, WhatIsTooLongForItGoesInAFragmentInOrder)
 {
     one_.warm_up(two_);
     EXPECT_TRUE(one_.send_inline(two_, "a"));
@@ -145,8 +145,8 @@ TEST_F(NodeMailbox, WhatIsTooLongForItGoesInAFragmentInOrder)
     EXPECT_TRUE(one_.towards(two_).idle());
 }
 
-// With the mailbox full, fragments go by the FIFO, and then the mailbox may have room again.
-TEST_F(NodeMailbox, OrderIsKeptBetweenMailboxFifoAndWhatWaits)
+// With the fast box full, fragments go by the FIFO, and then the fast box may have room again.
+TEST_F(NodeFastBox, OrderIsKeptBetweenFastBoxFifoAndWhatWaits)
 {
     one_.warm_up(two_);
     std::mt19937 random(1);
@@ -198,7 +198,7 @@ TEST_F(NodeMailbox, OrderIsKeptBetweenMailboxFifoAndWhatWaits)
     EXPECT_FALSE(two_.towards(one_).closed());
 }
 
-TEST_F(NodeMailbox, NothingGoesInlineToAClosedPeer)
+TEST_F(NodeFastBox, NothingGoesInlineToAClosedPeer)
 {
     one_.warm_up(two_);
     one_.towards(two_).close();
@@ -206,7 +206,7 @@ TEST_F(NodeMailbox, NothingGoesInlineToAClosedPeer)
     EXPECT_EQ(two_.poll(), "");
 }
 
-TEST_F(NodeMailbox, GarbageInAMailboxClosesItsSenderAndNobodyElse)
+TEST_F(NodeFastBox, GarbageInAFastBoxClosesItsSenderAndNobodyElse)
 {
     process three(folder_.path(), 3);
     one_.warm_up(two_);
@@ -214,12 +214,12 @@ TEST_F(NodeMailbox, GarbageInAMailboxClosesItsSenderAndNobodyElse)
     EXPECT_TRUE(one_.send_inline(two_, "good"));
     ASSERT_EQ(two_.poll(), "good ");
     const auto due = static_cast<std::uint32_t>(two_.towards(one_).next_sequence);
-    gpusm::mailbox_unit *ring = two_.mailbox_of(0);
+    gpusm::fast_box_unit *ring = two_.fast_box_of(0);
     ASSERT_NE(ring, nullptr);
     for (std::uint32_t i = 0; i < 32; ++i) { // a reference to a place that is none
-        ring[i].word.store(gpusm::mailbox_word::pack(
-            {due, sizeof(gpusm::mailbox_reference), gpusm::mailbox_word::reference, 0}));
-        std::memset(ring[i].payload, 0xff, sizeof(gpusm::mailbox_reference));
+        ring[i].word.store(gpusm::fast_box_word::pack(
+            {due, sizeof(gpusm::fast_box_reference), gpusm::fast_box_word::reference, 0}));
+        std::memset(ring[i].payload, 0xff, sizeof(gpusm::fast_box_reference));
     }
     const log_capture log;
     EXPECT_EQ(two_.poll(), "");
@@ -230,20 +230,20 @@ TEST_F(NodeMailbox, GarbageInAMailboxClosesItsSenderAndNobodyElse)
     EXPECT_EQ(two_.poll(), "fine ");
 }
 
-// The owner's word about where the mailbox is.
-TEST_F(NodeMailbox, AMailboxThatCannotBeIsNotUsed)
+// The owner's word about where the fast box is.
+TEST_F(NodeFastBox, AFastBoxThatCannotBeIsNotUsed)
 {
     for (const std::uint32_t granule : {1U, (1U << 20) / 64 - 1, 0xffffffU, 0xffffffffU}) {
         process honest(folder_.path(), 10 + granule % 7);
         process liar(folder_.path(), 20 + granule % 7, 0);
         honest.send(liar, "a");
-        liar.its().own().view().peers[0].mailbox.store(granule);
+        liar.its().own().view().peers[0].fast_box.store(granule);
         honest.warm_up(liar);
         EXPECT_FALSE(honest.send_inline(liar, "x")) << granule;
     }
 }
 
-TEST_F(NodeMailbox, OneThatCannotReadOurMemorySaysSo)
+TEST_F(NodeFastBox, OneThatCannotReadOurMemorySaysSo)
 {
     EXPECT_FALSE(one_.towards(two_).refuses_single_copies());
     one_.send(two_, "a");

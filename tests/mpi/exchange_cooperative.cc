@@ -99,7 +99,7 @@ void receive_all(context &c, const buffers &all, const std::string &what)
 unsigned long long together(const bench::path_counters &counters)
 {
     bench::path_counts counts = counters.read();
-    return counts["joint_copy_bytes"] + counts["stream_messages"];
+    return counts["cooperative_copy_bytes"] + counts["stream_messages"];
 }
 
 // Messages until the sender has copied a part of them, or streamed one. False: it never does.
@@ -125,7 +125,7 @@ bool until_together(context &c, const buffers &all, const bench::path_counters &
 } // namespace
 
 // For two ranks. Where nothing goes in single copies, the messages are only checked.
-void test_joint_late(context &c)
+void test_cooperative_late(context &c)
 {
     const bench::path_counters counters;
     buffers all(messages);
