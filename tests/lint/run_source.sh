@@ -49,6 +49,10 @@ report "shm includes itself and base only" \
     "$(includes_of $btl/shm "$standard|include \"$btl/(base|shm)/"; grep -rnE "$no_gpu_or_mpi" $btl/shm)"
 report "gpu includes itself, base and cuda.h only" \
     "$(includes_of $btl/gpu "$standard|include \"$btl/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $btl/gpu | grep -v 'include <cuda.h>')"
+report "protocol includes itself, shm and base only" \
+    "$(includes_of $btl/protocol "$standard|include \"$btl/(base|shm|protocol)/"; grep -rnE "$no_gpu_or_mpi" $btl/protocol)"
+report "nobody but start-up writes btl_eager_limit" \
+    "$(grep -rnE 'btl_eager_limit[)]?[[:space:]]*(=[^=]|\.store)' opal --include='*.cc' --include='*.h' | grep -v "^$btl/btl_gpusm_params.cc:")"
 cache=opal/mca/rcache/gpusm
 report "ipc includes itself, gpu, shm, base, the cache and cuda.h only" \
     "$(includes_of $btl/ipc "$standard|include \"($btl/(base|gpu|ipc|shm)/|$cache/rcache_gpusm_(cache|export))"; grep -rnE "$no_gpu_or_mpi" $btl/ipc | grep -v 'include <cuda.h>')"

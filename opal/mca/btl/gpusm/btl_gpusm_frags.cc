@@ -18,8 +18,8 @@ constexpr unsigned frag_sizes = static_cast<unsigned>(frag_size::count);
 constexpr std::size_t small_payload_bytes = 288;
 // 2 KiB with a header of ob1's.
 constexpr std::size_t short_eager_bytes = 2048 + 64;
-// Long fragments are made until there are so many bytes of a size, before those that have come back
-// are used again: as much as a processor's second-level cache holds.
+// Long fragments of a size become so many bytes with time: more than the second-level caches of two
+// processors hold.
 constexpr std::size_t recycled_bytes = 2048 * 1024;
 // Fresh memory costs more than a message: one more fragment for so many that are sent.
 constexpr unsigned messages_for_a_frag = 32;
@@ -151,13 +151,21 @@ static mca_btl_gpusm_frag_t *first_of(opal_free_list_t *list)
     return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
 }
 
-static mca_btl_gpusm_frag_t *oldest_of(unsigned size)
+// The long fragment that has been back for longest; null: there is none, or, where *grow is asked
+// for, it is time for one more.
+static mca_btl_gpusm_frag_t *recycled_frag(unsigned size, bool *grow)
 {
-    if (!is_long(size)) {
-        return nullptr;
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    const std::lock_guard guard(*component.lock);
+    auto &recycled = component.recycled[size];
+    if (grow != nullptr) {
+        *grow =
+            0 == ++recycled.taken % messages_for_a_frag &&
+            component.frags[size].fl_num_allocated * component.frag_capacity[size] < recycled_bytes;
+        if (*grow) {
+            return nullptr;
+        }
     }
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    auto &recycled = mca_btl_gpusm_component.recycled[size];
     outgoing *out = recycled.oldest;
     if (nullptr == out) {
         return nullptr;
@@ -176,20 +184,21 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         return nullptr;
     }
     opal_free_list_t *list = &mca_btl_gpusm_component.frags[size];
-    const bool grows =
-        is_long(size) &&
-        0 == ++mca_btl_gpusm_component.recycled[size].taken % messages_for_a_frag &&
-        list->fl_num_allocated * mca_btl_gpusm_component.frag_capacity[size] < recycled_bytes;
-    if (!grows && opal_lifo_is_empty(&list->super)) {
-        if (mca_btl_gpusm_frag_t *frag = oldest_of(size); frag != nullptr) {
-            return frag;
+    mca_btl_gpusm_frag_t *frag = nullptr;
+    if (is_long(size)) {
+        bool grow = false;
+        frag = recycled_frag(size, &grow);
+        if (grow) {
+            frag = first_of(list);
         }
-        reclaim_frags(); // before the list grows, or because it cannot
-        if (mca_btl_gpusm_frag_t *frag = oldest_of(size); frag != nullptr) {
-            return frag;
+        if (nullptr == frag) {
+            reclaim_frags(); // before the list grows, or because it cannot
+            frag = recycled_frag(size, nullptr);
         }
+    } else if (opal_lifo_is_empty(&list->super)) {
+        reclaim_frags();
     }
-    return first_of(list);
+    return nullptr == frag ? first_of(list) : frag;
 }
 
 void frag_return(mca_btl_gpusm_frag_t *frag)
