@@ -20,7 +20,7 @@ namespace {
 
 constexpr int tag = 121;
 constexpr std::size_t guard_bytes = 64;
-constexpr std::size_t direct_from_bytes = 32768; // btl_gpusm_direct_host_min_bytes
+constexpr std::size_t direct_from_bytes = 32768; // direct_least_bytes of the component
 
 // So many messages each way between ranks 0 and 1 at once, each in a place of its own, from `out`
 // into `in`, which have room for all of them and the guards.

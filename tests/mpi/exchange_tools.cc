@@ -32,9 +32,9 @@ constexpr expected expected_ways[] = {
     {memory_kind::managed, way::device_ring},      // likewise
     {memory_kind::page_locked, way::direct},       // the sender's copy engine reads it
 };
-// Shorter messages that cannot be mapped are staged: btl_gpusm_stage_min_bytes.
+// Shorter messages that cannot be mapped are staged: staged_least_bytes of the component.
 constexpr std::size_t ring_from_bytes = 16384;
-// Shorter ones are not written: btl_gpusm_direct_host_min_bytes.
+// Shorter ones are not written: direct_least_bytes of the component.
 constexpr std::size_t direct_from_bytes = 32768;
 // Messages from host memory up to btl_gpusm_eager_limit go at once, without a get: whoever starts a
 // test that watches the ways of lengths between the two gives that parameter this value.

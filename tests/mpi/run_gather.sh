@@ -16,7 +16,7 @@ number_behind() {
 }
 
 # gathers NAME CONDITION [OPTIONS OF MPIRUN]: everything arrives, and then the condition holds, in
-# which $single, $batch and $kernel are numbers of submissions, $gets is that of messages
+# which $single, $batch and $kernel are numbers of submissions
 gathers() {
     gathers_name=$1
     gathers_condition=$2
@@ -27,7 +27,6 @@ gathers() {
     single=$(number_behind single)
     batch=$(number_behind batch)
     kernel=$(number_behind kernel)
-    gets=$(sed -n 's/.*messages by get: \([0-9]*\).*/\1/p' "$work/output" | tail -n 1)
     if [ $gathers_status -ne 0 ]; then
         fail "$gathers_name" "$(explain $gathers_status)"
     elif [ -z "$single" ] || [ -z "$batch" ] || [ -z "$kernel" ]; then
@@ -45,8 +44,6 @@ gathers() {
     by_kernel='[ $kernel -gt 0 ]'
     not_by_kernel='[ $kernel -eq 0 ] && [ $((single + batch)) -gt 0 ]'
     one_by_one='[ $kernel -eq 0 ] && [ $batch -eq 0 ] && [ $single -gt 0 ]'
-    # A lone small copy goes by kernel while large ones are in flight: how many is up to chance.
-    not_gathered='[ $batch -eq 0 ] && [ $single -gt 0 ] && [ $((single + kernel)) -eq $gets ]'
     no_batch='[ $kernel -gt 0 ] && [ $batch -eq 0 ]'
 }
 gathers by-default "$by_kernel"
@@ -54,16 +51,8 @@ gathers without-the-kernel "$not_by_kernel" --mca btl_gpusm_kernel_blocks 0
 gathers without-batches "$no_batch" --mca btl_gpusm_use_batch_copies 0
 gathers without-kernel-and-batches "$one_by_one" --mca btl_gpusm_kernel_blocks 0 \
     --mca btl_gpusm_use_batch_copies 0
-gathers depth-of-one "$by_kernel" --mca btl_gpusm_copy_depth 1
-gathers greatest-depth "$by_kernel" --mca btl_gpusm_copy_depth 64
-gathers one-copy-at-a-time "$not_gathered" --mca btl_gpusm_copy_batch 1
-gathers most-copies-at-a-time "$by_kernel" --mca btl_gpusm_copy_batch 128
-gathers one-byte-at-a-time "$not_gathered" --mca btl_gpusm_copy_batch_bytes 1
 gathers one-block "$by_kernel" --mca btl_gpusm_kernel_blocks 1
 gathers most-blocks "$by_kernel" --mca btl_gpusm_kernel_blocks 1024
-gathers kernel-for-short-copies-only "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1000
-gathers kernel-for-long-copies-too "$by_kernel" --mca btl_gpusm_kernel_max_bytes 1073741824
-gathers early-bytes-of-one "$by_kernel" --mca btl_gpusm_copy_early_bytes 1
 gathers open-mpis-own-pointer-check "$by_kernel" --mca btl_gpusm_quick_pointer_check 0
 # What may go inline by that limit must go another way where device memory is not to.
 for limit in 80 4096 65536; do
@@ -79,11 +68,11 @@ gathers into-other-memory-not-by-kernel "$not_by_kernel"
 # to be there, and is none for the kernel.)
 gathers_test="gather --kinds HM"
 gathers into-host-memory "$by_kernel"
-gathers into-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_for_host 0
+gathers into-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_blocks 0
 gathers_test="gather-from-host --kinds D"
 gathers from-host-memory "$by_kernel"
-gathers from-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_for_host 0
-gathers from-host-memory-without-pulls "$by_kernel" --mca btl_gpusm_stage_pull 0
+gathers from-host-memory-by-the-driver "$not_by_kernel" --mca btl_gpusm_kernel_blocks 0
+gathers from-host-memory-without-pulls "$by_kernel" --mca btl_gpusm_use_single_copy 0
 gathers_test="gather-from-host --kinds M"
 gathers from-host-into-other-memory-not-by-kernel "$not_by_kernel"
 gathers_test=
@@ -128,8 +117,7 @@ fi
 # Values out of range: gpusm says which one, and stays away; the program runs without it.
 gathers_btl=$btl
 btl=
-for bad in copy_depth=0 copy_depth=65 copy_batch=0 copy_batch=129 copy_batch_bytes=0 \
-    copy_early_bytes=0 kernel_blocks=1025 kernel_max_bytes=0 kernel_max_bytes=1073741825; do
+for bad in kernel_blocks=1025 staging_device_bytes=1 staging_host_bytes=0; do
     parameter=${bad%=*}
     name=refused-$parameter-of-${bad#*=}
     launch 60 2 --mca "btl_gpusm_$parameter" "${bad#*=}" "$exchange" pairs --kinds H --max-size 256

@@ -54,6 +54,5 @@ lost() {
 if need_softcuda context-lost-with-copies-in-flight; then
     lost context-lost-with-copies-in-flight
     lost context-lost-without-the-kernel --mca btl_gpusm_kernel_blocks 0
-    lost context-lost-with-a-depth-of-one --mca btl_gpusm_copy_depth 1
 fi
 finish

@@ -14,6 +14,32 @@ if need_gpusm every-kind-by-its-way && need_gpu every-kind-by-its-way; then
     check every-kind-by-its-way 60 2 "$exchange" ways --kinds DVACWPMR
 fi
 
+# ring_case NAME USED UNUSED [OPTIONS OF MPIRUN]: managed memory, which cannot be exported, goes through
+# the ring that the counter USED is about, and not through the other one
+ring_case() {
+    name=$1
+    used=$2
+    unused=$3
+    shift 3
+    launch 60 2 "$@" "$perf" bw --src M --dst D --sizes 16K,1M,3000001 --window 16 --iterations 3 \
+        --no-limit --check
+    status=$?
+    if [ $status -ne 0 ]; then
+        fail "$name" "$(explain $status)"
+    elif [ "$(path_count "$used")" -eq 0 ] || [ "$(path_count "$unused")" -ne 0 ]; then
+        fail "$name" "$used: $(path_count "$used"), $unused: $(path_count "$unused")"
+    else
+        pass "$name"
+    fi
+}
+if need_gpusm memory-without-an-export && need_gpu memory-without-an-export; then
+    ring_case through-a-ring-on-the-device device_ring_bytes host_ring_bytes
+    ring_case through-a-small-ring-on-the-device device_ring_bytes host_ring_bytes \
+        --mca btl_gpusm_staging_device_bytes 4M
+    ring_case through-a-ring-in-host-memory host_ring_bytes device_ring_bytes \
+        --mca btl_gpusm_staging_device_bytes 0
+fi
+
 # locked NAME WANTED [OPTIONS OF MPIRUN]: page-locked host memory into device memory of every kind that
 # can be exported, and back. WANTED: "all" of what is long enough goes directly, or "none".
 locked() {
@@ -36,7 +62,6 @@ locked() {
 if need_gpusm page-locked-memory-directly && need_gpu page-locked-memory-directly; then
     locked page-locked-memory-directly all
     locked page-locked-memory-in-pieces none --mca btl_gpusm_use_direct_host 0
-    locked page-locked-memory-too-short none --mca btl_gpusm_direct_host_min_bytes 16M
     check memory-page-locked-in-part 60 2 "$exchange" locked-in-part --kinds D
     check memory-page-locked-later 60 2 "$exchange" locked-later --kinds D
 fi

@@ -123,7 +123,8 @@ shared_case() {
     shared_wanted=$4
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
-        --sizes 60K,128K,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+        --sizes "${shared_sizes:-60K,128K,1M,3000001}" --offset 3,5 --window 16 --iterations 3 \
+        --warmup 1 --no-limit -c
     judge "$shared_name" $? "$(path_says pulled_host_bytes pushed_host_bytes)" "$shared_wanted" "pulled or pushed"
 }
 pull_case() {
@@ -140,11 +141,10 @@ push_case() {
 }
 if need_gpu pulled-host-memory; then
     pull_case pulled-host-memory $can
-    pull_case pulled-host-memory-none no --mca btl_gpusm_stage_pull 0
-    pull_case pulled-host-memory-through-a-small-ring $can --mca btl_gpusm_stage_host_bytes 256K \
-        --mca btl_gpusm_stage_host_piece 64K
-    pull_case pulled-host-memory-of-any-length $can --mca btl_gpusm_stage_pull_min_bytes 8K
-    pull_case pulled-host-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
+    pull_case pulled-host-memory-through-a-small-ring $can --mca btl_gpusm_staging_host_bytes 256K
+    shared_sizes=60K,131071
+    pull_case pulled-host-memory-too-short no
+    shared_sizes=
     pull_case pulled-host-memory-without-smsc no --mca smsc ^cma,xpmem,knem
     pull_case pulled-host-memory-switched-off no --mca btl_gpusm_use_single_copy 0
     pull_case pulled-host-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
@@ -155,8 +155,10 @@ if need_gpu pulled-host-memory; then
 fi
 if need_gpu pushed-device-memory; then
     push_case pushed-device-memory $can
-    push_case pushed-device-memory-none no --mca btl_gpusm_stage_push 0
-    push_case pushed-device-memory-too-short no --mca btl_gpusm_stage_pull_min_bytes 4M
+    push_case pushed-device-memory-switched-off no --mca btl_gpusm_use_single_copy 0
+    shared_sizes=60K,131071
+    push_case pushed-device-memory-too-short no
+    shared_sizes=
     push_case pushed-device-memory-without-smsc no --mca smsc ^cma,xpmem,knem
     push_case pushed-device-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
     push_case pushed-device-memory-in-a-small-segment $can --mca btl_gpusm_segment_size 5M

@@ -156,13 +156,4 @@ TEST(CopyChoice, ThePatientOnesWaitUntilTheyAreMany)
     EXPECT_TRUE(is_due({2, 8}, {0, 0}, 0, few, copy_pace::patient)) << "a full submission";
 }
 
-TEST(CopyChoice, TheGreatestLimitsDoNotOverflow)
-{
-    const copy_limits never_early{
-        .batch_copies = 64, .batch_bytes = SIZE_MAX - 1, .early_bytes = SIZE_MAX - 1};
-    for (const copy_pace pace : {copy_pace::usual, copy_pace::held}) {
-        EXPECT_FALSE(is_due({1, 64 * mib}, {1, 8}, 1, never_early, pace));
-    }
-}
-
 } // namespace

@@ -361,8 +361,7 @@ void bounced(copy_request *copy)
 
 void progress_bounces()
 {
-    for (std::size_t copied = 0;
-         arrived != nullptr && copied < mca_btl_gpusm_component.stage_copy_bytes;) {
+    for (std::size_t copied = 0; arrived != nullptr && copied < progress_copy_bytes;) {
         bounce_piece *piece = std::exchange(arrived, arrived->next);
         end_of_arrived = nullptr == arrived ? &arrived : end_of_arrived;
         count_to_deliver(*piece, false);
@@ -387,7 +386,7 @@ void progress_bounces()
         }
         send_waiting();
     }
-    progress_pulls(mca_btl_gpusm_component.stage_copy_bytes);
+    progress_pulls(progress_copy_bytes);
 }
 
 void release_bounces()

@@ -17,6 +17,10 @@
 
 namespace gpusm {
 
+// Bytes after which a call of progress ends the processor's copies through registered memory, here
+// and in staging rings: some tens of microseconds, so that other messages do not wait longer.
+inline constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
+
 enum class bounce_way : std::uint8_t {
     out,  // device memory to host memory of this process
     push, // device memory to host memory of `peer`
@@ -56,7 +60,7 @@ void bounce_over(bounce *job);
 
 // A copy_part::bounce has ended.
 void bounced(copy_request *copy);
-// Copies what has arrived, about `stage_copy_bytes`, and sends out further pieces.
+// Copies what has arrived, about `progress_copy_bytes`, and sends out further pieces.
 void progress_bounces();
 std::size_t bounce_bytes(); // what it may take of our segment, once
 void release_bounces();     // copies have been cancelled

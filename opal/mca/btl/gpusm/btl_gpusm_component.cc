@@ -193,6 +193,10 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
     from->peer->close();
 }
 
+// Taken from the peers in one call of progress, so that what waits for others than ob1's messages
+// gets its turn.
+static constexpr int messages_per_progress = 64;
+
 static int component_progress(void)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
@@ -213,7 +217,7 @@ static int component_progress(void)
         gpusm::end_of_question();
     }
     int events = component.node->poll(
-        component.fifo_poll_limit,
+        messages_per_progress,
         [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
             if (gpusm::frag_kind::active_message == header.kind) {

@@ -23,6 +23,10 @@ constexpr std::size_t short_eager_bytes = 2048 + 64;
 constexpr std::size_t recycled_bytes = 2048 * 1024;
 // Fresh memory costs more than a message: one more fragment for so many that are sent.
 constexpr unsigned messages_for_a_frag = 32;
+// Of each size that is not long: made at start, as a process has few peers to begin with, and added
+// when they run out; what is added has memory behind it from then on.
+constexpr int frags_at_start = 4;
+constexpr int frags_to_add = 16;
 
 void construct_frag(mca_btl_gpusm_frag_t *frag)
 {
@@ -50,13 +54,7 @@ constexpr bool is_long(unsigned size)
 int frags_at_most(unsigned size)
 {
     const int most = mca_btl_gpusm_component.free_list_max;
-    return static_cast<unsigned>(frag_size::gpu) == size ? std::max(most / 8, 1) : most;
-}
-
-// The large ones come in smaller numbers: what is added has memory behind it from then on.
-int frags_to_add(unsigned size)
-{
-    return is_long(size) ? 1 : std::max(mca_btl_gpusm_component.free_list_inc / 4, 1);
+    return static_cast<unsigned>(frag_size::gpu) == size ? most / 8 : most;
 }
 
 // Binds a new descriptor of a free list to a piece of the segment, for good.
@@ -128,8 +126,8 @@ bool make_frag_lists()
                OPAL_SUCCESS ==
                    opal_free_list_init(list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
                                        OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
-                                       at_once ? std::min(component.free_list_num, most) : 0, most,
-                                       frags_to_add(size), nullptr, 0, nullptr, bind_frag,
+                                       at_once ? std::min(frags_at_start, most) : 0, most,
+                                       at_once ? frags_to_add : 1, nullptr, 0, nullptr, bind_frag,
                                        reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
     }
     return made;

@@ -27,12 +27,6 @@ peer *peer_at(std::uint32_t number)
 copy_limits limits_from_parameters()
 {
     copy_limits limits;
-    limits.depth = mca_btl_gpusm_component.copy_depth;
-    limits.batch_copies = mca_btl_gpusm_component.copy_batch;
-    limits.batch_bytes = mca_btl_gpusm_component.copy_batch_bytes;
-    limits.early_bytes = mca_btl_gpusm_component.copy_early_bytes;
-    limits.streams = mca_btl_gpusm_component.copy_streams;
-    limits.kernel_bytes = mca_btl_gpusm_component.kernel_max_bytes;
     limits.kernel_blocks = mca_btl_gpusm_component.kernel_blocks;
     limits.batches = mca_btl_gpusm_component.use_batch_copies;
     return limits;
@@ -131,7 +125,7 @@ void gpu_side::register_segment()
 
 bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char *at) const
 {
-    if (by != &in || !mca_btl_gpusm_component.kernel_for_host) {
+    if (by != &in) {
         return false;
     }
     if (device::answer::not_asked == in.host_addresses) {

@@ -8,7 +8,6 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/protocol/select.h"
-#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
 #include <algorithm>
 #include <bit>
@@ -71,22 +70,15 @@ std::uint64_t number(int value)
 void register_parameters()
 {
     const copy_limits limits; // the defaults
-    add("free_list_num", &component.free_list_num, 4, OPAL_INFO_LVL_5,
-        "Fragments of each size to make at start (1 .. free_list_max)");
     add("free_list_max", &component.free_list_max, 512, OPAL_INFO_LVL_5,
         "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)");
-    add("free_list_inc", &component.free_list_inc, 64, OPAL_INFO_LVL_5,
-        "Fragments to add when a size runs out; of the larger ones a part of that (1 .. 4096)");
     add("fifo_size", &component.fifo_size, 1024U, OPAL_INFO_LVL_4,
         "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)");
-    add("fifo_poll_limit", &component.fifo_poll_limit, 64, OPAL_INFO_LVL_9,
-        "Messages to take from the FIFO in one call of progress (1 .. 65536)");
     add("max_peers", &component.max_peers, 1024U, OPAL_INFO_LVL_5,
         "Processes of this node that can ever send to this one (1 .. 65535)");
     add("fast_box_max", &component.fast_box_max, 32U, OPAL_INFO_LVL_5,
         "Peers for whose small messages this process makes a fast box, once they have sent some; "
-        "the "
-        "others send theirs in fragments (0 .. 1024)");
+        "the others send theirs in fragments (0 .. 1024)");
     add("fast_box_size", &component.fast_box_size, 4096U, OPAL_INFO_LVL_5,
         "Bytes of a fast box (a power of two, 512 .. 65536); a message may take five sixteenths of "
         "it");
@@ -109,29 +101,12 @@ void register_parameters()
         "copies through host memory faster");
     add("cache_max_bytes", &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
         "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)");
-    add("copy_depth", &component.copy_depth, limits.depth, OPAL_INFO_LVL_9,
-        "Submissions to a device that may be in flight (1 .. 64); large copies leave one to small "
-        "ones");
-    add("copy_batch", &component.copy_batch, limits.batch_copies, OPAL_INFO_LVL_9,
-        "Most copies gathered into one submission (1 .. 128)");
-    add("copy_batch_bytes", &component.copy_batch_bytes, limits.batch_bytes, OPAL_INFO_LVL_9,
-        "Bytes after which a submission gathers no further copy (1 or more)");
-    add("copy_early_bytes", &component.copy_early_bytes, limits.early_bytes, OPAL_INFO_LVL_9,
-        "Gathered bytes that are submitted although the device is still busy with as many or fewer "
-        "(1 or more)");
-    add("copy_streams", &component.copy_streams, limits.streams, OPAL_INFO_LVL_9,
-        "Streams on which the driver's copies take turns (1 .. 8)");
     add("use_batch_copies", &component.use_batch_copies, limits.batches, OPAL_INFO_LVL_9,
         "Use cuMemcpyBatchAsync for copies that are not for the kernel, where the driver has it "
         "(CUDA 12.8)");
     add("kernel_blocks", &component.kernel_blocks, limits.kernel_blocks, OPAL_INFO_LVL_5,
         "Thread blocks of the kernel that gathers small and middle-sized copies (1 .. 1024); 0 "
         "switches the kernel off");
-    add("kernel_max_bytes", &component.kernel_max_bytes, limits.kernel_bytes, OPAL_INFO_LVL_9,
-        "Longest copy that the kernel may do (1 .. 1 GiB)");
-    add("kernel_for_host", &component.kernel_for_host, true, OPAL_INFO_LVL_5,
-        "Let the kernel copy between registered host memory and devices, too; without it only the "
-        "driver's copy engines do, which do not wait for kernels of the program");
     add("quick_pointer_check", &component.quick_pointer_check, true, OPAL_INFO_LVL_9,
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
@@ -143,42 +118,17 @@ void register_parameters()
         "receiver copy at the same time, through a ring in shared memory), single_copy (the "
         "receiver reads the sender's memory) or auto (by what a system call costs here, and single "
         "copies where there are more processes than processors)");
-    add("stage_min_bytes", &component.stage_min_bytes, 16 * kibi, OPAL_INFO_LVL_5,
-        "Shortest message that is fetched through a staging ring where its memory cannot be mapped "
-        "by the receiver; shorter ones go in fragments (1 or more)");
-    add("use_device_staging", &component.use_device_staging, true, OPAL_INFO_LVL_4,
-        "Stage device memory that cannot be exported (managed memory, VMM memory without a handle "
-        "type, the default pool) on the device; without it such messages go through host memory");
-    add("stage_device_bytes", &component.stage_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
-        "Device memory of a staging ring, which a device gets with the first such message "
-        "(4 MiB .. 4 GiB)");
-    add("stage_device_piece", &component.stage_device_piece, 4 * mebi, OPAL_INFO_LVL_9,
-        "Longest piece of a message in it (64 KiB .. a quarter of the ring)");
-    add("stage_host_bytes", &component.stage_host_bytes, 4 * mebi, OPAL_INFO_LVL_5,
+    add("staging_device_bytes", &component.staging_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
+        "Device memory of the staging ring that a device gets with the first message out of memory "
+        "that cannot be exported: managed memory, VMM memory without a handle type, the default "
+        "pool (4 MiB .. 4 GiB); 0: such messages go through host memory");
+    add("staging_host_bytes", &component.staging_host_bytes, 4 * mebi, OPAL_INFO_LVL_5,
         "Part of the shared segment that becomes a staging ring with the first message that needs "
         "one (256 KiB .. 256 MiB)");
-    add("stage_host_piece", &component.stage_host_piece, 256 * kibi, OPAL_INFO_LVL_9,
-        "Longest piece of a message in it (4 KiB .. a quarter of the ring)");
-    add("stage_host_first", &component.stage_host_first, 32 * kibi, OPAL_INFO_LVL_9,
-        "First piece of a message in it; each further one is twice as long, up to the longest "
-        "(4 KiB .. stage_host_piece)");
-    add("stage_copy_bytes", &component.stage_copy_bytes, 256 * kibi, OPAL_INFO_LVL_9,
-        "Bytes after which a call of progress ends its copies between host memories and that ring "
-        "(1 or more)");
-    add("stage_pull", &component.stage_pull, true, OPAL_INFO_LVL_5,
-        "Let the receiver of a long message for a device read a part of it out of the sender's "
-        "ordinary host memory by itself, while the sender copies the rest");
-    add("stage_pull_min_bytes", &component.stage_pull_min_bytes, 128 * kibi, OPAL_INFO_LVL_9,
-        "Shortest message of which both sides copy a part (8 KiB or more)");
-    add("stage_push", &component.stage_push, true, OPAL_INFO_LVL_5,
-        "Let the sender of device memory write a part of a long message into the receiver's "
-        "ordinary host memory, while the receiver copies the rest");
     add("use_direct_host", &component.use_direct_host, true, OPAL_INFO_LVL_4,
         "Let the sender copy host memory that the program has page-locked straight into the "
         "receiver's device memory; without it such memory goes like all host memory, in pieces by "
         "the processor");
-    add("direct_host_min_bytes", &component.direct_host_min_bytes, 32 * kibi, OPAL_INFO_LVL_5,
-        "Shortest message of host memory that goes that way (1 or more)");
     add("cuda_ipc_verbose", &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
         "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
         "taken)");
@@ -217,32 +167,17 @@ bool check_parameters()
 {
     const bound bounds[] = {
         {"free_list_max", number(component.free_list_max), 8, 16384},
-        {"free_list_num", number(component.free_list_num), 1, number(component.free_list_max)},
-        {"free_list_inc", number(component.free_list_inc), 1, 4096},
         {"fifo_size", component.fifo_size, 16, 65536},
-        {"fifo_poll_limit", number(component.fifo_poll_limit), 1, 65536},
         {"max_peers", component.max_peers, 1, max_peer_slots - 1},
         {"fast_box_max", component.fast_box_max, 0, 1024},
         {"fast_box_size", component.fast_box_size, 512, max_fast_box_units * sizeof(fast_box_unit)},
         {"segment_size", 0 == component.segment_size ? mebi : component.segment_size, mebi,
          max_segment_bytes},
-        {"copy_depth", component.copy_depth, 1, gather_slots},
-        {"copy_batch", component.copy_batch, 1, gather_most_copies},
-        {"copy_batch_bytes", component.copy_batch_bytes, 1, UINT64_MAX - 1},
-        {"copy_early_bytes", component.copy_early_bytes, 1, UINT64_MAX - 1},
-        {"copy_streams", component.copy_streams, 1, 8},
         {"kernel_blocks", component.kernel_blocks, 0, 1024},
-        {"kernel_max_bytes", component.kernel_max_bytes, 1, gather_most_len},
-        {"stage_min_bytes", component.stage_min_bytes, 1, UINT64_MAX - 1},
-        {"stage_device_bytes", component.stage_device_bytes, 4 * mebi, 4 * gibi},
-        {"stage_device_piece", component.stage_device_piece, 64 * kibi,
-         component.stage_device_bytes / 4},
-        {"stage_host_bytes", component.stage_host_bytes, 256 * kibi, 256 * mebi},
-        {"stage_host_piece", component.stage_host_piece, 4 * kibi, component.stage_host_bytes / 4},
-        {"stage_host_first", component.stage_host_first, 4 * kibi, component.stage_host_piece},
-        {"stage_copy_bytes", component.stage_copy_bytes, 1, UINT64_MAX - 1},
-        {"stage_pull_min_bytes", component.stage_pull_min_bytes, 8 * kibi, UINT64_MAX - 1},
-        {"direct_host_min_bytes", component.direct_host_min_bytes, 1, UINT64_MAX - 1},
+        {"staging_device_bytes",
+         0 == component.staging_device_bytes ? 4 * mebi : component.staging_device_bytes, 4 * mebi,
+         4 * gibi},
+        {"staging_host_bytes", component.staging_host_bytes, 256 * kibi, 256 * mebi},
         {"cuda_ipc_verbose", number(component.cuda_ipc_verbose), 0, 100},
         {"eager_limit", module.btl_eager_limit, kibi, 128 * kibi},
         {"rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit},

@@ -76,6 +76,10 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
     return status::ok;
 }
 
+// Shorter messages out of memory that the peer cannot map go in fragments: two messages and two
+// submissions for a piece cost more than copies through the fragments.
+constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
+
 // Sender's side, device memory: makes it known to the peer.
 status offer(gpusm::gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
              std::uint64_t address, std::size_t size)
@@ -83,7 +87,7 @@ status offer(gpusm::gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
     const unsigned long long buffer_id = gpusm::take_buffer_id(address);
     const status s = side.export_range(address, size, buffer_id, &made->exported,
                                        &made->handle.remote, endpoint->staged_devices);
-    if (status::unsupported != s || size < mca_btl_gpusm_component.stage_min_bytes) {
+    if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }
     std::uint64_t plain_bytes = 0;

@@ -115,8 +115,7 @@ void stage_by_host_memory(const mca_btl_base_endpoint_t *owner)
 
 void stage_share(get_request *get)
 {
-    if (mca_btl_gpusm_component.stage_push &&
-        get->copy.len_bytes >= mca_btl_gpusm_component.stage_pull_min_bytes) {
+    if (get->copy.len_bytes >= split_least_bytes) {
         made_sides(*mca_btl_gpusm_component.gpu).reads.share(get);
     }
 }

@@ -74,7 +74,7 @@ class stage_rings {
     // A stage_fill has ended.
     void copied(copy_request *copy);
 
-    // Fills pieces; those of host memory for about `stage_copy_bytes`. Returns how many.
+    // Fills pieces; those of host memory for about `progress_copy_bytes`. Returns how many.
     int progress();
 
     // Forgets what the peer wants and has.
@@ -89,7 +89,7 @@ class stage_rings {
     owned_ring *ring_for(device *source, bool by_host);
     owned_ring *device_ring(device &on);
     owned_ring *host_ring();
-    owned_ring *add_ring(std::size_t block_bytes, std::size_t first_bytes, std::size_t piece_bytes);
+    owned_ring *add_ring(std::size_t block_bytes, std::size_t most_piece_bytes);
     status make_device_ring(device &on);
     void fill(owned_ring &ring, const stage_piece &piece, std::size_t *copied_here);
     void speak(owned_ring &ring);
@@ -214,7 +214,7 @@ class stage_reads {
     // A stage_read's copy has ended.
     void copied(copy_request *copy);
 
-    // Copies what is for host memory, about `stage_copy_bytes`. Returns how many pieces.
+    // Copies what is for host memory, about `progress_copy_bytes`. Returns how many pieces.
     int progress();
 
     // Ends the gets from peers that are closed.

@@ -24,9 +24,9 @@ constexpr unsigned splits = 64; // as many as free_splits_ has bits
 // Of a get that the owner stages for this device: will this process read a part of it by itself?
 bool would_pull(const get_request *get)
 {
-    const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    const bool is_direct = 0 != (get->remote.flags & page_locked) && component.use_direct_host;
-    return component.stage_pull && get->copy.len_bytes >= component.stage_pull_min_bytes &&
+    const bool is_direct =
+        0 != (get->remote.flags & page_locked) && mca_btl_gpusm_component.use_direct_host;
+    return get->copy.len_bytes >= split_least_bytes &&
            split_chunks(get->copy.len_bytes, pull_chunk_bytes) <= UINT32_MAX && !is_direct &&
            share_kind::host == get->remote.kind && !is_for_host(get) &&
            0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() && can_bounce();

@@ -96,7 +96,7 @@ status stage_reads::ask(get_request *get)
     message.handle = get->remote;
     message.offset = get->remote_address - get->remote.base;
     message.len_bytes = get->copy.len_bytes;
-    if (rings.by_host || is_for_host(get) || !mca_btl_gpusm_component.use_device_staging) {
+    if (rings.by_host || is_for_host(get) || 0 == mca_btl_gpusm_component.staging_device_bytes) {
         message.flags = stage_by_host;
     }
     stage_target target{};
@@ -346,8 +346,7 @@ int stage_reads::progress()
 {
     int pieces = 0;
     for (std::size_t copied_here = 0;
-         first_by_hand_ != nullptr && copied_here < mca_btl_gpusm_component.stage_copy_bytes;
-         ++pieces) {
+         first_by_hand_ != nullptr && copied_here < progress_copy_bytes; ++pieces) {
         stage_read *read = std::exchange(first_by_hand_, first_by_hand_->next);
         if (!read->get->bad) {
             gpu_.by_processor.copy(reinterpret_cast<void *>(read->copy.destination),

@@ -8,6 +8,7 @@
 #include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -15,8 +16,13 @@ namespace gpusm {
 
 namespace {
 
-// A ring on a device begins a message with that part of the longest piece.
+// The longest piece in a ring on a device, and in the one in host memory: longer ones cost fewer
+// messages and submissions, but nothing is read before a whole one is there. So a message begins
+// with a part of that, and a small ring has shorter ones.
+constexpr std::size_t device_piece_bytes = std::size_t{4} * 1024 * 1024;
+constexpr std::size_t host_piece_bytes = std::size_t{256} * 1024;
 constexpr std::size_t first_is_part = 8;
+constexpr std::size_t least_pieces = 4;
 
 std::size_t block_bytes_for(std::size_t ring_bytes)
 {
@@ -28,7 +34,7 @@ std::size_t block_bytes_for(std::size_t ring_bytes)
 
 std::size_t host_ring_bytes()
 {
-    return block_bytes_for(mca_btl_gpusm_component.stage_host_bytes) * stage_ring_blocks;
+    return block_bytes_for(mca_btl_gpusm_component.staging_host_bytes) * stage_ring_blocks;
 }
 
 owned_ring::owned_ring(const stage_shape &shape, std::uint32_t first)
@@ -51,18 +57,19 @@ stage_rings::~stage_rings()
     }
 }
 
-owned_ring *stage_rings::add_ring(std::size_t block_bytes, std::size_t first_bytes,
-                                  std::size_t piece_bytes)
+owned_ring *stage_rings::add_ring(std::size_t block_bytes, std::size_t most_piece_bytes)
 {
+    const std::size_t piece =
+        std::min(most_piece_bytes, block_bytes * stage_ring_blocks / least_pieces);
     const auto first = static_cast<std::uint32_t>(rings_.size()) * stage_ring_blocks;
-    rings_.push_back(
-        std::make_unique<owned_ring>(stage_shape{block_bytes, first_bytes, piece_bytes}, first));
+    rings_.push_back(std::make_unique<owned_ring>(
+        stage_shape{block_bytes, piece / first_is_part, piece}, first));
     return rings_.back().get();
 }
 
 status stage_rings::make_device_ring(device &on)
 {
-    const std::size_t block = block_bytes_for(mca_btl_gpusm_component.stage_device_bytes);
+    const std::size_t block = block_bytes_for(mca_btl_gpusm_component.staging_device_bytes);
     const std::size_t bytes = block * stage_ring_blocks;
     std::uint64_t base = 0;
     if (const status s = alloc_device(gpu_.driver, on, bytes, &base); status::ok != s) {
@@ -79,8 +86,7 @@ status stage_rings::make_device_ring(device &on)
         free_device(gpu_.driver, on, base);
         return s;
     }
-    const std::size_t piece = mca_btl_gpusm_component.stage_device_piece;
-    owned_ring *made = add_ring(block, piece / first_is_part, piece);
+    owned_ring *made = add_ring(block, device_piece_bytes);
     made->on = &on;
     made->base = base;
     made->entry = entry;
@@ -143,8 +149,7 @@ owned_ring *stage_rings::host_ring()
                  bytes / 1024);
         return nullptr;
     }
-    host_ = add_ring(bytes / stage_ring_blocks, mca_btl_gpusm_component.stage_host_first,
-                     mca_btl_gpusm_component.stage_host_piece);
+    host_ = add_ring(bytes / stage_ring_blocks, host_piece_bytes);
     host_->base = reinterpret_cast<std::uint64_t>(own.at(granule));
     host_->handle = {no_export_slot,          no_event_slot, share_kind::host, 0, 0,
                      granule * granule_bytes, bytes};
@@ -155,7 +160,7 @@ owned_ring *stage_rings::host_ring()
 owned_ring *stage_rings::ring_for(device *source, bool by_host)
 {
     owned_ring *found = nullptr;
-    if (source != nullptr && !by_host && mca_btl_gpusm_component.use_device_staging) {
+    if (source != nullptr && !by_host && mca_btl_gpusm_component.staging_device_bytes > 0) {
         found = device_ring(*source);
     }
     return nullptr == found ? host_ring() : found;
@@ -336,7 +341,7 @@ int stage_rings::progress()
     for (const auto &ring : rings_) {
         std::size_t copied_here = 0;
         stage_piece piece;
-        while (copied_here < mca_btl_gpusm_component.stage_copy_bytes && ring->pieces.cut(&piece)) {
+        while (copied_here < progress_copy_bytes && ring->pieces.cut(&piece)) {
             fill(*ring, piece, &copied_here);
             speak(*ring);
             ++pieces;

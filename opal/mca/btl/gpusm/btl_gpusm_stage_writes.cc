@@ -16,6 +16,10 @@ namespace gpusm {
 
 namespace {
 
+// Shorter messages go in pieces: the processor is done before the driver has been asked what the
+// memory is, the reader has exported its own and this process has mapped that.
+constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
+
 void count_failure(mca_btl_base_endpoint_t *reader, status why)
 {
     if (failures_in_a_row == ++reader->failed_writes) {
@@ -30,8 +34,7 @@ void count_failure(mca_btl_base_endpoint_t *reader, status why)
 
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes)
 {
-    return mca_btl_gpusm_component.use_direct_host &&
-           len_bytes >= mca_btl_gpusm_component.direct_host_min_bytes &&
+    return mca_btl_gpusm_component.use_direct_host && len_bytes >= direct_least_bytes &&
            reader->failed_writes < failures_in_a_row;
 }
 

@@ -19,14 +19,15 @@ enum class copy_way : std::uint8_t {
     count
 };
 
+// Constants, but for the last two, which are parameters; tests have their own.
 struct copy_limits {
     std::uint32_t depth = 8;               // submissions in flight per device
     std::uint32_t batch_copies = 32;       // copies in one submission
     std::size_t batch_bytes = 32U << 20;   // a submission stops gathering beyond this
     std::size_t kernel_bytes = 512U << 10; // a longer copy is never one for the kernel
     std::size_t early_bytes = 2U << 20;    // see is_due
+    std::uint32_t streams = 2;             // that the driver's copies take turns on
     std::uint32_t kernel_blocks = 32;      // the kernel's grid; 0: no kernel
-    std::uint32_t streams = 2;             // that the driver's copies take turns on, at most 8
     bool batches = true;                   // cuMemcpyBatchAsync may be used
 };
 
@@ -89,9 +90,7 @@ inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
     if (0 == in_flight.copies && !held) {
         return true;
     }
-    const std::size_t early = held && limits.early_bytes <= SIZE_MAX / held_factor
-                                  ? held_factor * limits.early_bytes
-                                  : limits.early_bytes;
+    const std::size_t early = held ? held_factor * limits.early_bytes : limits.early_bytes;
     return waiting.bytes >= std::min(std::max(early, in_flight.bytes), limits.batch_bytes);
 }
 

@@ -21,6 +21,11 @@ constexpr std::uint32_t rounds_before_asking = 8;
 // When a kernel that has not finished is worth a line in the log.
 constexpr std::chrono::seconds late{5};
 
+// What the kernel can take.
+static_assert(copy_limits{}.depth <= gather_slots &&
+              copy_limits{}.batch_copies <= gather_most_copies &&
+              copy_limits{}.kernel_bytes <= gather_most_len);
+
 } // namespace
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)

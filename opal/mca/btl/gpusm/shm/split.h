@@ -27,6 +27,10 @@ namespace gpusm {
 inline constexpr std::uint64_t push_chunk_bytes = 32 * 1024;
 inline constexpr std::uint64_t pull_chunk_bytes = 64 * 1024;
 
+// Shorter ones between host and device memory are copied by one side alone: of so few chunks what
+// the other one would take does not pay for the messages that it costs.
+inline constexpr std::uint64_t split_least_bytes = 128 * 1024;
+
 // Of host memory for host memory, in whole pages. Every chunk costs a system call, so there are
 // few; long messages have more, for the sake of a process that is slower, or comes later. Where
 // lines of cache come slowly so does the request for the back, and of two chunks the front must be
