@@ -111,8 +111,10 @@ void register_parameters()
         "Answer Open MPI's question whether a buffer is device memory with one driver call "
         "instead of about ten, from the first GPU message on (Open MPI 5.0 only)");
     add("use_single_copy", &component.use_single_copy, true, OPAL_INFO_LVL_4,
-        "Let peers read long messages straight from host memory, where Open MPI's framework smsc "
-        "can (CMA, XPMEM, KNEM); without it they go in fragments");
+        "Let peers read long messages straight from host memory, and both sides of a message "
+        "between "
+        "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, XPMEM, "
+        "KNEM); without it host messages are streamed, and one side copies the others alone");
     add("host_protocol", &component.host_protocol, const_cast<char *>("auto"), OPAL_INFO_LVL_5,
         "How host messages longer than the eager limit reach host memory: stream (sender and "
         "receiver copy at the same time, through a ring in shared memory), single_copy (the "

@@ -130,7 +130,8 @@ void smsc_forget(void *region)
 
 bool smsc_reads_plainly()
 {
-    return mca_smsc != nullptr && 0 == registration_bytes();
+    return mca_btl_gpusm_component.use_single_copy && mca_smsc != nullptr &&
+           0 == registration_bytes();
 }
 
 status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
@@ -154,7 +155,7 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 
 std::uint64_t smsc_call_ns()
 {
-    if (!mca_btl_gpusm_component.use_single_copy || !smsc_reads_plainly()) {
+    if (!smsc_reads_plainly()) {
         return 0;
     }
     using clock = std::chrono::steady_clock;

@@ -32,7 +32,7 @@ void smsc_forget(void *region);
 // Anything but `ok`: nothing, or a part, has been read.
 status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
                  std::uint64_t remote_address, std::size_t bytes);
-// Does that need nothing described?
+// May this process do that, and does it need nothing described?
 bool smsc_reads_plainly();
 // Counts a message that has been read so.
 inline void count_single_copy(std::size_t bytes)

@@ -10,8 +10,6 @@ namespace gpusm {
 
 namespace {
 
-// Pieces end where pages do, as far as one can choose.
-
 // What a peer holds may be at most that many times what is left after its next piece. The first
 // one that keeps all it gets leaves a quarter of the ring to the others.
 constexpr std::uint32_t most_held = 3;
