@@ -76,8 +76,8 @@ status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *b
     return status::ok;
 }
 
-// Shorter messages out of memory that the peer cannot map go in fragments: two messages and two
-// submissions for a piece cost more than copies through the fragments.
+// Shorter messages out of memory that the peer cannot map go in fragments: a staged get takes three
+// messages and a copy on either side, whatever its length.
 constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
 
 // Sender's side, device memory: makes it known to the peer.

@@ -16,8 +16,8 @@ namespace gpusm {
 
 namespace {
 
-// Shorter messages go in pieces: the processor is done before the driver has been asked what the
-// memory is, the reader has exported its own and this process has mapped that.
+// Shorter messages go in pieces: what comes before a direct copy (a question to the driver, an
+// export, a mapping) is for longer ones.
 constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
 
 void count_failure(mca_btl_base_endpoint_t *reader, status why)
