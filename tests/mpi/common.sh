@@ -152,6 +152,17 @@ need_gpu() {
     return 1
 }
 
+# need_two_gpus NAME: likewise for two devices
+need_two_gpus() {
+    need_gpu "$1" || return 1
+    case $gpu_name in
+    *software*) return 0 ;;
+    esac
+    [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -ge 2 ] && return 0
+    skip "$1" "needs two devices"
+    return 1
+}
+
 # need_softcuda NAME: likewise for what only the software driver can be asked to do
 need_softcuda() {
     need_gpu "$1" || return 1

@@ -65,6 +65,8 @@ void send_all(context &c, const buffers &all, const sign *away)
     std::vector<MPI_Request> requests(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
         (void)c.expect(all[i]->fill(0, len_bytes, i), "fill");
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
         (void)c.mpi(
             MPI_Isend(all[i]->data(), len_bytes, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i]),
             "MPI_Isend");

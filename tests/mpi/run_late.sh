@@ -12,7 +12,7 @@ if need_gpusm cuda-after-init && need_gpu cuda-after-init; then
     # pool memory for what it is, and loses the thread's context over it.
     check one-rank-starts-cuda-later 60 2 "$exchange" late --kinds HDRMVW
 fi
-if need_gpu different-visible-devices; then
+if need_two_gpus different-visible-devices; then
     per_rank 0 CUDA_VISIBLE_DEVICES=0
     per_rank 1 CUDA_VISIBLE_DEVICES=1
     check different-visible-devices 60 2 "$work/per-rank-0" "$work/per-rank-1" \

@@ -49,10 +49,12 @@ fi
 case $gpu_name in
 *software*) skip one-visible-device-each-by-get "the software driver refuses it; see run_late.sh" ;;
 *)
-    per_rank 0 CUDA_VISIBLE_DEVICES=0
-    per_rank 1 CUDA_VISIBLE_DEVICES=1
-    check one-visible-device-each-by-get 60 2 "$work/per-rank-0" "$work/per-rank-1" \
-        "$exchange" counters
+    if need_two_gpus one-visible-device-each-by-get; then
+        per_rank 0 CUDA_VISIBLE_DEVICES=0
+        per_rank 1 CUDA_VISIBLE_DEVICES=1
+        check one-visible-device-each-by-get 60 2 "$work/per-rank-0" "$work/per-rank-1" \
+            "$exchange" counters
+    fi
     ;;
 esac
 for set in D V C DVACWPM; do

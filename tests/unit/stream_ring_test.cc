@@ -106,6 +106,24 @@ TEST_F(StreamRing, AnotherWriterGoesOnWhereTheLastOneEnded)
     EXPECT_EQ(99U, piece.offset);
 }
 
+// A lone message is a writer of its own each time; it must not use the first slots over and over.
+TEST_F(StreamRing, LoneMessagesUseTheWholeRingAndMakeItLonger)
+{
+    std::set<const unsigned char *> places;
+    for (int message = 0; message < 20000; ++message) {
+        stream_writer lone(ring_.get(), reader_.next());
+        for (int i = 0; i < 3; ++i) {
+            ASSERT_TRUE(lone.has_room());
+            places.insert(lone.data());
+            lone.publish(0, 1, 0);
+            stream_piece_facts piece;
+            ASSERT_TRUE(reader_.look(&piece));
+            reader_.release();
+        }
+    }
+    EXPECT_GT(places.size(), stream_pieces / 2);
+}
+
 TEST_F(StreamRing, WhatAPeerMayWriteNeverLeadsOutOfTheRing)
 {
     ring_->slots = 0xffffffff;

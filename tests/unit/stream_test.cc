@@ -42,7 +42,7 @@ class process final : public gpusm::stream_services {
   public:
     process(const std::string &folder, std::uint32_t vpid)
         : folder_(folder), node_(gpusm_test::make_segment(options(folder, vpid)), false),
-          streams(node_, *this, 1000, false)
+          streams(node_, *this, false)
     {
     }
 
@@ -307,6 +307,35 @@ TEST_F(Stream, RingsAreFewAndLentAgain)
     EXPECT_GE(streamed, 2) << "of a segment of 8 MiB";
     EXPECT_LT(streamed, 6);
     (void)run(static_cast<std::size_t>(streamed), false); // by single copies: they do not answer
+}
+
+// Numbers of messages are counted for each peer, and the ring remembers the last one that was
+// stopped.
+TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
+{
+    peer &from = reader_.towards(sender_);
+    for (int i = 0; i < 5; ++i) {
+        message gone(20 * kibi);
+        ASSERT_EQ(status::ok, reader_.streams.fetch(from, &gone.fetch));
+        (void)run(1, false);
+        ASSERT_TRUE(reader_.deliver_to(sender_));
+        const deadline limit(20);
+        while (!reader_.streams.idle() && !limit.over()) {
+            EXPECT_EQ(nullptr, sender_.streams.progress());
+            EXPECT_EQ(nullptr, reader_.streams.progress());
+        }
+    }
+    process other(folder_.path(), 3);
+    message one(20 * kibi);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(other), &one.fetch));
+    ASSERT_TRUE(reader_.deliver_to(other));
+    const deadline limit(20);
+    while (!reader_.streams.idle() && !limit.over()) {
+        EXPECT_EQ(nullptr, other.streams.progress());
+        (void)reader_.streams.progress();
+    }
+    EXPECT_EQ(status::ok, one.fetch.outcome);
+    EXPECT_TRUE(one.right());
 }
 
 TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)

@@ -88,8 +88,7 @@ void setup_host()
              static_cast<unsigned long long>(facts.call_ns),
              host_way::stream == select_for_host(facts) ? "streamed" : "read by single copies");
     setup_free_list(&host_gets, sizeof(host_get), OBJ_CLASS(host_get), nullptr);
-    component.streams =
-        new stream_engine(*component.node, of_streams, facts.call_ns, component.threads);
+    component.streams = new stream_engine(*component.node, of_streams, component.threads);
     component.lead = {};
 }
 

@@ -160,7 +160,7 @@ std::uint64_t smsc_call_ns()
     }
     using clock = std::chrono::steady_clock;
     std::uint64_t least = 0;
-    for (int tries = 0; tries < 8; ++tries) { // some are interrupted
+    for (int tries = 0; tries < 64; ++tries) { // some are interrupted
         unsigned char from = 0;
         unsigned char to = 0;
         const iovec remote = {&from, sizeof(from)};

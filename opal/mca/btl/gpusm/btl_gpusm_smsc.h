@@ -3,8 +3,8 @@
 //
 // btl_gpusm_smsc.h: single copies between host memory of this process and of a peer: what Open
 // MPI's framework smsc does for us (btl_gpusm_smsc.cc), and messages that both sides copy
-// (btl_gpusm_cooperative.cc). Any thread, but for progress_joint_gets and cooperative_message_from,
-// which are progress's.
+// (btl_gpusm_cooperative.cc). Any thread, but for progress_cooperative_gets and
+// cooperative_message_from, which are progress's.
 #ifndef BTL_GPUSM_SMSC_H
 #define BTL_GPUSM_SMSC_H
 
@@ -72,12 +72,12 @@ struct get_arguments {
 inline constexpr std::size_t cooperative_min_bytes = 16 * 1024;
 // cooperative: does such a get with the peer. False: it is to be done alone. True: *result is what
 // btl_get returns; if that is OPAL_SUCCESS the callback has been called, or will be by
-// progress_joint_gets.
+// progress_cooperative_gets.
 bool get_cooperatively(mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                        std::uint64_t remote_address, const get_arguments &get, int *result);
 // Ends gets of which the peer has copied its part; returns how many.
 int progress_cooperative_gets();
-// A peer wants a part of our memory copied; progress_joint_puts does that, some at a time.
+// A peer wants a part of our memory copied; progress_cooperative_puts does that, some at a time.
 void cooperative_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                               std::size_t bytes);
 // Copies some of the parts that peers want; there must be one.

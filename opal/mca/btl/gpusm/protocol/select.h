@@ -45,7 +45,7 @@ struct host_facts {
 };
 
 // From there on a system call is dear: in that time two processors have streamed 16 KiB.
-inline constexpr std::uint64_t dear_call_ns = 700;
+inline constexpr std::uint64_t dear_call_ns = 1000;
 
 constexpr host_way select_for_host(const host_facts &facts)
 {

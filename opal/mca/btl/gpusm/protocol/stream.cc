@@ -45,9 +45,8 @@ void stream_engine::ended_list::add(stream_fetch *message, status outcome)
     end = &message->next;
 }
 
-stream_engine::stream_engine(node &local, stream_services &services, std::uint64_t call_ns,
-                             bool threads)
-    : local_(local), services_(services), call_ns_(call_ns), mutex_(threads)
+stream_engine::stream_engine(node &local, stream_services &services, bool threads)
+    : local_(local), services_(services), mutex_(threads)
 {
 }
 
@@ -90,6 +89,7 @@ bool stream_engine::borrow_ring(channel *to)
     rings_[which].lent = true;
     to->ring = which;
     to->in = rings_[which].reader;
+    to->in.stop_before(to->first_want); // what the last borrower's number was says nothing here
     return true;
 }
 

@@ -64,8 +64,7 @@ class stream_services {
 // All streams of this process, to it and from it. Any thread; progress() one at a time.
 class stream_engine {
   public:
-    // `call_ns`: the fixed cost of a single copy, or 0.
-    stream_engine(node &local, stream_services &services, std::uint64_t call_ns, bool threads);
+    stream_engine(node &local, stream_services &services, bool threads);
 
     // Begins to fetch a message, of which the first `received` bytes are there but not all. `ok`:
     // it will come out of progress(). `busy`: not now, as there is no ring, or as the sender does
@@ -139,7 +138,6 @@ class stream_engine {
 
     node &local_;
     stream_services &services_;
-    const std::uint64_t call_ns_;
     optional_mutex mutex_;
     std::vector<std::unique_ptr<channel>> channels_;
     std::vector<channel *> busy_;

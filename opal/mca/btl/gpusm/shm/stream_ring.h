@@ -38,11 +38,14 @@ struct stream_piece_facts {
 class stream_writer {
   public:
     stream_writer() = default;
-    // `next`: the sequence number of the first piece.
+    // `next`: the sequence number of the first piece, in a ring that is empty. It goes on about
+    // where the last writer ended, as the first slots are the ones that the reader's cache holds.
     stream_writer(stream_ring *ring, std::uint64_t next)
         : ring_(ring), next_(next), released_(next),
           slots_(
-              std::clamp(ring->slots.load(std::memory_order_relaxed), first_slots, stream_pieces))
+              std::clamp(ring->slots.load(std::memory_order_relaxed), first_slots, stream_pieces)),
+          slot_(static_cast<std::uint32_t>(next % slots_)),
+          until_longer_(pieces_for_a_slot - static_cast<std::int32_t>(next % pieces_for_a_slot))
     {
     }
 
@@ -102,10 +105,10 @@ class stream_writer {
 
     stream_ring *ring_ = nullptr;
     std::uint64_t next_ = 0;
-    std::uint64_t released_ = 0; // as last seen: never ahead of the truth
-    std::uint32_t slots_ = 0;    // in use
-    std::uint32_t slot_ = 0;     // of the next piece
-    std::int32_t until_longer_ = pieces_for_a_slot;
+    std::uint64_t released_ = 0;    // as last seen: never ahead of the truth
+    std::uint32_t slots_ = 0;       // in use
+    std::uint32_t slot_ = 0;        // of the next piece
+    std::int32_t until_longer_ = 0; // pieces, until the ring may become longer by a slot
 };
 
 class stream_reader {
