@@ -4,7 +4,7 @@
 // btl_gpusm_frags.h: the free lists of fragments, one for each size of payload.
 //
 // Of short fragments the one that was used last is used next. Long ones are used in the order in
-// which they came back, and there is a megabyte of them: lines that the peer's cache still holds
+// which they came back, and there come to be 2 MiB of them: lines that the peer's cache still holds
 // would have to be taken from it one by one when they are written again.
 #ifndef BTL_GPUSM_FRAGS_H
 #define BTL_GPUSM_FRAGS_H

@@ -110,8 +110,9 @@ bool streams_to(bool single)
 void forget_source(registration *given)
 {
     if (given->streamed) {
+        const remote_handle &memory = given->handle.remote;
         mca_btl_gpusm_component.streams->forget(
-            reinterpret_cast<const unsigned char *>(given->handle.remote.base));
+            reinterpret_cast<const unsigned char *>(memory.base), memory.len_bytes);
     }
 }
 

@@ -149,12 +149,12 @@ bool stream_engine::take(peer &from, const stream_message &message)
     return true;
 }
 
-void stream_engine::forget(const unsigned char *source)
+void stream_engine::forget(const unsigned char *memory, std::uint64_t len_bytes)
 {
     const std::lock_guard guard(mutex_);
     for (channel *each : busy_) {
         for (wanted &range : each->wants) {
-            if (source == range.source) {
+            if (range.source >= memory && range.source < memory + len_bytes) {
                 range.source = nullptr;
             }
         }

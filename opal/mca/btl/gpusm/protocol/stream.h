@@ -73,8 +73,8 @@ class stream_engine {
 
     // A message of that peer's stream_services::send. False: it makes no sense.
     bool take(peer &from, const stream_message &message);
-    // That memory is not to be read any more.
-    void forget(const unsigned char *source);
+    // Nothing of that memory is to be read any more.
+    void forget(const unsigned char *memory, std::uint64_t len_bytes);
 
     // Is there anything to do for progress()? A snapshot.
     bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
