@@ -7,8 +7,7 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <deque>
-#include <functional>
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 
@@ -18,58 +17,10 @@ using gpusm::frag_header;
 using gpusm::node;
 using gpusm::outgoing;
 using gpusm::peer;
-using gpusm::segment;
 using gpusm::status;
 using gpusm_test::log_capture;
-using gpusm_test::make_segment;
+using gpusm_test::process;
 using gpusm_test::scratch_folder;
-using gpusm_test::small_options;
-
-// One process: its node, and the fragments that it sent.
-class process {
-  public:
-    process(const std::string &folder, std::uint32_t vpid)
-        : folder_(folder), node_(make_segment(options(folder, vpid)), false)
-    {
-    }
-
-    node &its() { return node_; }
-    const gpusm::segment_identity &identity() { return node_.own().identity(); }
-    peer &towards(process &other) { return *node_.add_peer(other.identity(), folder_); }
-
-    outgoing &send(process &to, const std::string &payload)
-    {
-        fragments_.push_back(gpusm_test::make_fragment(node_.own(), payload));
-        const status s = towards(to).post(&fragments_.back());
-        EXPECT_TRUE(status::ok == s || status::busy == s) << gpusm::to_string(s);
-        return fragments_.back();
-    }
-
-    // All that has come, as "vpid:payload ".
-    std::string poll(int limit = 1000)
-    {
-        std::string all;
-        last_count = node_.poll(
-            limit, [&all](peer &from, const frag_header &header, const unsigned char *payload) {
-                all += std::to_string(from.identity().vpid) + ":" +
-                       gpusm_test::payload_of(header, payload) + " ";
-            });
-        return all;
-    }
-
-    int last_count = 0;
-
-  private:
-    static gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
-    {
-        gpusm::segment_options made = small_options(folder, vpid);
-        made.fifo_slots = 16;
-        return made;
-    }
-    const std::string folder_;
-    node node_;
-    std::deque<outgoing> fragments_;
-};
 
 class Node : public testing::Test {
   protected:
@@ -299,6 +250,30 @@ TEST_F(Node, APeerSlotThatNamesABrokenSegmentIsDroppedAndReportedOnce)
     two_.its().own().view().header->magic = 0;
     EXPECT_EQ(one_.poll(), "3:a ");
     EXPECT_EQ(log.count(), 1U) << log.text();
+}
+
+// A sender that fails to be mapped in passing must not lose a message: the one behind it would be
+// taken for nonsense.
+TEST_F(Node, MessagesWaitWhileThereIsNoDescriptorToMapTheirSenderWith)
+{
+    (void)three_.send(one_, "a");
+    ASSERT_EQ(one_.poll(), "3:a ");
+    const log_capture log;
+    (void)two_.send(one_, "b");
+    (void)two_.send(one_, "c");
+    (void)three_.send(one_, "d");
+    rlimit usual{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const rlimit none{0, usual.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_EQ(one_.poll(), "");
+    }
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(one_.poll(), "2:b 2:c 3:d ");
+    EXPECT_FALSE(one_.towards(two_).closed());
+    EXPECT_EQ(two_.reap(one_), 2);
 }
 
 TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)

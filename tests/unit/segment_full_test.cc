@@ -58,25 +58,21 @@ std::string enter_own_namespace()
 
 class FullFileSystem : public testing::Test {
   protected:
-    void SetUp() override
-    {
-        static const std::string why_not = enter_own_namespace();
-        if (!why_not.empty()) {
-            GTEST_SKIP() << "a tmpfs cannot be mounted here: " << why_not;
-        }
-    }
     void TearDown() override
     {
         if (mounted_) {
             (void)umount2(folder_.path().c_str(), MNT_DETACH);
         }
     }
-    void mount_tmpfs(const char *options)
+    // Why it could not be done; empty: it has been.
+    std::string mount_tmpfs(const char *options)
     {
-        mounted_ = 0 == mount("gpusm-test", folder_.path().c_str(), "tmpfs", 0, options);
-        if (!mounted_) {
-            GTEST_SKIP() << "a tmpfs cannot be mounted here: " << std::strerror(errno);
+        static const std::string why_not = enter_own_namespace();
+        if (!why_not.empty()) {
+            return why_not;
         }
+        mounted_ = 0 == mount("gpusm-test", folder_.path().c_str(), "tmpfs", 0, options);
+        return mounted_ ? "" : std::strerror(errno);
     }
     // Takes all memory that is left.
     void fill()
@@ -95,12 +91,14 @@ class FullFileSystem : public testing::Test {
     bool mounted_ = false;
 };
 
+#define MOUNT_OR_SKIP(options)                                                                     \
+    if (const std::string why_not = mount_tmpfs(options); !why_not.empty()) {                      \
+        GTEST_SKIP() << "a tmpfs cannot be mounted here: " << why_not;                             \
+    }
+
 TEST_F(FullFileSystem, NoSegmentIsMadeAndNoFileIsLeft)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=16k"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=16k");
     const log_capture log;
     segment out;
     EXPECT_EQ(segment::create(small_options(folder_.path(), 0), &out), status::no_memory);
@@ -111,10 +109,7 @@ TEST_F(FullFileSystem, NoSegmentIsMadeAndNoFileIsLeft)
 
 TEST_F(FullFileSystem, WithoutAFreeInodeIsNoMemoryToo)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=8m,nr_inodes=2"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=8m,nr_inodes=2");
     const segment first = make_segment(folder_.path(), 0);
     const log_capture log;
     segment out;
@@ -124,10 +119,7 @@ TEST_F(FullFileSystem, WithoutAFreeInodeIsNoMemoryToo)
 
 TEST_F(FullFileSystem, CarvingAndExportsAnswerNoMemoryUntilThereIsRoomAgain)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=2m");
     segment own = make_segment(folder_.path(), 0);
     fill();
     const log_capture log;
@@ -137,7 +129,10 @@ TEST_F(FullFileSystem, CarvingAndExportsAnswerNoMemoryUntilThereIsRoomAgain)
         std::memset(own.at(granule), 1, 4096);
     }
     EXPECT_LT(carved, 256U << 10) << "only what had memory from the start";
-    EXPECT_EQ(own.carve(4096, &granule), status::no_memory);
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(own.carve(4096, &granule), status::no_memory);
+    }
+    EXPECT_EQ(log.count(), 1U) << "it is said once\n" << log.text();
     EXPECT_EQ(own.commit_exports(4), status::no_memory);
     EXPECT_EQ(own.view().header->exports_committed.load(), 0U);
     make_room();
@@ -149,10 +144,7 @@ TEST_F(FullFileSystem, CarvingAndExportsAnswerNoMemoryUntilThereIsRoomAgain)
 
 TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=2m");
     segment_options options = small_options(folder_.path(), 0);
     options.fifo_slots = 4096;
     EXPECT_EXIT(
@@ -173,10 +165,7 @@ TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
 
 TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=2m");
     EXPECT_EXIT(
         {
             const segment own = make_segment(folder_.path(), 0);
@@ -194,13 +183,30 @@ TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
         testing::ExitedWithCode(0), "");
 }
 
+TEST_F(FullFileSystem, APeerThatFoundNoMemoryForItsSlotSendsWhenThereIsRoomAgain)
+{
+    MOUNT_OR_SKIP("size=4m");
+    segment_options options = small_options(folder_.path(), 0);
+    const segment target = make_segment(options);
+    segment own = make_segment(folder_.path(), 1);
+    gpusm::outgoing fragment = gpusm_test::make_fragment(own, "a");
+    gpusm::peer to(own.identity(), target.identity(), folder_.path(), false);
+    fill();
+    const log_capture log;
+    for (std::uint32_t i = 0; i < 2 * options.peer_slots; ++i) {
+        ASSERT_EQ(to.post(&fragment), status::no_memory);
+    }
+    EXPECT_EQ(log.count(), 1U) << log.text();
+    EXPECT_EQ(target.view().header->peers_claimed.load(), 0U) << "no slot is lost";
+    make_room();
+    EXPECT_EQ(to.post(&fragment), status::ok);
+    EXPECT_EQ(target.view().header->peers_claimed.load(), 1U);
+}
+
 // The slot's memory may never have been allocated.
 TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=2m"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=2m");
     EXPECT_EXIT(
         {
             segment_options options = small_options(folder_.path(), 0);
@@ -220,10 +226,7 @@ TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
 // The granule lies in the peer's segment, but the peer has put no memory behind it.
 TEST_F(FullFileSystem, AMessageWhoseFragmentHasNoMemoryIsDropped)
 {
-    ASSERT_NO_FATAL_FAILURE(mount_tmpfs("size=4m"));
-    if (IsSkipped()) {
-        return;
-    }
+    MOUNT_OR_SKIP("size=4m");
     EXPECT_EXIT(
         {
             node self(make_segment(folder_.path(), 0), false);

@@ -7,11 +7,13 @@
 #include "tests/unit/shm_support.h"
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <optional>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
@@ -215,7 +217,9 @@ TEST(Segment, ItCanBeCarvedUpToItsBoundAndNotBeyond)
     segment own = make_segment(folder.path(), 0);
     const std::size_t room = (1U << 20) - own.view().frag_offset;
     std::uint32_t granule = 0;
-    EXPECT_EQ(own.carve(room + 1, &granule), status::no_memory);
+    for (const std::size_t bytes : {room + 1, SIZE_MAX - 100, SIZE_MAX}) {
+        EXPECT_EQ(own.carve(bytes, &granule), status::no_memory) << bytes;
+    }
     EXPECT_EQ(granule, 0U) << "outputs are written on success only";
     std::size_t carved = 0;
     while (status::ok == own.carve(8192, &granule)) {
@@ -229,16 +233,6 @@ TEST(Segment, ItCanBeCarvedUpToItsBoundAndNotBeyond)
         std::memset(own.at(granule), 1, room - carved);
     }
     EXPECT_EQ(own.carve(1, &granule), status::no_memory);
-}
-
-TEST(Segment, ASizeThatWrapsAroundIsNoMemory)
-{
-    const scratch_folder folder;
-    segment own = make_segment(folder.path(), 0);
-    std::uint32_t granule = 0;
-    EXPECT_EQ(own.carve(SIZE_MAX - 100, &granule), status::no_memory);
-    EXPECT_EQ(own.carve(SIZE_MAX, &granule), status::no_memory);
-    EXPECT_EQ(granule, 0U);
 }
 
 TEST(Segment, ExportSlotsAreCommittedUpToTheirNumber)
@@ -285,6 +279,54 @@ TEST(SegmentSweep, LeavesAloneWhatIsNotASegmentOfThisUser)
     write_orphan(folder.path() + "/gpusm." + user + ".00000001.0.2", 0);
     EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
     EXPECT_EQ(folder.files(), 7U);
+}
+
+// A lease delays whoever opens the file, for up to /proc/sys/fs/lease-break-time seconds.
+TEST(SegmentSweep, DoesNotWaitForWhoeverHasALeaseOnAFile)
+{
+    const scratch_folder folder;
+    const std::string path =
+        folder.path() + "/gpusm." + std::to_string(geteuid()) + ".00000001.0.1";
+    write_orphan(path, 4096);
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t holder = fork();
+    if (0 == holder) {
+        (void)signal(SIGIO, SIG_IGN);
+        const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        const char held = 0 == fcntl(fd, F_SETLEASE, F_WRLCK) ? 'y' : 'n';
+        (void)!write(ready[1], &held, 1);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    char held = 0;
+    ASSERT_EQ(read(ready[0], &held, 1), 1);
+    const auto begin = std::chrono::steady_clock::now();
+    const int removed = gpusm::segment_sweep(folder.path());
+    const auto took = std::chrono::steady_clock::now() - begin;
+    (void)kill(holder, SIGKILL);
+    (void)waitpid(holder, nullptr, 0);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    if ('y' != held) {
+        GTEST_SKIP() << "no lease can be had here";
+    }
+    EXPECT_EQ(removed, 0);
+    EXPECT_LT(took, std::chrono::milliseconds(500));
+}
+
+TEST(SegmentSweep, LeavesAloneFilesThatOthersOwn)
+{
+    const scratch_folder folder;
+    const std::string path =
+        folder.path() + "/gpusm." + std::to_string(geteuid()) + ".00000001.0.1";
+    write_orphan(path, 4096);
+    if (0 != chown(path.c_str(), 65534, 65534)) {
+        GTEST_SKIP() << "giving a file away needs root";
+    }
+    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+    EXPECT_TRUE(is_file(path));
 }
 
 TEST(SegmentSweep, OfAFolderThatDoesNotExistRemovesNothing)

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // shm_support.h: what the tests of base/ and shm/ share: a folder that cleans up after itself, a
-// log that remembers, small segments, and fragments to send.
+// log that remembers, small segments, fragments to send, and processes that are played.
 #ifndef GPUSM_TESTS_SHM_SUPPORT_H
 #define GPUSM_TESTS_SHM_SUPPORT_H
 
@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <new>
 #include <ostream>
@@ -177,6 +178,68 @@ inline std::string payload_of(const gpusm::frag_header &header)
 {
     return payload_of(header, reinterpret_cast<const unsigned char *>(&header + 1));
 }
+
+// One process of several that a test plays: its node, and the fragments that it has sent.
+class process {
+  public:
+    process(const std::string &folder, std::uint32_t vpid, std::uint32_t fast_box_max = 0)
+        : folder_(folder), node_(make_segment(options(folder, vpid)), false, fast_box_max)
+    {
+    }
+
+    gpusm::node &its() { return node_; }
+    const gpusm::segment_identity &identity() { return node_.own().identity(); }
+    gpusm::peer &towards(process &other) { return *node_.add_peer(other.identity(), folder_); }
+
+    gpusm::outgoing &send(process &to, const std::string &payload)
+    {
+        fragments_.push_back(make_fragment(node_.own(), payload));
+        const gpusm::status s = towards(to).post(&fragments_.back());
+        if (gpusm::status::ok != s && gpusm::status::busy != s) {
+            std::fprintf(stderr, "a message was not sent: %s\n", gpusm::to_string(s));
+            std::abort();
+        }
+        return fragments_.back();
+    }
+    bool send_inline(process &to, const std::string &payload)
+    {
+        return towards(to).send_inline(
+            gpusm::frag_kind::active_message, 3, payload.size(),
+            [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
+    }
+    // All that has come, as "vpid:payload ".
+    std::string poll(int limit = 1000)
+    {
+        std::string all;
+        last_count = node_.poll(limit, [&all](gpusm::peer &from, const gpusm::frag_header &header,
+                                              const unsigned char *payload) {
+            all += std::to_string(from.identity().vpid) + ":" + payload_of(header, payload) + " ";
+        });
+        return all;
+    }
+    int reap(process &to)
+    {
+        int reaped = 0;
+        while (towards(to).reap() != nullptr) {
+            ++reaped;
+        }
+        return reaped;
+    }
+
+    int last_count = 0;
+
+  private:
+    static gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
+    {
+        gpusm::segment_options made = small_options(folder, vpid);
+        made.fifo_slots = 16;
+        made.fast_box_units = 32;
+        return made;
+    }
+    const std::string folder_;
+    gpusm::node node_;
+    std::deque<gpusm::outgoing> fragments_;
+};
 
 // Every wait asks this.
 class deadline {

@@ -7,11 +7,9 @@
 //   btl_gpusm_component.cc  open, init, progress, close     START HERE
 //   btl_gpusm_segment.cc    the segment, and the modex
 //   btl_gpusm_params.cc     MCA parameters and performance variables
-//   btl_gpusm_frags.{h,cc}  fragments: their lists
-//   btl_gpusm_module.cc     add_procs, del_procs, alloc, free, prepare_src, finalize
-//   btl_gpusm_send.cc       send, and fragments coming back
-//   btl_gpusm_sendi.cc      sendi
-//   btl_gpusm_bundle.cc     control messages that go together
+//   btl_gpusm_module.cc     add_procs, del_procs, finalize
+//   btl_gpusm_send.cc       sendi, send, alloc, prepare_src
+//   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get
@@ -50,6 +48,8 @@ struct lead {
 };
 
 class stream_engine;
+struct frag_list; // btl_gpusm_frags.cc
+struct frag_store;
 
 struct cooperative_ring; // btl_gpusm_cooperative.cc
 struct cooperative_get;
@@ -70,11 +70,6 @@ struct mca_btl_base_endpoint_t {
     gpusm::handshake *handshake; // owned
     std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
     bool active;                 // is on mca_btl_gpusm_component_t::active
-    // Fragments that the peer is done with and whose callback waits for progress.
-    gpusm::outgoing *called_back_late;
-    // Control messages that go together (btl_gpusm_bundle.cc); null: none.
-    struct mca_btl_gpusm_frag_t *bundle;
-    mca_btl_base_endpoint_t *next_with_bundle;
     gpusm::single_copy single;
     gpusm::cooperative_ring *cooperative; // owned; null until the first such get
     bool get_enabled;                     // ob1 knows that the peer can read our device memory
@@ -86,18 +81,18 @@ struct mca_btl_base_endpoint_t {
     std::uint32_t failed_pushes; // by the peer, into our memory, in a row; under the GPU lock
 };
 
-// A send descriptor and the shared fragment that belongs to it for good.
+// A send descriptor and the shared fragment that belongs to it for good. A control message that
+// finds all fragments in flight has a descriptor outside the segment: `out.header` and `list` are
+// null.
 struct mca_btl_gpusm_frag_t {
     mca_btl_base_descriptor_t base;
     mca_btl_base_segment_t segment;
-    gpusm::outgoing out; // its header is null while the fragment has no place in the segment
-    mca_btl_base_endpoint_t *endpoint;
-    opal_free_list_t *list;
-    bool call_back;        // the sender was told "later"
-    gpusm::frag_kind kind; // these two only without a place in the segment
+    gpusm::outgoing out;
+    mca_btl_base_endpoint_t *endpoint; // once it has been posted
+    gpusm::frag_list *list;
+    gpusm::frag_kind kind; // these two only outside the segment
     mca_btl_base_tag_t tag;
 };
-OBJ_CLASS_DECLARATION(mca_btl_gpusm_frag_t);
 
 // The registration handle: what ob1 carries to the peer that will call btl_get. These are 32 bytes,
 // unless single copies of host memory need more (smsc_handle_bytes); most of those ways do not.
@@ -189,27 +184,16 @@ struct mca_btl_gpusm_component_t {
     std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
-    // Of the two lists above, the deferred fragments, the growth of the segment, and of `gpu`
-    // being made. Free lists take it inside their own lock: never ask one for an item under it.
+    // Of the two lists above, the fragments, and of `gpu` being made. Free lists take it inside
+    // their own lock: never ask one for an item under it.
     gpusm::optional_mutex *lock;
-    opal_free_list_t frags[static_cast<unsigned>(gpusm::frag_size::count)];
-    size_t frag_capacity[static_cast<unsigned>(gpusm::frag_size::count)];
-    // Long fragments that have come back, oldest first; the others go to their list.
-    struct {
-        gpusm::outgoing *oldest;
-        gpusm::outgoing *newest; // valid if there is an oldest one
-        unsigned taken;          // so far; wraps
-    } recycled[static_cast<unsigned>(gpusm::frag_size::count)];
-    opal_free_list_t unbound;  // descriptors without a place in the segment
-    gpusm::outgoing *deferred; // of those, the ones that have been sent; oldest first
-    gpusm::outgoing *last_deferred;
+    gpusm::frag_store *frags;
     std::atomic<bool> progressing;
-    std::atomic<bool> sends_to_look_after; // `active` or `deferred` may have something
+    std::atomic<bool> sends_to_look_after; // there may be something for progress_sends
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::cooperative_get *> cooperative_gets;
     std::deque<gpusm::cooperative_put> *cooperative_puts; // oldest first; progress only
     std::atomic<std::uint32_t> rounds;                    // calls of progress; wraps
-    bool bundles_are_open;                                // in a program without threads
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -228,6 +212,10 @@ extern mca_btl_gpusm_t mca_btl_gpusm;
 mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *btl,
                                                mca_btl_base_endpoint_t *endpoint, uint8_t order,
                                                size_t size, uint32_t flags);
+mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
+                                                     mca_btl_base_endpoint_t *endpoint,
+                                                     opal_convertor_t *convertor, uint8_t order,
+                                                     size_t reserve, size_t *size, uint32_t flags);
 int mca_btl_gpusm_send(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
                        mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
 int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
@@ -312,9 +300,6 @@ int to_opal(status s);
 // Releases everything that init made.
 void release_component();
 
-// send: see reclaim_frags; of one peer.
-void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint);
-
 // module: an endpoint for that peer, made if there is none. One per peer.
 mca_btl_base_endpoint_t *make_endpoint_of(peer &of);
 inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
@@ -325,24 +310,47 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
 // until the component goes. Any thread that does not hold the component's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
-// The endpoint needs attention in progress.
-void mark_active(mca_btl_base_endpoint_t *endpoint);
 
-// send: posts a complete fragment; as peer::post, and remembers to flush.
-status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-            mca_btl_base_tag_t tag);
-// The same in a fragment of the segment whose call_back is set; there must be no bundle.
+// frags: fixes the payload of each size of fragments. Returns the bytes that all of them together,
+// and what longer messages need besides, can come to take of the segment.
+std::size_t plan_frags();
+void release_frags();
+std::size_t frag_capacity(frag_size size); // bytes of payload
+// A fragment that can hold `bytes`, or null when none can be had now.
+mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
+// The same for control messages (up to the size of a small fragment), never null. ob1 of Open MPI
+// 5.0 keeps a FIN or ACK that could not be sent until some callback of ours lets it try again, and
+// there may be none to come.
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
+// Gives back a fragment that is in nobody's hands any more.
+void frag_return(mca_btl_gpusm_frag_t *frag);
+// Before a message to that peer takes a fragment: takes back those that the peer has read, if it
+// has sent something since, so that the one that is used next is the one that was used last.
+void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint);
+// Posts a complete fragment of the segment; as peer::post, and remembers to flush.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
                   mca_btl_base_tag_t tag, std::size_t lead_bytes = 0);
+// Keeps a control message outside the segment until there is a fragment for it; answers `busy`.
+status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag);
+// Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
+// how many completed. Nothing to do unless sends_to_look_after.
+int progress_sends();
+// Does somebody wait for the end of it? A descriptor that stays the caller's is only free to reuse
+// once the peer has read it.
+inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
+{
+    return MCA_BTL_DES_FLAGS_BTL_OWNERSHIP !=
+           (frag->base.des_flags &
+            (MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK));
+}
+
+// send: posts any fragment, small ones in the fast box.
+status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+            mca_btl_base_tag_t tag);
 // Sends a message between the glue of two processes, of the size of a small fragment at most.
 // Anything but `ok` and `busy`: it has not gone, and will not.
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes);
-// Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
-// how many completed. Nothing to do unless sends_to_look_after.
-int progress_sends();
-// Takes back what the peers are done with, so that their fragments can be used again.
-void reclaim_frags();
 
 // Hands a message to the layer above. `bytes` have been checked against the fragment. A part of
 // what every message costs, so without a call of its own.
@@ -366,17 +374,6 @@ inline void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const
                                                         .cbdata = callback.cbdata};
     callback.cbfunc(&mca_btl_gpusm.super, &received);
 }
-
-// bundle: from here to close_bundles, control messages may gather.
-void open_bundles();
-// Puts a copy of the message into the bundle for that peer; false: it has to go alone.
-bool add_to_bundle(mca_btl_base_endpoint_t *endpoint, const void *message, std::size_t bytes,
-                   mca_btl_base_tag_t tag);
-// Posts the endpoint's bundle, which there must be.
-void post_bundle(mca_btl_base_endpoint_t *endpoint);
-void close_bundles();
-// Hands out the messages of a bundle that has come in; garbage is reported.
-void deliver_bundle(mca_btl_base_endpoint_t *from, const unsigned char *at, std::size_t bytes);
 
 // get: completes copies; returns how many. `busy`: this call of progress has found other work.
 int progress_gets(bool busy);

@@ -4,7 +4,6 @@
 // btl_gpusm_component.cc: what Open MPI sees first: the component, its life and its progress.
 // progress() is where the layers meet, in this order: read the FIFO, post what had to wait and
 // take fragments back, poll the copies.
-#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
@@ -75,10 +74,9 @@ void release_component()
     remove_pointer_check();
     release_stage();
     delete component.gpu.exchange(nullptr);
-    component.deferred = component.last_deferred = nullptr;
     component.cooperative_gets.store(nullptr, std::memory_order_relaxed);
     release_host();
-    release_frag_lists();
+    release_frags();
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
         smsc_release(each);
@@ -147,10 +145,9 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     component.cooperative_puts = new std::deque<gpusm::cooperative_put>;
     gpusm::setup_gets();
     gpusm::setup_host();
-    const bool listed = gpusm::make_frag_lists();
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
-    if (!listed || nullptr == modules || !gpusm::post_modex()) {
+    if (nullptr == modules || !gpusm::post_modex()) {
         free(modules);
         gpusm::release_component();
         return nullptr;
@@ -172,9 +169,6 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
         return;
     case gpusm::frag_kind::stage:
         gpusm::stage_message_from(from, payload, header.payload_bytes);
-        return;
-    case gpusm::frag_kind::bundle:
-        gpusm::deliver_bundle(from, payload, header.payload_bytes);
         return;
     case gpusm::frag_kind::cooperative:
         gpusm::cooperative_message_from(from, payload, header.payload_bytes);

@@ -1,227 +1,346 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+//
+// btl_gpusm_frags.cc: the fragments that messages lie in: made, taken, posted, and taken back when
+// the peer has read them (shm/peer.h).
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <deque>
 #include <mutex>
+#include <utility>
+
+namespace gpusm {
+
+// The fragments of one size. Of short ones the one that was used last is used next. Long ones are
+// used in the order in which they came back, and there come to be 2 MiB of them, more than the
+// second-level caches of two processors hold: lines that the peer's cache still holds would have to
+// be taken from it one by one when they are written again.
+struct frag_list {
+    std::size_t payload_bytes = 0;
+    std::size_t most = 0; // fragments
+    bool is_long = false;
+    unsigned taken = 0;       // so far; wraps
+    outgoing *free = nullptr; // the next one first
+    outgoing *last = nullptr; // valid if there is a free one
+    std::deque<mca_btl_gpusm_frag_t> made;
+};
+
+struct frag_store {
+    frag_list lists[static_cast<unsigned>(frag_size::count)]; // by length
+    std::deque<mca_btl_gpusm_frag_t *> deferred;              // see defer()
+};
 
 namespace {
 
-using gpusm::frag_size;
-
-constexpr unsigned frag_sizes = static_cast<unsigned>(frag_size::count);
+mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
 // 2 KiB with a header of ob1's.
 constexpr std::size_t short_eager_bytes = 2048 + 64;
-// Long fragments of a size become so many bytes with time: more than the second-level caches of two
-// processors hold.
+// Of long fragments: see frag_list. Fresh memory costs more than a message: one more fragment for
+// so many that are sent.
 constexpr std::size_t recycled_bytes = 2048 * 1024;
-// Fresh memory costs more than a message: one more fragment for so many that are sent.
 constexpr unsigned messages_for_a_frag = 32;
-// Of each size that is not long: made at start, as a process has few peers to begin with, and added
-// when they run out; what is added has memory behind it from then on.
-constexpr int frags_at_start = 4;
-constexpr int frags_to_add = 16;
+// When they run out there come so many bytes of them, or one.
+constexpr std::size_t added_bytes = 32 * 1024;
 
-void construct_frag(mca_btl_gpusm_frag_t *frag)
+// A descriptor outside the segment.
+struct private_frag {
+    mca_btl_gpusm_frag_t frag; // first, so that its address is ours
+    unsigned char payload[small_payload_bytes];
+};
+
+std::size_t frag_bytes(const frag_list &list)
 {
+    const std::size_t bytes = sizeof(frag_header) + list.payload_bytes;
+    return (bytes + granule_bytes - 1) / granule_bytes * granule_bytes;
+}
+
+mca_btl_gpusm_frag_t *frag_around(outgoing *out)
+{
+    return enclosing<mca_btl_gpusm_frag_t>(out, offsetof(mca_btl_gpusm_frag_t, out));
+}
+
+void set_up(mca_btl_gpusm_frag_t *frag, frag_list *list, void *payload)
+{
+    OBJ_CONSTRUCT(&frag->base, mca_btl_base_descriptor_t);
     frag->base.des_segments = &frag->segment;
     frag->base.des_segment_count = 1;
     frag->base.order = MCA_BTL_NO_ORDER;
-    frag->out = gpusm::outgoing{};
-    frag->endpoint = nullptr;
-    frag->list = nullptr;
-    frag->call_back = false;
+    frag->segment.seg_addr.pval = payload;
+    frag->list = list;
 }
 
-constexpr std::size_t frag_bytes(std::size_t payload_bytes)
+// The next four: under the component's lock.
+void put_back(frag_list &list, outgoing *out)
 {
-    const std::size_t bytes = sizeof(gpusm::frag_header) + payload_bytes;
-    return (bytes + gpusm::granule_bytes - 1) / gpusm::granule_bytes * gpusm::granule_bytes;
-}
-
-constexpr bool is_long(unsigned size)
-{
-    return size >= static_cast<unsigned>(frag_size::eager) &&
-           size < static_cast<unsigned>(frag_size::gpu); // to which devices write
-}
-
-int frags_at_most(unsigned size)
-{
-    const int most = mca_btl_gpusm_component.free_list_max;
-    return static_cast<unsigned>(frag_size::gpu) == size ? most / 8 : most;
-}
-
-// Binds a new descriptor of a free list to a piece of the segment, for good.
-int bind_frag(opal_free_list_item_t *item, void *size_of_list)
-{
-    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
-    const auto size = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(size_of_list));
-    gpusm::segment &own = mca_btl_gpusm_component.node->own();
-    const std::size_t payload_bytes = mca_btl_gpusm_component.frag_capacity[size];
-    std::uint32_t granule = 0;
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock); // several lists, one segment
-    if (gpusm::status::ok != own.carve(frag_bytes(payload_bytes), &granule)) {
-        return OPAL_ERR_OUT_OF_RESOURCE;
+    out->next = nullptr;
+    if (nullptr == list.free) {
+        list.free = list.last = out;
+    } else if (list.is_long) {
+        list.last = list.last->next = out;
+    } else {
+        out->next = std::exchange(list.free, out);
     }
-    frag->list = &mca_btl_gpusm_component.frags[size];
-    frag->out.granule = granule;
-    frag->out.header = reinterpret_cast<gpusm::frag_header *>(own.at(granule));
-    frag->segment.seg_addr.pval = frag->out.header + 1;
-    frag->segment.seg_len = payload_bytes;
-    return OPAL_SUCCESS;
 }
 
-// A descriptor outside the segment, its payload behind it: for control messages that find all
-// fragments in flight.
-int keep_private(opal_free_list_item_t *item, void *)
+// Makes more, each bound to a piece of the segment for good; fewer where there is no memory.
+void add_frags(frag_list &list, std::size_t count)
 {
-    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(item);
-    frag->list = &mca_btl_gpusm_component.unbound;
-    frag->segment.seg_addr.pval = frag + 1;
-    return OPAL_SUCCESS;
+    segment &own = component.node->own();
+    std::uint32_t granule = 0;
+    for (; count > 0 && list.made.size() < list.most &&
+           status::ok == own.carve(frag_bytes(list), &granule);
+         --count) {
+        mca_btl_gpusm_frag_t &made = list.made.emplace_back();
+        made.out.granule = granule;
+        made.out.header = reinterpret_cast<frag_header *>(own.at(granule));
+        set_up(&made, &list, made.out.header + 1);
+        put_back(list, &made.out);
+    }
+}
+
+mca_btl_gpusm_frag_t *take_free(frag_list &list)
+{
+    outgoing *out = list.free;
+    if (nullptr == out) {
+        return nullptr;
+    }
+    list.free = out->next;
+    return frag_around(out);
+}
+
+bool is_time_for_one_more(frag_list &list)
+{
+    return list.is_long && 0 == ++list.taken % messages_for_a_frag &&
+           list.made.size() * list.payload_bytes < recycled_bytes;
+}
+
+void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
+{
+    for (outgoing *out = endpoint->peer->reclaim(); out != nullptr;) {
+        outgoing *next = out->next;
+        frag_return(frag_around(out));
+        out = next;
+    }
+}
+
+// Gives a fragment that the peer is done with back to whom it belongs.
+void complete(mca_btl_gpusm_frag_t *frag, int result)
+{
+    // The callback may free the descriptor, so ask first whose it is.
+    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    if (frag->out.stays && frag->base.des_cbfunc != nullptr) {
+        frag->base.des_cbfunc(&mca_btl_gpusm.super, frag->endpoint, &frag->base, result);
+    }
+    if (ours) {
+        frag_return(frag);
+    }
+}
+
+// The endpoint needs attention in progress.
+void mark_active(mca_btl_base_endpoint_t *endpoint)
+{
+    const std::lock_guard guard(*component.lock);
+    if (!endpoint->active) {
+        endpoint->active = true;
+        component.sends_to_look_after.store(true, std::memory_order_relaxed);
+        component.active->push_back(endpoint);
+    }
+}
+
+// Only send_deferred takes from the front, so what this returns stays there.
+mca_btl_gpusm_frag_t *first_deferred()
+{
+    const std::lock_guard guard(*component.lock);
+    return component.frags->deferred.empty() ? nullptr : component.frags->deferred.front();
+}
+
+// Sends what was kept, as fragments come back. Returns how many went.
+int send_deferred()
+{
+    int sent = 0;
+    while (mca_btl_gpusm_frag_t *waiting = first_deferred()) {
+        mca_btl_gpusm_frag_t *place = frag_get(small_payload_bytes);
+        if (nullptr == place) {
+            break;
+        }
+        fire_and_forget(place, waiting->segment.seg_len);
+        std::memcpy(place->segment.seg_addr.pval, waiting->segment.seg_addr.pval,
+                    waiting->segment.seg_len);
+        const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
+        const bool sent_now = status::ok == s || status::busy == s;
+        if (!sent_now) {
+            frag_return(place);
+        }
+        if (status::system_failed == s) {
+            break; // passing: the same message again with the next progress
+        }
+        {
+            const std::lock_guard guard(*component.lock);
+            component.frags->deferred.pop_front();
+        }
+        complete(waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+        ++sent;
+    }
+    return sent;
+}
+
+mca_btl_base_endpoint_t *active_at(std::size_t i)
+{
+    const std::lock_guard guard(*component.lock);
+    return i < component.active->size() ? (*component.active)[i] : nullptr;
 }
 
 } // namespace
 
-OBJ_CLASS_INSTANCE(mca_btl_gpusm_frag_t, mca_btl_base_descriptor_t, construct_frag, nullptr);
-
-namespace gpusm {
-
 std::size_t plan_frags()
 {
-    mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const std::size_t payloads[frag_sizes] = {
-        small_payload_bytes, std::min(module.btl_eager_limit, short_eager_bytes),
-        module.btl_eager_limit, module.btl_max_send_size, module.btl_accelerator_max_send_size};
+    const mca_btl_base_module_t &module = mca_btl_gpusm.super;
+    const auto most = static_cast<std::size_t>(component.free_list_max);
+    delete component.frags;
+    component.frags =
+        new frag_store{{{small_payload_bytes, most},
+                        {std::min(module.btl_eager_limit, short_eager_bytes), most},
+                        {module.btl_eager_limit, most, true},
+                        {module.btl_max_send_size, most, true},
+                        {module.btl_accelerator_max_send_size, most / 8}}, // to which devices write
+                       {}};
     std::size_t bytes = host_ring_bytes() + bounce_bytes();
-    for (unsigned size = 0; size < frag_sizes; ++size) {
-        mca_btl_gpusm_component.frag_capacity[size] = payloads[size];
-        bytes += frag_bytes(payloads[size]) * static_cast<std::size_t>(frags_at_most(size));
+    for (const frag_list &list : component.frags->lists) {
+        bytes += frag_bytes(list) * list.most;
     }
     return bytes;
 }
 
-bool make_frag_lists()
+void release_frags()
 {
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    constexpr int no_limit = -1;
-    OBJ_CONSTRUCT(&component.unbound, opal_free_list_t);
-    bool made =
-        OPAL_SUCCESS ==
-        opal_free_list_init(&component.unbound, sizeof(mca_btl_gpusm_frag_t) + small_payload_bytes,
-                            opal_cache_line_size, OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0, 0,
-                            no_limit, 64, nullptr, 0, nullptr, keep_private, nullptr);
-    for (unsigned size = 0; size < frag_sizes; ++size) {
-        const bool at_once = !is_long(size);
-        const int most = frags_at_most(size);
-        opal_free_list_t *list = &component.frags[size];
-        OBJ_CONSTRUCT(list, opal_free_list_t);
-        made = made &&
-               OPAL_SUCCESS ==
-                   opal_free_list_init(list, sizeof(mca_btl_gpusm_frag_t), opal_cache_line_size,
-                                       OBJ_CLASS(mca_btl_gpusm_frag_t), 0, 0,
-                                       at_once ? std::min(frags_at_start, most) : 0, most,
-                                       at_once ? frags_to_add : 1, nullptr, 0, nullptr, bind_frag,
-                                       reinterpret_cast<void *>(static_cast<std::uintptr_t>(size)));
+    for (mca_btl_gpusm_frag_t *each : component.frags->deferred) {
+        frag_return(each);
     }
-    return made;
+    delete std::exchange(component.frags, nullptr);
 }
 
-void release_frag_lists()
+std::size_t frag_capacity(frag_size size)
 {
-    for (auto &recycled : mca_btl_gpusm_component.recycled) {
-        recycled = {};
-    }
-    for (opal_free_list_t &list : mca_btl_gpusm_component.frags) {
-        OBJ_DESTRUCT(&list);
-    }
-    OBJ_DESTRUCT(&mca_btl_gpusm_component.unbound);
-}
-
-static mca_btl_gpusm_frag_t *first_of(opal_free_list_t *list)
-{
-    return reinterpret_cast<mca_btl_gpusm_frag_t *>(opal_free_list_get(list));
-}
-
-// The long fragment that has been back for longest; null: there is none, or, where *grow is asked
-// for, it is time for one more.
-static mca_btl_gpusm_frag_t *recycled_frag(unsigned size, bool *grow)
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    const std::lock_guard guard(*component.lock);
-    auto &recycled = component.recycled[size];
-    if (grow != nullptr) {
-        *grow =
-            0 == ++recycled.taken % messages_for_a_frag &&
-            component.frags[size].fl_num_allocated * component.frag_capacity[size] < recycled_bytes;
-        if (*grow) {
-            return nullptr;
-        }
-    }
-    outgoing *out = recycled.oldest;
-    if (nullptr == out) {
-        return nullptr;
-    }
-    recycled.oldest = out->next;
-    return frag_around(out);
+    return component.frags->lists[static_cast<unsigned>(size)].payload_bytes;
 }
 
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
 {
-    unsigned size = 0;
-    while (size < frag_sizes && bytes > mca_btl_gpusm_component.frag_capacity[size]) {
-        ++size;
-    }
-    if (frag_sizes == size) {
-        return nullptr;
-    }
-    opal_free_list_t *list = &mca_btl_gpusm_component.frags[size];
-    mca_btl_gpusm_frag_t *frag = nullptr;
-    if (is_long(size)) {
-        bool grow = false;
-        frag = recycled_frag(size, &grow);
-        if (grow) {
-            frag = first_of(list);
+    for (frag_list &list : component.frags->lists) {
+        if (bytes > list.payload_bytes) {
+            continue;
         }
-        if (nullptr == frag) {
-            reclaim_frags(); // before the list grows, or because it cannot
-            frag = recycled_frag(size, nullptr);
+        {
+            const std::lock_guard guard(*component.lock);
+            if (is_time_for_one_more(list)) {
+                add_frags(list, 1);
+            }
+            if (mca_btl_gpusm_frag_t *frag = take_free(list); frag != nullptr) {
+                return frag;
+            }
         }
-    } else if (opal_lifo_is_empty(&list->super)) {
-        reclaim_frags();
+        for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = endpoint_at(i); ++i) {
+            reclaim_frags_of(endpoint);
+        }
+        const std::lock_guard guard(*component.lock);
+        if (nullptr == list.free) {
+            add_frags(list, std::max<std::size_t>(1, added_bytes / list.payload_bytes));
+        }
+        return take_free(list);
     }
-    return nullptr == frag ? first_of(list) : frag;
-}
-
-void frag_return(mca_btl_gpusm_frag_t *frag)
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    const auto size = static_cast<unsigned>(frag->list - component.frags);
-    if (frag->list == &component.unbound || !is_long(size)) {
-        opal_free_list_return(frag->list, &frag->base.super);
-        return;
-    }
-    const std::lock_guard guard(*component.lock);
-    auto &recycled = component.recycled[size];
-    frag->out.next = nullptr;
-    (nullptr == recycled.oldest ? recycled.oldest : recycled.newest->next) = &frag->out;
-    recycled.newest = &frag->out;
+    return nullptr;
 }
 
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
 {
     mca_btl_gpusm_frag_t *frag = frag_get(bytes);
-    constexpr auto small = static_cast<unsigned>(frag_size::small);
-    if (nullptr == frag && bytes <= mca_btl_gpusm_component.frag_capacity[small]) {
-        frag = first_of(&mca_btl_gpusm_component.unbound);
+    if (nullptr == frag && bytes <= small_payload_bytes) {
+        auto *made = new private_frag{};
+        set_up(&made->frag, nullptr, made->payload);
+        frag = &made->frag;
     }
     return frag;
+}
+
+void frag_return(mca_btl_gpusm_frag_t *frag)
+{
+    if (nullptr == frag->list) {
+        delete reinterpret_cast<private_frag *>(frag);
+        return;
+    }
+    const std::lock_guard guard(*component.lock);
+    put_back(*frag->list, &frag->out);
+}
+
+void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)
+{
+    if (!component.threads && endpoint->peer->may_have_given_back()) {
+        reclaim_frags_of(endpoint);
+    }
+}
+
+status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+                  mca_btl_base_tag_t tag, std::size_t lead_bytes)
+{
+    // Decided before the post: after it the fragment may come back at any time.
+    const bool watch = calls_back(frag);
+    frag->endpoint = endpoint;
+    frag->out.stays = watch;
+    frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
+    frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
+    frag->out.header->kind = kind;
+    frag->out.header->tag = tag;
+    const status s = endpoint->peer->post(&frag->out);
+    if (status::busy == s || (status::ok == s && watch)) {
+        mark_active(endpoint);
+    }
+    return s;
+}
+
+status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
+{
+    frag->kind = kind;
+    frag->tag = tag;
+    frag->out.stays = calls_back(frag);
+    const std::lock_guard guard(*component.lock);
+    component.frags->deferred.push_back(frag);
+    component.sends_to_look_after.store(true, std::memory_order_relaxed);
+    return status::busy;
+}
+
+int progress_sends()
+{
+    int completed = send_deferred();
+    std::size_t i = 0;
+    // Only this function removes entries, so a place stays what it is in between.
+    while (mca_btl_base_endpoint_t *endpoint = active_at(i)) {
+        if (endpoint->peer->waiting()) {
+            (void)endpoint->peer->flush();
+        }
+        while (outgoing *out = endpoint->peer->reap()) {
+            complete(frag_around(out), endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS);
+            ++completed;
+        }
+        const std::lock_guard guard(*component.lock);
+        if (!endpoint->peer->idle()) {
+            ++i;
+            continue;
+        }
+        endpoint->active = false;
+        (*component.active)[i] = component.active->back();
+        component.active->pop_back();
+    }
+    const std::lock_guard guard(*component.lock);
+    component.sends_to_look_after.store(!component.active->empty() ||
+                                            !component.frags->deferred.empty(),
+                                        std::memory_order_relaxed);
+    return completed;
 }
 
 } // namespace gpusm

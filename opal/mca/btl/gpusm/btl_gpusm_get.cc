@@ -203,9 +203,6 @@ int progress_gets(bool busy)
         end_of_ended = &ended;
     }
     int completed = 0;
-    if (finished != nullptr && finished->next != nullptr) {
-        open_bundles(); // for the FINs
-    }
     while (finished != nullptr) {
         get_request *get = std::exchange(finished, finished->next);
         const bool copied = status::ok == get->copy.outcome;
@@ -222,7 +219,6 @@ int progress_gets(bool busy)
         opal_free_list_return(&gets, &get->super);
         ++completed;
     }
-    close_bundles();
     return completed;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/protocol/select.h"
@@ -140,14 +139,10 @@ bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *off
     if (nullptr == frag) {
         return false;
     }
-    if (endpoint->bundle != nullptr) {
-        post_bundle(endpoint);
-    }
     std::memcpy(frag->segment.seg_addr.pval, message, bytes);
     std::memcpy(reinterpret_cast<unsigned char *>(frag->out.header) + offset,
                 reinterpret_cast<const void *>(handle.base), lead_bytes);
     fire_and_forget(frag, bytes);
-    frag->call_back = false;
     const status s = post_bound(endpoint, frag, frag_kind::active_message, tag, lead_bytes);
     if (status::ok != s && status::busy != s) {
         frag_return(frag);

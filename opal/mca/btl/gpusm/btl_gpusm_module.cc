@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_module.cc: who can be reached, and where descriptors come from.
-#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+// btl_gpusm_module.cc: who can be reached.
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
@@ -28,6 +27,13 @@ mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
     mca_btl_gpusm_component.endpoints->push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;
+}
+
+mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
+{
+    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    const auto &all = *mca_btl_gpusm_component.endpoints;
+    return number < all.size() ? all[number] : nullptr;
 }
 
 } // namespace gpusm
@@ -86,62 +92,6 @@ static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *d
     return OPAL_SUCCESS;
 }
 
-mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
-                                               uint8_t order, size_t size, uint32_t flags)
-{
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
-    if (nullptr == frag) {
-        return nullptr;
-    }
-    frag->segment.seg_len = size;
-    frag->base.des_flags = flags;
-    frag->base.des_cbfunc = nullptr;
-    frag->base.order = order;
-    return &frag->base;
-}
-
-static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *,
-                                              mca_btl_base_endpoint_t *endpoint,
-                                              opal_convertor_t *convertor, uint8_t order,
-                                              size_t reserve, size_t *size, uint32_t flags)
-{
-    using gpusm::counter;
-    using gpusm::frag_size;
-
-    const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    const size_t most =
-        mca_btl_gpusm_component
-            .frag_capacity[static_cast<unsigned>(gpu ? frag_size::gpu : frag_size::max)];
-    if (reserve >= most) {
-        return nullptr;
-    }
-    size_t packed = std::min(*size, most - reserve);
-    gpusm::reclaim_warm_frags(endpoint);
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
-    if (nullptr == frag) {
-        return nullptr;
-    }
-    const bool first = 0 == convertor->bConverted;
-    if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
-        gpusm::gpu_message_to(endpoint, convertor->pBaseBuf);
-    }
-    struct iovec iov = {static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve,
-                        packed};
-    uint32_t iov_count = 1;
-    if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0) {
-        gpusm::frag_return(frag);
-        return nullptr;
-    }
-    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
-    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
-    *size = packed;
-    frag->segment.seg_len = reserve + packed;
-    frag->base.des_flags = flags;
-    frag->base.des_cbfunc = nullptr;
-    frag->base.order = order;
-    return &frag->base;
-}
-
 static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t cbfunc)
 {
     mca_btl_gpusm.error_cb = cbfunc;
@@ -182,7 +132,7 @@ mca_btl_gpusm_t mca_btl_gpusm = {
             .btl_finalize = finalize,
             .btl_alloc = mca_btl_gpusm_alloc,
             .btl_free = free_descriptor,
-            .btl_prepare_src = prepare_src,
+            .btl_prepare_src = mca_btl_gpusm_prepare_src,
             .btl_send = mca_btl_gpusm_send,
             .btl_sendi = mca_btl_gpusm_sendi,
             .btl_get = mca_btl_gpusm_get,

@@ -1,162 +1,84 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_send.cc: messages through shared memory. A send copies nothing: the payload is in
-// the fragment already. It counts as done when the fragment is posted, and the fragment is
-// taken back later, without a message from the peer (shm/peer.h).
-#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+// btl_gpusm_send.cc: messages through shared memory. What ob1 gives sendi is taken at once:
+// messages of the user's up to the eager limit, and ob1's own control messages. They go in the
+// peer's fast box if they fit, else in a fragment. What lies in a fragment already (alloc,
+// prepare_src) is sent without a copy: it counts as done when it is posted.
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
-#include <cstdint>
+#include "opal/mca/btl/gpusm/base/short_copy.h"
+
+#include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <utility>
 
 namespace gpusm {
 
 namespace {
 
-// Gives a fragment that the peer is done with back to whom it belongs.
-void complete(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, int result)
+// Does the payload lie together in host memory? Then *user is where; null if there is none.
+[[gnu::always_inline]] inline bool lies_together(const opal_convertor_t *convertor,
+                                                 std::size_t payload_size,
+                                                 const unsigned char **user)
 {
-    // The callback may free the descriptor, so ask first whose it is.
-    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
-    if (frag->call_back && frag->base.des_cbfunc != nullptr) {
-        frag->base.des_cbfunc(&mca_btl_gpusm.super, endpoint, &frag->base, result);
+    *user = nullptr;
+    // An empty message may come with a convertor that nobody has set up: do not look at it.
+    if (0 == payload_size || nullptr == convertor) {
+        return true;
     }
-    if (ours) {
-        frag_return(frag);
+    constexpr std::uint32_t plain = CONVERTOR_HOMOGENEOUS | OPAL_DATATYPE_FLAG_NO_GAPS;
+    if (plain != (convertor->flags & (plain | CONVERTOR_ACCELERATOR))) {
+        return false;
+    }
+    void *current = nullptr;
+    opal_convertor_get_current_pointer(convertor, &current);
+    *user = static_cast<const unsigned char *>(current);
+    return true;
+}
+
+[[gnu::always_inline]] inline void copy(unsigned char *to, const void *from, std::size_t bytes)
+{
+    if (bytes <= short_copy_most) {
+        short_copy(to, from, bytes);
+    } else {
+        std::memcpy(to, from, bytes);
     }
 }
 
-int result_of(const mca_btl_base_endpoint_t *endpoint)
+// Payload that has to be packed: of a derived datatype, or in device memory.
+status pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
+            std::size_t payload_size)
 {
-    return endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS;
-}
-
-// The i-th entry of a list that other threads append to; null past its end.
-mca_btl_base_endpoint_t *at(const std::vector<mca_btl_base_endpoint_t *> &list, std::size_t i)
-{
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    return i < list.size() ? list[i] : nullptr;
-}
-
-// Keeps a complete control message that has no place in the segment yet.
-status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    frag->kind = kind;
-    frag->tag = tag;
-    frag->call_back = 0 == (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) ||
-                      0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
-    frag->out.next = nullptr;
-    const std::lock_guard guard(*component.lock);
-    (nullptr == component.deferred ? component.deferred : component.last_deferred->next) =
-        &frag->out;
-    component.last_deferred = &frag->out;
-    component.sends_to_look_after.store(true, std::memory_order_relaxed);
-    return status::busy;
-}
-
-// Only send_deferred takes from the front, so what this returns stays there.
-outgoing *first_deferred()
-{
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    return mca_btl_gpusm_component.deferred;
-}
-
-// Sends what was kept, as fragments come back. Returns how many went.
-int send_deferred()
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    int sent = 0;
-    while (first_deferred() != nullptr) {
-        mca_btl_gpusm_frag_t *place =
-            frag_get(component.frag_capacity[static_cast<unsigned>(frag_size::small)]);
-        if (nullptr == place) {
-            break;
-        }
-        mca_btl_gpusm_frag_t *waiting = frag_around(first_deferred());
-        fire_and_forget(place, waiting->segment.seg_len);
-        std::memcpy(place->segment.seg_addr.pval, waiting->segment.seg_addr.pval,
-                    waiting->segment.seg_len);
-        const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
-        const bool sent_now = status::ok == s || status::busy == s;
-        if (!sent_now) {
-            frag_return(place);
-        }
-        if (status::system_failed == s) {
-            break; // passing: the same message again with the next progress
-        }
-        {
-            const std::lock_guard guard(*component.lock);
-            component.deferred = component.deferred->next;
-        }
-        complete(waiting->endpoint, waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
-        ++sent;
+    if (0 != (convertor->flags & CONVERTOR_ACCELERATOR)) {
+        gpu_message_to(endpoint, convertor->pBaseBuf);
     }
-    return sent;
+    struct iovec iov = {to, payload_size};
+    uint32_t iov_count = 1;
+    size_t packed = payload_size;
+    return opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0 || packed != payload_size
+               ? status::driver_failed
+               : status::ok;
 }
 
-// The oldest of the fragments whose callback had to wait, or null.
-outgoing *late_one(mca_btl_base_endpoint_t *endpoint)
+void count_message(const opal_convertor_t *convertor, std::size_t payload_size)
 {
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    outgoing *out = endpoint->called_back_late;
-    if (out != nullptr) {
-        endpoint->called_back_late = out->next;
+    if (nullptr == convertor) {
+        return; // a control message of ob1's, not the user's
     }
-    return out;
-}
-
-// We are inside somebody's send: the callback of a fragment that has come back waits for progress.
-void call_back_late(mca_btl_base_endpoint_t *endpoint, outgoing *out)
-{
-    {
-        const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-        outgoing **end = &endpoint->called_back_late;
-        while (*end != nullptr) {
-            end = &(*end)->next;
-        }
-        *end = out;
-    }
-    mark_active(endpoint);
+    const bool gpu = payload_size > 0 && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    count(gpu ? counter::staged_messages : counter::host_messages, 1);
+    count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
 }
 
 } // namespace
 
-mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
-{
-    return at(*mca_btl_gpusm_component.endpoints, number);
-}
-
-status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag, std::size_t lead_bytes)
-{
-    frag->endpoint = endpoint;
-    frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
-    frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
-    frag->out.header->kind = kind;
-    frag->out.header->tag = tag;
-    const bool watch = frag->call_back;
-    const status s = endpoint->peer->post(&frag->out);
-    if (status::busy == s || (status::ok == s && watch)) {
-        mark_active(endpoint);
-    }
-    return s;
-}
-
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag)
 {
-    if (endpoint->bundle != nullptr) {
-        post_bundle(endpoint); // what came first goes first
-    }
-    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
-    const bool always = 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
     // A copy of so few bytes costs less than a fragment that has to come back.
     constexpr std::size_t copied_bytes = 248;
-    if (ours && !always && frag->segment.seg_len <= copied_bytes &&
+    if (frag->segment.seg_len <= copied_bytes && !calls_back(frag) &&
         endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
             std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
         })) {
@@ -167,9 +89,6 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         frag->endpoint = endpoint;
         return defer(frag, kind, tag);
     }
-    // Decided before the post: after it the fragment may come back at any time. A descriptor
-    // that stays the caller's is only free to reuse once the peer has read it.
-    frag->call_back = always || !ours;
     return post_bound(endpoint, frag, kind, tag);
 }
 
@@ -189,76 +108,125 @@ status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const voi
     return s;
 }
 
-void mark_active(mca_btl_base_endpoint_t *endpoint)
-{
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    if (!endpoint->active) {
-        endpoint->active = true;
-        mca_btl_gpusm_component.sends_to_look_after.store(true, std::memory_order_relaxed);
-        mca_btl_gpusm_component.active->push_back(endpoint);
-    }
-}
-
-int progress_sends()
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    int completed = send_deferred();
-    std::size_t i = 0;
-    // Only this function removes entries, so a place stays what it is in between.
-    while (mca_btl_base_endpoint_t *endpoint = at(*component.active, i)) {
-        if (endpoint->peer->waiting()) {
-            (void)endpoint->peer->flush();
-        }
-        while (outgoing *out = late_one(endpoint)) {
-            complete(endpoint, frag_around(out), result_of(endpoint));
-            ++completed;
-        }
-        while (outgoing *out = endpoint->peer->reap()) {
-            complete(endpoint, frag_around(out), result_of(endpoint));
-            ++completed;
-        }
-        const std::lock_guard guard(*component.lock);
-        if (!endpoint->peer->idle() || endpoint->called_back_late != nullptr) {
-            ++i;
-            continue;
-        }
-        endpoint->active = false;
-        (*component.active)[i] = component.active->back();
-        component.active->pop_back();
-    }
-    const std::lock_guard guard(*component.lock);
-    component.sends_to_look_after.store(!component.active->empty() || component.deferred != nullptr,
-                                        std::memory_order_relaxed);
-    return completed;
-}
-
-void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
-{
-    while (outgoing *out = endpoint->peer->reap_chain(SIZE_MAX)) {
-        while (out != nullptr) {
-            mca_btl_gpusm_frag_t *frag = frag_around(out);
-            outgoing *next = std::exchange(out->next, nullptr);
-            if (frag->call_back) { // else it is ours
-                call_back_late(endpoint, out);
-            } else {
-                frag_return(frag);
-            }
-            out = next;
-        }
-    }
-}
-
-void reclaim_frags()
-{
-    for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = endpoint_at(i); ++i) {
-        reclaim_frags_of(endpoint);
-    }
-}
-
 } // namespace gpusm
 
-extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
-                                  mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+extern "C" {
+
+int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                        opal_convertor_t *convertor, void *header, size_t header_size,
+                        size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+                        mca_btl_base_descriptor_t **descriptor)
+{
+    using gpusm::frag_kind;
+    using gpusm::status;
+
+    const size_t size = header_size + payload_size;
+    const unsigned char *user = nullptr;
+    const bool together = gpusm::lies_together(convertor, payload_size, &user);
+    if (descriptor != nullptr) {
+        *descriptor = nullptr;
+    }
+    // Only an inline send gives no place for a descriptor, and goes another way when this one is
+    // closed to it; where there is one, ob1 would try again for ever.
+    if (!together && 0 != (convertor->flags & CONVERTOR_ACCELERATOR) && endpoint->get_enabled &&
+        nullptr == descriptor) {
+        gpusm::will_ask_again(convertor->pBaseBuf);
+        return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
+    }
+    const auto fill = [=](unsigned char *to) {
+        gpusm::copy(to, header, header_size);
+        if (user != nullptr) {
+            gpusm::copy(to + header_size, user, payload_size);
+        }
+    };
+    if (together && endpoint->peer->send_inline(frag_kind::active_message, tag, size, fill)) {
+        gpusm::count_message(convertor, payload_size);
+        return OPAL_SUCCESS;
+    }
+    gpusm::reclaim_warm_frags(endpoint);
+    mca_btl_gpusm_frag_t *frag = nullptr;
+    if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
+        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
+    }
+    if (nullptr == frag) {
+        if (descriptor != nullptr) {
+            *descriptor = mca_btl_gpusm_alloc(btl, endpoint, order, size, flags);
+        }
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
+    fill(payload);
+    if (!together &&
+        status::ok != gpusm::pack(endpoint, convertor, payload + header_size, payload_size)) {
+        gpusm::frag_return(frag);
+        return OPAL_ERROR;
+    }
+    gpusm::fire_and_forget(frag, size);
+    const status s = gpusm::post(endpoint, frag, frag_kind::active_message, tag);
+    if (status::ok != s && status::busy != s) {
+        gpusm::frag_return(frag);
+        return OPAL_ERR_UNREACH;
+    }
+    gpusm::count_message(convertor, payload_size);
+    return OPAL_SUCCESS;
+}
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                                               uint8_t order, size_t size, uint32_t flags)
+{
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    frag->segment.seg_len = size;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *,
+                                                     mca_btl_base_endpoint_t *endpoint,
+                                                     opal_convertor_t *convertor, uint8_t order,
+                                                     size_t reserve, size_t *size, uint32_t flags)
+{
+    using gpusm::counter;
+    using gpusm::frag_size;
+
+    const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    const size_t most = gpusm::frag_capacity(gpu ? frag_size::gpu : frag_size::max);
+    if (reserve >= most) {
+        return nullptr;
+    }
+    size_t packed = std::min(*size, most - reserve);
+    gpusm::reclaim_warm_frags(endpoint);
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    const bool first = 0 == convertor->bConverted;
+    if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
+        gpusm::gpu_message_to(endpoint, convertor->pBaseBuf);
+    }
+    struct iovec iov = {static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve,
+                        packed};
+    uint32_t iov_count = 1;
+    if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0) {
+        gpusm::frag_return(frag);
+        return nullptr;
+    }
+    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
+    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
+    *size = packed;
+    frag->segment.seg_len = reserve + packed;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
+                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
 {
     using gpusm::status;
 
@@ -266,13 +234,14 @@ extern "C" int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint
     if (gpusm::send_with_lead(endpoint, frag, tag)) {
         return 1;
     }
-    constexpr uint32_t ours = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
-    const uint32_t flags = descriptor->des_flags; // the descriptor may be gone after the post
+    const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {
         return OPAL_ERR_UNREACH; // final: OUT_OF_RESOURCE would make ob1 try for ever
     }
     // 1: done, and nobody will be called. Also when the fragment still waits for room in the
     // peer's FIFO: the payload has been taken, and it goes out in order.
-    return ours == (flags & (ours | MCA_BTL_DES_SEND_ALWAYS_CALLBACK)) ? 1 : OPAL_SUCCESS;
+    return calls_back ? OPAL_SUCCESS : 1;
 }
+
+} // extern "C"

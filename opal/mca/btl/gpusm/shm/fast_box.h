@@ -25,6 +25,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 namespace gpusm {
 
@@ -101,7 +103,7 @@ class fast_box_writer {
     // `units` is a power of two, at least 8; `taken` is where the reader says how far it is.
     fast_box_writer(fast_box_unit *ring, std::uint32_t units,
                     const std::atomic<std::uint32_t> *taken)
-        : ring_(ring), units_(units), taken_(taken)
+        : ring_(ring), units_(units), taken_(taken), payload_in_(units)
     {
     }
 
@@ -122,7 +124,7 @@ class fast_box_writer {
     void publish(const fast_box_place &place, fast_box_message message)
     {
         if (place.units > 1) {
-            mark_payload(place.index, place.units);
+            std::memset(&payload_in_[place.index + 1], 1, place.units - 1);
         }
         // Release: pairs with the reader's acquire; the payload is complete.
         place.unit->word.store(fast_box_word::pack(message), std::memory_order_release);
@@ -148,30 +150,11 @@ class fast_box_writer {
                 index, units};
     }
 
-    // Of so many units, all but the first begin with payload.
-    void mark_payload(std::uint32_t first, std::uint32_t units)
-    {
-        if (first % 64 + units < 64) {
-            payload_in_[first / 64] |= ((std::uint64_t{1} << units) - 2) << first % 64;
-        } else {
-            mark_payload_across(first + 1, first + units);
-        }
-    }
-    [[gnu::noinline]] void mark_payload_across(std::uint32_t unit, std::uint32_t end)
-    {
-        while (unit < end) {
-            const std::uint32_t first = unit % 64;
-            const std::uint32_t count = std::min(64 - first, end - unit);
-            payload_in_[unit / 64] |= ~std::uint64_t{0} >> (64 - count) << first;
-            unit += count;
-        }
-    }
-
     // Makes sure that the unit begins with a word, be it an old one.
     void clear(std::uint32_t unit)
     {
-        if (0 != (payload_in_[unit / 64] >> unit % 64 & 1)) {
-            payload_in_[unit / 64] &= ~(std::uint64_t{1} << unit % 64);
+        if (payload_in_[unit] != 0) {
+            payload_in_[unit] = 0;
             ring_[unit].word.store(0, std::memory_order_relaxed);
         }
     }
@@ -213,7 +196,7 @@ class fast_box_writer {
     std::uint32_t taken_seen_ = 0;    // never ahead of the truth
     std::uint32_t skip_at_ = 0; // the unit where a word will say to go on at the start; 0: none
     const std::atomic<std::uint32_t> *taken_ = nullptr;
-    std::uint64_t payload_in_[max_fast_box_units / 64] = {}; // units that begin with payload
+    std::vector<unsigned char> payload_in_; // per unit: 1 if it begins with payload
 };
 
 class fast_box_reader {
@@ -225,6 +208,8 @@ class fast_box_reader {
           most_bytes_(fast_box_most_bytes(units)), taken_(taken)
     {
     }
+
+    bool open() const { return ring_ != nullptr; }
 
     // True: the message with that sequence number may be the next one here.
     bool has(std::uint64_t sequence) const

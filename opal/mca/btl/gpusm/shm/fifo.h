@@ -93,7 +93,7 @@ inline status fifo_post(const fifo_view &fifo, fifo_message message)
         std::atomic<std::uint64_t> &word = fifo.slot[ticket & (fifo.slots - 1)].word;
         std::uint64_t seen = fifo_word::empty(lap);
 
-        // Release: pairs with the reader's acquire in take(); the fragment is complete.
+        // Release: pairs with the reader's acquire in peek(); the fragment is complete.
         if (word.compare_exchange_strong(seen, fifo_word::full(lap, message),
                                          std::memory_order_release, std::memory_order_relaxed)) {
             // Failure means that somebody helped: the tail is past our ticket either way.
@@ -122,30 +122,31 @@ class fifo_reader {
     fifo_reader() = default;
     explicit fifo_reader(fifo_view fifo) : fifo_(fifo) {}
 
-    // True: `message` is the oldest one and its slot is free again. False: nothing there.
-    bool take(fifo_message *message)
-    {
-        std::atomic<std::uint64_t> &word = fifo_.slot[head_ & (fifo_.slots - 1)].word;
-        const std::uint64_t seen = word.load(std::memory_order_acquire);
-        if (fifo_word::is_empty(seen)) {
-            return false;
-        }
-        *message = fifo_word::message_of(seen);
-        ++head_;
-        // The slot's next ticket is one lap on. Relaxed is enough: the slot carries no other
-        // data, and a sender's next word is ordered by its own release.
-        word.store(fifo_word::empty(fifo_.lap_of_ticket(head_ - 1 + fifo_.slots)),
-                   std::memory_order_relaxed);
-        return true;
-    }
-
-    // True: `message` is what take() would give now. Nothing changes.
+    // True: `message` is the oldest one. False: nothing there.
     bool peek(fifo_message *message) const
     {
         const std::uint64_t seen =
-            fifo_.slot[head_ & (fifo_.slots - 1)].word.load(std::memory_order_relaxed);
+            fifo_.slot[head_ & (fifo_.slots - 1)].word.load(std::memory_order_acquire);
         *message = fifo_word::message_of(seen);
         return !fifo_word::is_empty(seen);
+    }
+    // Frees the slot of the message that peek() has shown.
+    void pop()
+    {
+        // The slot's next ticket is one lap on. Relaxed is enough: the slot carries no other
+        // data, and a sender's next word is ordered by its own release.
+        fifo_.slot[head_ & (fifo_.slots - 1)].word.store(
+            fifo_word::empty(fifo_.lap_of_ticket(head_ + fifo_.slots)), std::memory_order_relaxed);
+        ++head_;
+    }
+    // Both.
+    bool take(fifo_message *message)
+    {
+        if (!peek(message)) {
+            return false;
+        }
+        pop();
+        return true;
     }
 
   private:

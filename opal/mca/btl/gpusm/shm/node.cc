@@ -29,7 +29,7 @@ peer *node::add_peer(const segment_identity &identity, const std::string &direct
     return peers_.back().get();
 }
 
-peer *node::new_sender(std::uint32_t slot)
+bool node::new_sender(std::uint32_t slot, peer **from)
 {
     const segment_view &view = own_.view();
     // In this order: a slot that nobody has taken may have no memory behind it.
@@ -38,45 +38,43 @@ peer *node::new_sender(std::uint32_t slot)
         1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
         log_line(log_level::error,
                  "a message from peer slot %" PRIu32 ", which nobody has taken, was dropped", slot);
-        return nullptr;
-    }
-    if (slot >= senders_.size()) {
-        senders_.resize(slot + 1);
+        return true;
     }
     const segment_identity identity = view.peers[slot].identity;
     // A peer of whom the layer above has not spoken yet keeps its file where we keep ours.
-    peer *from = add_peer(identity, own_.directory());
-    const status s = from->attach();
-    // A passing failure is tried again with the next message; this one is lost.
-    senders_[slot].known = status::ok == s || status::bad_peer == s || status::peer_gone == s;
+    peer *made = add_peer(identity, own_.directory());
+    const status s = made->attach();
+    const bool waits = status::system_failed == s;
     if (status::ok == s) {
-        senders_[slot].from = from;
-        from->inbound_slot = slot;
-    } else if (status::bad_peer != s) { // of which attach() has said what is wrong
-        log_line(log_level::error,
+        made->inbound_slot = slot;
+    } else if (status::bad_peer != s && !(waits && told_that_it_waits_)) {
+        log_line(log_level::error, // of a bad one attach() has said what is wrong
                  "messages from process %" PRIu32 " of job %08" PRIx32
-                 " are dropped: its segment cannot be mapped: %s",
-                 identity.vpid, identity.jobid, to_string(s));
+                 " %s: its segment cannot be mapped: %s",
+                 identity.vpid, identity.jobid, waits ? "wait" : "are dropped", to_string(s));
     }
-    return senders_[slot].from;
+    told_that_it_waits_ = waits;
+    if (!waits) {
+        senders_.resize(std::max<std::size_t>(senders_.size(), slot + 1));
+        senders_[slot] = *from = made;
+    }
+    return !waits;
 }
 
-void node::open_fast_box(std::uint32_t slot)
+void node::open_fast_box(peer &of)
 {
     const segment_view &view = own_.view();
+    const std::size_t bytes = std::size_t{view.fast_box_units} * sizeof(fast_box_unit);
     std::uint32_t granule = 0;
-    if (senders_[slot].fast_box != no_fast_box || fast_boxes_.size() >= max_fast_boxes_ ||
-        status::ok !=
-            own_.carve(std::size_t{view.fast_box_units} * sizeof(fast_box_unit), &granule)) {
+    if (fast_boxes_.size() >= max_fast_boxes_ || status::ok != own_.carve(bytes, &granule)) {
         return; // it goes on with fragments
     }
-    auto *ring = reinterpret_cast<fast_box_unit *>(own_.at(granule));
-    senders_[slot].fast_box = static_cast<std::uint32_t>(fast_boxes_.size());
-    fast_boxes_.push_back(
-        {fast_box_reader(ring, view.fast_box_units, &view.peers[slot].fast_box_taken),
-         senders_[slot].from, slot});
+    peer_slot &slot = view.peers[of.inbound_slot];
+    of.inbox = fast_box_reader(reinterpret_cast<fast_box_unit *>(own_.at(granule)),
+                               view.fast_box_units, &slot.fast_box_taken);
+    fast_boxes_.push_back(&of);
     // Release: pairs with peer_segment::fast_box_at.
-    view.peers[slot].fast_box.store(granule, std::memory_order_release);
+    slot.fast_box.store(granule, std::memory_order_release);
 }
 
 void node::report(peer &from, std::uint32_t granule)

@@ -33,16 +33,16 @@ status peer::attach()
 
 status peer::attach_locked()
 {
-    if (segment_.valid() || status::ok != refused_) {
-        return refused_;
+    if (segment_.valid()) {
+        return status::ok;
     }
-    status s = peer_segment::attach(directory_.c_str(), identity_, &segment_);
-    s = status::not_found == s ? status::peer_gone : s;
-    if (status::bad_peer == s || status::peer_gone == s) {
-        refused_ = s;
+    if (closed_) {
+        return status::peer_gone;
     }
+    const status s = peer_segment::attach(directory_.c_str(), identity_, &segment_);
     attached_.store(status::ok == s, std::memory_order_release);
-    return s;
+    closed_ = status::bad_peer == s || status::not_found == s;
+    return status::not_found == s ? status::peer_gone : s;
 }
 
 status peer::connect()
@@ -50,22 +50,16 @@ status peer::connect()
     if (closed_) {
         return status::peer_gone;
     }
-    if (connected_) {
-        return status::ok;
-    }
-    // Answers that stay are given again without asking, and reported once.
-    const bool told = full_ || status::ok != refused_;
     status s = attach_locked();
     if (status::ok == s) {
-        s = full_ ? status::no_memory : segment_.claim_peer_slot(self_, &slot_);
-        full_ = status::no_memory == s;
+        s = segment_.claim_peer_slot(self_, &slot_);
+        connected_.store(status::ok == s, std::memory_order_release);
     }
     // attach() has said what is wrong with a bad segment.
-    if (status::ok != s && status::bad_peer != s && !told) {
+    if (status::ok != s && status::bad_peer != s && !std::exchange(told_, true)) {
         log_line(log_level::error, "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s",
                  identity_.vpid, identity_.jobid, to_string(s));
     }
-    connected_.store(status::ok == s, std::memory_order_release);
     return s;
 }
 
@@ -92,7 +86,6 @@ void peer::look_for_fast_box()
         if (fast_box_unit *ring = segment_.fast_box_at(slot_); ring != nullptr) {
             outbox_ = fast_box_writer(ring, segment_.view().fast_box_units,
                                       &segment_.view().peers[slot_].fast_box_taken);
-            has_outbox_.store(true, std::memory_order_relaxed);
             decide_on_inline();
         }
     }
@@ -152,40 +145,33 @@ bool peer::flush()
     return posted;
 }
 
-outgoing *peer::reap_chain(std::size_t most)
+outgoing *peer::take_back(std::size_t most, bool with_those_that_stay)
 {
     const std::lock_guard guard(mutex_);
-    outgoing *oldest = in_flight_;
-    outgoing *newest = oldest;
-    if (nullptr == oldest || 0 == most) {
+    if (!mutex_.threads()) {
+        heard_when_looked_ = next_sequence;
+    }
+    if (nullptr == in_flight_) {
         return nullptr;
     }
-    if (!mutex_.threads()) {
-        heard_when_reaped_ = next_sequence;
+    // Acquire pairs with node::poll: the peer has read the fragments to their end. The counter is
+    // the peer's word: it can give back early what is ours, never more than what was posted.
+    const std::uint64_t done =
+        connected_ ? segment_.view().peers[slot_].consumed.load(std::memory_order_acquire) : 0;
+    outgoing *const oldest = in_flight_;
+    outgoing *newest = nullptr;
+    for (; most > 0 && in_flight_ != nullptr; --most) {
+        const bool over = closed_ || (in_flight_ != unposted_ && done > in_flight_->sequence);
+        if (!over || (in_flight_->stays && !with_those_that_stay)) {
+            break;
+        }
+        newest = in_flight_;
+        in_flight_ = newest->next;
+        unposted_ = newest == unposted_ ? in_flight_ : unposted_;
     }
-    if (!closed_) {
-        if (oldest == unposted_) {
-            return nullptr;
-        }
-        // Acquire pairs with node::poll: the peer has read the fragment to its end. The
-        // counter is the peer's word: it can give back early what is ours, never more than
-        // what was posted.
-        const std::uint64_t done =
-            segment_.view().peers[slot_].consumed.load(std::memory_order_acquire);
-        if (done <= oldest->sequence) {
-            return nullptr;
-        }
-        for (std::size_t more = most - 1; more > 0; --more) {
-            outgoing *next = newest->next;
-            if (nullptr == next || next == unposted_ || done <= next->sequence) {
-                break;
-            }
-            newest = next;
-        }
-    } else if (oldest == unposted_) {
-        unposted_ = oldest->next; // inline sends stay off, as it is closed
+    if (nullptr == newest) {
+        return nullptr;
     }
-    in_flight_ = newest->next;
     newest->next = nullptr;
     return oldest;
 }

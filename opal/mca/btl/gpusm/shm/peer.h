@@ -29,6 +29,7 @@ namespace gpusm {
 struct outgoing {
     frag_header *header = nullptr; // in this process's own segment
     std::uint32_t granule = 0;     // the same place, as the FIFO names it
+    bool stays = false;            // not for reclaim(): somebody waits to hear of its end
     std::uint64_t sequence = 0;    // once posted; the header could be written by others
     outgoing *next = nullptr;
 };
@@ -41,7 +42,8 @@ class peer {
 
     // Sends a fragment whose header and payload are complete; fills in its sequence number.
     // `ok`: posted. `busy`: kept, and posted by a later flush(). Anything else: the fragment
-    // still is the caller's; `peer_gone` and `bad_peer` are final.
+    // still is the caller's. `peer_gone` and `bad_peer` are final; `system_failed` and `no_memory`
+    // (the peer has no slot for us) may pass. Each is logged once.
     status post(outgoing *fragment);
 
     // Sends a message of `bytes` without a fragment: fill(unsigned char *) writes the payload.
@@ -50,23 +52,34 @@ class peer {
     bool send_inline(frag_kind kind, std::uint8_t tag, std::size_t bytes, Fill &&fill)
     {
         const std::lock_guard guard(mutex_);
-        return bytes < too_long_inline_ && publish(kind, tag, bytes, outbox_.place(bytes), fill);
+        if (bytes >= too_long_inline_) {
+            return false;
+        }
+        const fast_box_place place = outbox_.place(bytes);
+        if (nullptr == place.payload) {
+            return false;
+        }
+        fill(place.payload);
+        outbox_.publish(place,
+                        {static_cast<std::uint32_t>(next_to_post_),
+                         static_cast<std::uint16_t>(bytes), static_cast<std::uint8_t>(kind), tag});
+        ++next_to_post_;
+        return true;
     }
     // Posts what had to wait. True: something was posted.
     bool flush();
 
     // The next fragment that the peer is done with, oldest first, or null. From a closed peer
     // every fragment comes back.
-    outgoing *reap() { return reap_chain(1); }
-    // The same for several at once, linked by `next`: at most so many, and perhaps fewer than there
-    // are.
-    outgoing *reap_chain(std::size_t most);
+    outgoing *reap() { return take_back(1, true); }
+    // All that the peer is done with, linked by `next`, up to one that stays for reap().
+    outgoing *reclaim() { return take_back(SIZE_MAX, false); }
 
-    // The peer has sent something since the last reap(), so it may well have given fragments back,
-    // and looking costs no more than a cache line. In a program without threads only.
+    // The peer has sent something since we last looked for fragments, so it may well have given
+    // some back, and looking costs no more than a cache line. In a program without threads only.
     bool may_have_given_back() const
     {
-        return in_flight_ != nullptr && next_sequence != heard_when_reaped_;
+        return in_flight_ != nullptr && next_sequence != heard_when_looked_;
     }
 
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
@@ -77,7 +90,8 @@ class peer {
     bool waiting();
     bool idle();
 
-    // Maps the peer's segment if that has not happened yet.
+    // Maps the peer's segment if that has not happened yet. `system_failed` may pass; any other
+    // failure closes the peer.
     status attach();
     // True once shared() may be used, by any thread.
     bool attached() const { return attached_.load(std::memory_order_acquire); }
@@ -97,32 +111,20 @@ class peer {
     std::atomic<void *> user{nullptr};
     // The same for the streams with that peer, under their lock.
     void *streams = nullptr;
-    // Which message of this peer's own stream is due next; kept by node::poll.
-    std::uint64_t next_sequence = 0;
-    // This peer's slot in our segment, once a message has come from it; kept by node::poll.
-    std::uint32_t inbound_slot = no_slot;
+
+    // What comes from the peer; kept by node::poll.
+    fast_box_reader inbox;                // in our segment, once it is open
+    std::uint64_t next_sequence = 0;      // of the message that is due
+    std::uint32_t inbound_slot = no_slot; // in our segment, once a message has come
     static constexpr std::uint32_t no_slot = UINT32_MAX;
 
   private:
-    template <typename Fill>
-    bool publish(frag_kind kind, std::uint8_t tag, std::size_t bytes, const fast_box_place &place,
-                 Fill &fill)
-    {
-        if (nullptr == place.payload) {
-            return false;
-        }
-        fill(place.payload);
-        outbox_.publish(place,
-                        {static_cast<std::uint32_t>(next_to_post_),
-                         static_cast<std::uint16_t>(bytes), static_cast<std::uint8_t>(kind), tag});
-        ++next_to_post_;
-        return true;
-    }
     status attach_locked();
     status connect();
     [[gnu::always_inline]] status post_now(const outgoing &fragment);
     void look_for_fast_box();
     void decide_on_inline();
+    outgoing *take_back(std::size_t most, bool with_those_that_stay);
 
     optional_mutex mutex_;
     const segment_identity self_;
@@ -131,15 +133,13 @@ class peer {
     peer_segment segment_;
     std::atomic<bool> attached_{false};
     std::atomic<bool> connected_{false}; // slot_ is ours
-    bool full_ = false;                  // the peer has no slot for us, now or later
     std::atomic<bool> closed_{false};
-    status refused_ = status::ok; // an answer of attach() that will not change
-    std::uint32_t slot_ = 0;      // ours, in the peer's segment
-    std::atomic<bool> has_outbox_{false};
+    bool told_ = false;                   // why it could not be connected to
+    std::uint32_t slot_ = 0;              // ours, in the peer's segment
     outgoing *in_flight_ = nullptr;       // oldest first; posted ones before unposted ones
     outgoing *last_ = nullptr;            // the newest of them
     outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
-    std::uint64_t heard_when_reaped_ = 0; // next_sequence then
+    std::uint64_t heard_when_looked_ = 0; // next_sequence then
     std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
     // 0 while there is no fast box, while others have to go before, and once closed.

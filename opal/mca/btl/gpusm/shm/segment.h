@@ -16,6 +16,7 @@
 #include "opal/mca/btl/gpusm/shm/fifo.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,19 +38,17 @@ struct segment_options {
     std::uint32_t fast_box_units = 0; // of a fast box: a power of two; 0: there are none
 };
 
-// A file descriptor and a shared mapping of its file; both are given back at the end.
+// A file descriptor and a shared mapping of its file; both are given back at the end. A file with a
+// path is the maker's: its name is removed, too, and others keep what they have mapped.
 class file_mapping {
   public:
     file_mapping() = default;
-    explicit file_mapping(int fd) : fd_(fd) {}
-    file_mapping(file_mapping &&other) noexcept
-        : fd_(std::exchange(other.fd_, -1)), base_(std::exchange(other.base_, nullptr)),
-          len_bytes_(std::exchange(other.len_bytes_, 0))
-    {
-    }
+    explicit file_mapping(int fd, std::string path = {}) : fd_(fd), path_(std::move(path)) {}
+    file_mapping(file_mapping &&other) noexcept { *this = std::move(other); }
     file_mapping &operator=(file_mapping &&other) noexcept
     {
         std::swap(fd_, other.fd_);
+        std::swap(path_, other.path_);
         std::swap(base_, other.base_);
         std::swap(len_bytes_, other.len_bytes_);
         return *this;
@@ -60,11 +59,13 @@ class file_mapping {
     bool map(std::size_t len_bytes);
 
     int fd() const { return fd_; }
+    const std::string &path() const { return path_; }
     unsigned char *base() const { return base_; }
     std::size_t len_bytes() const { return len_bytes_; }
 
   private:
     int fd_ = -1;
+    std::string path_;
     unsigned char *base_ = nullptr;
     std::size_t len_bytes_ = 0;
 };
@@ -76,7 +77,7 @@ struct segment_view {
     std::uint32_t peer_slots = 0;
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
-    std::uint32_t frag_offset = 0;
+    std::uint32_t frag_offset = 0; // first byte that a fragment may occupy
     std::uint32_t fast_box_units = 0;
     peer_slot *peers = nullptr;
     event_slot *events = nullptr;
@@ -84,15 +85,24 @@ struct segment_view {
     fifo_view fifo;
 };
 
-class segment {
+// What the owner and its peers have of a segment.
+class mapped_segment {
   public:
-    segment() = default;
-    segment(segment &&other) noexcept { *this = std::move(other); }
-    // Removes the file that this one had, if any.
-    segment &operator=(segment &&other) noexcept;
-    // Removes the file's name; peers keep what they have mapped.
-    ~segment() { remove(); }
+    bool valid() const { return mapping_.base() != nullptr; }
+    const segment_view &view() const { return view_; }
+    unsigned char *base() const { return mapping_.base(); }
+    unsigned char *at(std::uint32_t granule) const
+    {
+        return base() + static_cast<std::size_t>(granule) * granule_bytes;
+    }
 
+  protected:
+    file_mapping mapping_;
+    segment_view view_;
+};
+
+class segment : public mapped_segment {
+  public:
     // Makes the file with memory behind the header, the FIFO, the event slots and
     // the first fragments. When it fails, nothing is left behind and the cause is written to *why,
     // if given, else logged. `no_memory`: the file system is full; `system_failed`: anything else
@@ -100,7 +110,7 @@ class segment {
     static status create(const segment_options &options, segment *out, std::string *why = nullptr);
 
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
-    // segment has reached its bound or the file system is full. Any thread.
+    // segment has reached its bound or the file system is full, which is logged once. Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule);
     // How much of the segment is in use. It never becomes less.
     std::size_t taken_bytes() const { return next_frag_offset_; }
@@ -112,48 +122,34 @@ class segment {
     // Puts memory behind the first `count` export slots.
     status commit_exports(std::uint32_t count);
 
-    bool valid() const { return mapping_.base() != nullptr; }
-    const segment_view &view() const { return view_; }
     const segment_identity &identity() const { return identity_; }
     const std::string &directory() const { return directory_; }
-    const std::string &path() const { return path_; }
-    unsigned char *at(std::uint32_t granule) const
-    {
-        return mapping_.base() + static_cast<std::size_t>(granule) * granule_bytes;
-    }
-    unsigned char *base() const { return mapping_.base(); }
+    const std::string &path() const { return mapping_.path(); }
 
   private:
-    void remove();
-
-    file_mapping mapping_;
-    segment_view view_;
     // Kept here as well: peers can write over the header.
     segment_identity identity_{};
     std::string directory_;
-    std::string path_;
     std::unique_ptr<std::mutex> carving_ = std::make_unique<std::mutex>();
     std::size_t next_frag_offset_ = 0;
+    bool told_that_it_is_full_ = false;
 };
 
 // What is fetched of a fragment before its turn: our header and the longest of ob1's.
 constexpr std::size_t fetched_ahead_bytes = 3 * cache_line_bytes;
 
-class peer_segment {
+class peer_segment : public mapped_segment {
   public:
     // Maps the segment of `identity` in `directory` and checks all that its header says.
     // `not_found`: no such file here (another mount of the directory, or the owner is gone);
-    // `bad_peer`: a file, but not one that we can use, cause logged; `system_failed`.
+    // `bad_peer`: a file, but not one that we can use, cause logged; `system_failed`: no memory or
+    // no file descriptor is left, which may pass.
     static status attach(const char *directory, const segment_identity &identity,
                          peer_segment *out);
 
     // Takes a peer slot in that segment for `self` and describes it there. `no_memory`: all
-    // slots are taken or no memory can be put behind one.
+    // slots are taken, or no memory can be put behind one now.
     status claim_peer_slot(const segment_identity &self, std::uint32_t *slot) const;
-
-    bool valid() const { return mapping_.base() != nullptr; }
-    const segment_view &view() const { return view_; }
-    unsigned char *base() const { return mapping_.base(); }
 
     // Copies the header of the fragment at `granule`, as the owner can write to it at any time, and
     // finds its payload, which lies inside the owner's fragment section if the copy is believed.
@@ -161,8 +157,14 @@ class peer_segment {
     bool read_fragment(std::uint32_t granule, frag_header *copy,
                        const unsigned char **payload) const;
 
-    // True when [offset, offset + bytes) lies among the fragments and has memory behind it.
-    bool holds(std::uint64_t offset, std::uint64_t bytes) const;
+    // True when [offset, offset + bytes) lies among the fragments and has memory behind it:
+    // touching more could be a SIGBUS.
+    bool holds(std::uint64_t offset, std::uint64_t bytes) const
+    {
+        const std::uint64_t limit = std::min<std::uint64_t>(
+            view_.header->committed_bytes.load(std::memory_order_acquire), mapping_.len_bytes());
+        return offset >= view_.frag_offset && offset <= limit && bytes <= limit - offset;
+    }
 
     // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
     fast_box_unit *fast_box_at(std::uint32_t slot) const;
@@ -171,19 +173,13 @@ class peer_segment {
     // bytes.
     void fetch_ahead(std::uint32_t granule, std::size_t bytes = fetched_ahead_bytes) const
     {
-        const unsigned char *at =
-            mapping_.base() + static_cast<std::size_t>(granule) * granule_bytes;
         for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
-            __builtin_prefetch(at + line);
+            __builtin_prefetch(at(granule) + line);
         }
     }
 
     // False once the owner's process has ended, in whatever way.
     bool owner_alive() const;
-
-  private:
-    file_mapping mapping_;
-    segment_view view_;
 };
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
@@ -192,7 +188,7 @@ std::string segment_path(const std::string &directory, const segment_identity &i
 inline constexpr char companion_suffix[] = ".fds";
 
 // Removes segment files of this user in `directory` whose owner is dead, and what was kept beside
-// segment files that are gone. Returns how many files.
+// segment files that are gone. Returns how many files. Files of others are not opened.
 int segment_sweep(const std::string &directory);
 
 } // namespace gpusm

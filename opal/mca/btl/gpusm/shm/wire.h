@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 10;
+inline constexpr std::uint32_t wire_version = 11;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -52,20 +52,16 @@ struct segment_header {
     std::uint32_t owner_pid; // in the owner's PID namespace: for messages and guesses only
     segment_identity identity;
     std::uint64_t segment_bytes; // mapped length; the file has it, memory behind it grows
-    std::uint32_t fifo_offset;
+    // How long each section is says where the next one begins (shm/segment.h).
     std::uint32_t fifo_slots; // a power of two
-    std::uint32_t peer_offset;
     std::uint32_t peer_slots;
-    std::uint32_t event_offset;
     std::uint32_t event_slots;
-    std::uint32_t export_offset;
     std::uint32_t export_slots;
-    std::uint32_t frag_offset;    // first byte that a fragment may occupy
     std::uint32_t fast_box_units; // of every fast box here: a power of two, or 0: there are none
 
     // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
-    // Peer slots given out; writers: peers that connect. May run past peer_slots: no room.
+    // Peer slots given out; writers: peers that connect.
     alignas(cache_line_bytes) std::atomic<std::uint32_t> peers_claimed;
     // Writer: the owner. Bytes of the file that have memory behind them, counted from 0.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> committed_bytes;
@@ -76,10 +72,10 @@ struct segment_header {
     // value looks through its mappings of this owner for generations that are over.
     std::atomic<std::uint64_t> retire_epoch;
 };
-static_assert(sizeof(segment_header) == 5 * cache_line_bytes);
-static_assert(offsetof(segment_header, fifo_tail) == 2 * cache_line_bytes);
-static_assert(offsetof(segment_header, peers_claimed) == 3 * cache_line_bytes);
-static_assert(offsetof(segment_header, committed_bytes) == 4 * cache_line_bytes);
+static_assert(sizeof(segment_header) == 4 * cache_line_bytes);
+static_assert(offsetof(segment_header, fifo_tail) == cache_line_bytes);
+static_assert(offsetof(segment_header, peers_claimed) == 2 * cache_line_bytes);
+static_assert(offsetof(segment_header, committed_bytes) == 3 * cache_line_bytes);
 
 // One FIFO slot is one word: lap (24 bits) | sender's peer slot (16) | granule (24). The whole
 // message is the word, so claiming a slot and publishing it is one compare-and-swap and a
@@ -113,7 +109,6 @@ static_assert(sizeof(peer_slot) == cache_line_bytes);
 enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
-    bundle = 3,         // payload is several active messages (btl_gpusm_bundle.cc)
     stage = 4,          // payload is a stage_message
     cooperative = 5,    // payload is a cooperative_message
     stream = 6,         // payload is a stream_message
@@ -149,14 +144,6 @@ struct alignas(cache_line_bytes / 2) fast_box_unit {
 };
 static_assert(sizeof(fast_box_unit) == cache_line_bytes / 2);
 inline constexpr std::uint32_t max_fast_box_units = 1U << 11;
-
-// In front of each message of a bundle; the next one begins at a multiple of 8 bytes.
-struct bundle_entry {
-    std::uint16_t bytes; // behind this
-    std::uint8_t tag;
-    std::uint8_t reserved[5];
-};
-static_assert(sizeof(bundle_entry) == 8);
 
 enum class ipc_operation : std::uint8_t {
     none = 0, // never sent
