@@ -39,18 +39,5 @@ TEST(ShortCopy, CopiesWhatItIsToldAndNothingElse)
     }
 }
 
-TEST(ShortCopy, SoDoesTheCopyOfAHeaderForTheLengthsThatSuitIt)
-{
-    int suitable = 0;
-    for (std::size_t len_bytes = 0; len_bytes <= short_copy_most; ++len_bytes) {
-        if (suits_header_copy(len_bytes)) {
-            ++suitable;
-            expect_exact(len_bytes, [](unsigned char *to, const unsigned char *from,
-                                       std::size_t len) { header_copy(to, from, len); });
-        }
-    }
-    EXPECT_EQ(suitable, 9) << "8 to 16 bytes";
-}
-
 } // namespace
 } // namespace gpusm

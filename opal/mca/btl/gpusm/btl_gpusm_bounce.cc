@@ -14,6 +14,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -251,8 +252,7 @@ status deliver_piece(const bounce_piece &piece)
     if (bounce_way::push == job.way) {
         return smsc_write(job.peer, piece.at, to, piece.copy.len_bytes);
     }
-    mca_btl_gpusm_component.gpu.load()->by_processor.copy(reinterpret_cast<void *>(to), piece.at,
-                                                          piece.copy.len_bytes, job.len_bytes);
+    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
     return status::ok;
 }
 

@@ -6,7 +6,6 @@
 #ifndef BTL_GPUSM_GPU_H
 #define BTL_GPUSM_GPU_H
 
-#include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
@@ -39,7 +38,6 @@ class gpu_side {
     const driver_api &driver;
     device_table devices;
     copy_engine copies;
-    copies_out_of_rings by_processor;
     export_directory exports;
     fd_passing fds;
     import_table imports;

@@ -9,6 +9,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace gpusm {
@@ -349,9 +350,8 @@ int stage_reads::progress()
          first_by_hand_ != nullptr && copied_here < progress_copy_bytes; ++pieces) {
         stage_read *read = std::exchange(first_by_hand_, first_by_hand_->next);
         if (!read->get->bad) {
-            gpu_.by_processor.copy(reinterpret_cast<void *>(read->copy.destination),
-                                   reinterpret_cast<const void *>(read->copy.source),
-                                   read->copy.len_bytes, read->get->len_bytes);
+            std::memcpy(reinterpret_cast<void *>(read->copy.destination),
+                        reinterpret_cast<const void *>(read->copy.source), read->copy.len_bytes);
             copied_here += read->copy.len_bytes;
         }
         end(read);

@@ -5,7 +5,6 @@
 // cannot map is copied, piece by piece, into memory that it can.
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/host_copy.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
@@ -283,8 +282,8 @@ void stage_rings::fill(owned_ring &ring, const stage_piece &piece, std::size_t *
         return;
     }
     if (nullptr == source->device) {
-        copy_into_ring(reinterpret_cast<void *>(ring.base + piece.position),
-                       reinterpret_cast<const void *>(piece.source), piece.len_bytes);
+        std::memcpy(reinterpret_cast<void *>(ring.base + piece.position),
+                    reinterpret_cast<const void *>(piece.source), piece.len_bytes);
         *copied_here += piece.len_bytes;
         ring.pieces.filled(piece.number, true);
         return;
