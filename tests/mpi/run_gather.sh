@@ -80,9 +80,7 @@ gathers_test=
 if need_softcuda what-the-driver-refuses; then
     gathers no-module-can-be-loaded "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
     gathers no-function-is-found "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleGetFunction:0:500
-    gathers flags-in-the-drivers-memory "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
-    gathers no-pinned-memory "$not_by_kernel" \
-        -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801,cuMemHostAlloc:0:2
+    gathers no-memory-for-flags "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
     gathers first-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
     gathers third-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:3:701
     gathers every-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701

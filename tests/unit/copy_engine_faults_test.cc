@@ -40,6 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Functions, FailingCall,
 TEST_P(FailingCall, FailsThisRequestAndNotTheNext)
 {
     const log_capture log;
+    engine().prepare(device(0));
     fake().fail(GetParam().function, 1, CUDA_ERROR_INVALID_VALUE);
     (void)submit(0, 1);
     fake().heal();
@@ -54,6 +55,7 @@ TEST_P(FailingCall, FailsThisRequestAndNotTheNext)
 TEST_P(FailingCall, ForEverGivesEveryRequestBackOnceAndHoldsNothing)
 {
     const log_capture log;
+    engine().prepare(device(0));
     fake().fail(GetParam().function, 0, CUDA_ERROR_INVALID_VALUE);
     std::string expected;
     for (int i = 0; i < 30; ++i) {
@@ -191,6 +193,23 @@ TEST_F(CopyEngineFaults, ItsDestructorDoesNotDestroyEventsInAnotherContext)
     const int before = fake().calls["event_destroy"];
     engine_.reset();
     EXPECT_EQ(fake().calls["event_destroy"], before);
+}
+
+TEST_F(CopyEngineFaults, WhatAContextHeldIsNotTouchedWhenTheProgramHasDestroyedIt)
+{
+    const log_capture log;
+    make_engine({.depth = 1, .streams = 3});
+    (void)submit(0, 1); // and one that waits
+    (void)submit(0, 1);
+    device(0).context = nullptr;
+    const auto calls = fake().calls;
+    EXPECT_EQ(collect(), "0! 1! ");
+    drop_engine();
+    for (const char *function : {"event_query", "event_destroy", "stream_synchronize",
+                                 "stream_destroy", "module_unload", "mem_host_unregister"}) {
+        EXPECT_EQ(fake().calls[function], calls.contains(function) ? calls.at(function) : 0)
+            << function;
+    }
 }
 
 // The driver may answer a question with an error while the copies go on.

@@ -96,16 +96,6 @@ TEST_F(DeviceTable, TwoContextsAreTwoDevicesWithIndicesOfTheirOwn)
     expect_all_given_back();
 }
 
-TEST_F(DeviceTable, AContextNamesItsDeviceToo)
-{
-    ASSERT_EQ(table_->for_context(context_1, &found_), status::ok);
-    EXPECT_EQ(found_->context, context_1);
-    device *again = nullptr;
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &again), status::ok);
-    EXPECT_EQ(again, found_);
-    expect_all_given_back();
-}
-
 TEST_F(DeviceTable, MemoryOfAContextIsServedInAThreadWithoutOne)
 {
     ASSERT_TRUE(fake().stack.empty());

@@ -94,6 +94,17 @@ TEST_F(DriverScope, ThatCannotPushIsNotEnteredAndPopsNothing)
     EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+// What a context that has been destroyed is replaced by (device_table::is_alive).
+TEST_F(DriverScope, OfNoContextIsNotEnteredAlsoInAThreadWithoutOne)
+{
+    for (const std::vector<CUcontext> &before : {std::vector<CUcontext>{}, {mine_}}) {
+        fake().stack = before;
+        const driver_scope scope(api_, nullptr);
+        EXPECT_FALSE(scope.entered());
+        EXPECT_EQ(fake().stack, before);
+    }
+}
+
 TEST_F(DriverScope, ThatDoesNotKnowTheCurrentContextPushesItsOwn)
 {
     fake().stack = {mine_};

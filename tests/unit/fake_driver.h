@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -69,10 +68,9 @@ struct fake_driver {
         std::size_t len_bytes;
         unsigned flags;
     };
-    std::map<std::uintptr_t, registration> registered;                 // cuMemHostRegister
-    std::map<std::uintptr_t, std::unique_ptr<std::uint64_t[]>> pinned; // cuMemHostAlloc
-    std::map<CUmodule, CUcontext> modules;                             // live ones
-    std::string module_text;                                           // of the last one
+    std::map<std::uintptr_t, registration> registered; // cuMemHostRegister
+    std::map<CUmodule, CUcontext> modules;             // live ones
+    std::string module_text;                           // of the last one
     std::map<CUfunction, std::string> functions;
     std::vector<fake_launch> launches;
     std::map<CUstream, CUresult> stream_answer; // of cuStreamQuery, instead of the usual one
@@ -81,8 +79,6 @@ struct fake_driver {
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
     bool quiet = false;                                     // keeps no record of calls
 
-    // Nothing of the host's memory is known to the driver.
-    bool no_host_memory() const { return pinned.empty() && registered.empty(); }
     CUcontext current() const { return stack.empty() ? nullptr : stack.back(); }
 
     void fail(const std::string &function, int nth, CUresult result)
@@ -149,7 +145,6 @@ inline fake_driver &fake()
         return failed;                                                                             \
     }
 
-// Pinned memory: the driver's own, and what it was told of.
 inline void add_host_memory(gpusm::driver_api &api)
 {
     api.mem_host_register = [](void *memory, size_t len_bytes, unsigned flags) {
@@ -165,24 +160,10 @@ inline void add_host_memory(gpusm::driver_api &api)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     };
-    api.mem_host_alloc = [](void **out, size_t len_bytes, unsigned) {
-        GPUSM_FAKE_ENTER("mem_host_alloc")
-        auto room = std::make_unique<std::uint64_t[]>((len_bytes + 7) / 8);
-        std::memset(room.get(), 0xa5, (len_bytes + 7) / 8 * 8); // nobody promises zeros
-        *out = room.get();
-        fake().pinned[reinterpret_cast<std::uintptr_t>(*out)] = std::move(room);
-        return CUDA_SUCCESS;
-    };
-    api.mem_free_host = [](void *memory) {
-        GPUSM_FAKE_ENTER("mem_free_host")
-        return 1 == fake().pinned.erase(reinterpret_cast<std::uintptr_t>(memory))
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_INVALID_VALUE;
-    };
     api.mem_host_get_device_pointer = [](CUdeviceptr *out, void *memory, unsigned) {
         GPUSM_FAKE_ENTER("mem_host_get_device_pointer")
         const auto at = reinterpret_cast<std::uintptr_t>(memory);
-        if (0 == fake().pinned.count(at) && 0 == fake().registered.count(at)) {
+        if (0 == fake().registered.count(at)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *out = at + fake_device_view;

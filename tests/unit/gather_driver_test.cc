@@ -27,7 +27,6 @@ using gpusm::gather_copy;
 using gpusm::gather_kernel;
 using gpusm::gather_most_copies;
 using gpusm::gather_slots;
-using gpusm::status;
 using gpusm_test::driver;
 using gpusm_test::mib;
 
@@ -42,7 +41,7 @@ CUstream make_stream()
 std::unique_ptr<gather_kernel> load_kernel(unsigned blocks)
 {
     auto kernel = std::make_unique<gather_kernel>(driver(), blocks);
-    if (status::ok != kernel->load()) {
+    if (!kernel->load()) {
         ADD_FAILURE() << "the driver does not take the kernel";
         _exit(12);
     }

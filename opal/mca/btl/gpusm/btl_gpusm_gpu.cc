@@ -62,9 +62,8 @@ gpu_side::~gpu_side()
     (void)copies.cancel_all();
     for (const auto &[start, from] : registrations_) {
         const driver_scope scope(driver, from->context);
-        const CUresult result = driver.mem_host_unregister(start);
-        if (CUDA_SUCCESS != result && scope.entered()) {
-            (void)driver.report("cuMemHostUnregister", result);
+        if (scope.entered()) {
+            (void)driver.report("cuMemHostUnregister", driver.mem_host_unregister(start));
         }
     }
 }
@@ -128,16 +127,15 @@ bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char 
     if (by != &in) {
         return false;
     }
-    if (device::answer::not_asked == in.host_addresses) {
-        const driver_scope scope(driver, in.context);
+    if (!in.same_host_addresses) {
         CUdeviceptr there = 0;
-        const bool is_same = scope.entered() &&
-                             CUDA_SUCCESS == driver.mem_host_get_device_pointer(
-                                                 &there, const_cast<unsigned char *>(at), 0) &&
-                             reinterpret_cast<std::uint64_t>(at) == there;
-        in.host_addresses = is_same ? device::answer::yes : device::answer::no;
+        const CUresult result = in_context(driver, in.context, [&] {
+            return driver.mem_host_get_device_pointer(&there, const_cast<unsigned char *>(at), 0);
+        });
+        in.same_host_addresses =
+            CUDA_SUCCESS == result && reinterpret_cast<std::uint64_t>(at) == there;
     }
-    return device::answer::yes == in.host_addresses;
+    return *in.same_host_addresses;
 }
 
 bool gpu_side::is_page_locked(std::uint64_t address, std::size_t len_bytes)

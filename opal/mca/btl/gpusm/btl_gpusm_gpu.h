@@ -98,9 +98,9 @@ class gpu_side {
 // parameter use_cuda_ipc says no.
 gpu_side *gpu();
 
-// pointer: from now on, and until remove_pointer_check, gpusm answers Open MPI's question whether
-// an address is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc): that
-// it is not; and from extend_pointer_check on, which the first GPU message calls, that it is, too.
+// From now on, and until remove_pointer_check, gpusm answers Open MPI's question whether an address
+// is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc): that it is not;
+// and from extend_pointer_check on, which the first GPU message calls, that it is, too.
 void install_pointer_check();
 void extend_pointer_check();
 void remove_pointer_check();
@@ -115,7 +115,9 @@ struct known_memory {
     int ordinal;
     bool managed;
     bool plain; // a kernel on its device can touch it without harm
-    device *on; // in whose context it is used; null: not asked yet. Lives as long as the memory.
+    device *on; // in whose context it is used; null: not asked yet
+
+    bool holds(std::uint64_t address) const { return address >= start && address < end; }
 };
 // The one that Open MPI's question about the buffer of a receive found, which comes before the
 // receive is registered, and holds until it is complete, because the program may not free the

@@ -3,30 +3,27 @@
 //
 // btl_gpusm_pointer.cc: a quicker answer to "is this device memory?".
 //
-// Open MPI asks its accelerator component that question about the buffer of every send and every
-// receive. accelerator/cuda of 5.0 first tries whether the address belongs to a VMM allocation or
-// to a memory pool, and only then what kind of memory it is: two or three driver calls for host
-// memory, some ten for device memory, more than two microseconds, several times what the rest of a
-// small message costs. Later versions ask for the kind first and are done when the answer is
-// ordinary device memory. This file does the same for 5.0: one driver call decides what the driver
-// does not know and what it calls device memory, of whatever kind; the rest (registered host
-// memory, memory of a host's NUMA node) goes to the component as before, and so does a thread
-// without a context. No answer changes, but for the number of the device of pool memory that other
-// devices may use, too: the component names the first of those.
+// Open MPI asks its accelerator component that about the buffer of every send and every receive.
+// accelerator/cuda of 5.0 takes some ten driver calls for device memory, more than two
+// microseconds; later versions ask for the kind of memory first. This file does the same for 5.0:
+// one driver call decides what the driver does not know and what it calls device memory, of
+// whatever kind; the rest (registered host memory, memory of a host's NUMA node) goes to the
+// component as before, and so does a thread without a context. No answer changes, but for the
+// number of the device of pool memory that other devices may use, too: the component names the
+// first of those.
 //
-// It takes the place of the component's function in the table through which Open MPI calls it,
-// from the first peer to the end of this component; the parameter quick_pointer_check switches
-// that off. Until the first GPU message it answers for host memory only: about device memory the
-// component is asked, which sets itself up by that.
+// It takes the place of the component's function in the table through which Open MPI calls it.
+// Until the first GPU message it answers for host memory only: about device memory the component
+// is asked, which sets itself up by that.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <iterator>
-#include <utility>
 
 namespace gpusm {
 
@@ -35,7 +32,8 @@ namespace {
 const driver_api *driver = nullptr;
 decltype(opal_accelerator.check_addr) component_check = nullptr;
 
-// The allocations that were seen last; a program has few that it sends and receives.
+// The allocations that were seen last; a program has few that it sends and receives. None in
+// programs with threads. No two of them overlap, so what is found is what was seen last.
 known_memory seen[8];
 unsigned next_seen = 0;
 
@@ -43,65 +41,27 @@ unsigned next_seen = 0;
 // the program. Nobody can free the memory in between; so there is nothing to ask the driver again.
 struct {
     std::uint64_t address = 0; // 0: none
-    unsigned long long buffer_id = 0;
-    int ordinal = 0;
-    bool managed = false;
+    known_memory memory = {};
     bool asked_again = false; // the next question is about it once more
     bool for_send = false;    // that question has come: a send of this very call
 } last;
 
-known_memory *find_seen(std::uint64_t address)
+void remember(std::uint64_t address, const known_memory &found, bool on_device)
 {
     for (known_memory &each : seen) {
-        if (address >= each.start && address < each.end) {
-            return &each;
+        if ((each.start < found.end && found.start < each.end) || each.holds(address)) {
+            each = {};
         }
     }
-    return nullptr;
-}
-
-// No two of them overlap, so what is found is what was seen last.
-void remember(const known_memory &found, std::uint64_t address)
-{
-    known_memory *known = find_seen(address);
-    if (nullptr == known || known->start != found.start || known->end != found.end) {
-        for (known_memory &each : seen) {
-            if (each.start < found.end && found.start < each.end) {
-                each = {};
-            }
-        }
-        known = &seen[next_seen++ % std::size(seen)];
-    }
-    *known = found;
-}
-
-void forget(std::uint64_t address)
-{
-    if (known_memory *known = find_seen(address); known != nullptr) {
-        *known = {};
+    if (on_device) {
+        seen[next_seen++ % std::size(seen)] = found;
     }
 }
 
-// True: the address lies in an allocation that was seen before and still lives, as its buffer id
-// tells, about which the driver answers in half the time that all the rest takes.
-bool is_still(std::uint64_t address, known_memory *out)
+void forget_all()
 {
-    const known_memory *known = find_seen(address);
-    unsigned long long buffer_id = 0;
-    if (nullptr == known ||
-        CUDA_SUCCESS !=
-            driver->pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ||
-        buffer_id != known->buffer_id) {
-        return false;
-    }
-    *out = *known;
-    return true;
-}
-
-// What Open MPI is told besides.
-std::uint64_t flags_of(bool managed)
-{
-    return managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
+    std::fill(std::begin(seen), std::end(seen), known_memory{});
+    last = {};
 }
 
 // The table is read by other threads while it changes.
@@ -110,12 +70,19 @@ void set_check(decltype(opal_accelerator.check_addr) function)
     std::atomic_ref(opal_accelerator.check_addr).store(function, std::memory_order_release);
 }
 
+// The answer by the contract of accelerator.h: 1 device memory, 0 (null) not, negative an error;
+// *dev_id and *flags are set in each case.
+int tell(const known_memory *found, int *dev_id, std::uint64_t *flags)
+{
+    *dev_id = nullptr == found ? MCA_ACCELERATOR_NO_DEVICE_ID : found->ordinal;
+    *flags = found != nullptr && found->managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
+    return nullptr == found ? 0 : 1;
+}
+
 } // namespace
 
 } // namespace gpusm
 
-// Contract of accelerator.h: 1 device memory, 0 not, negative an error; *dev_id and *flags are
-// set in each case.
 extern "C" {
 
 // As long as there has been no GPU message.
@@ -132,9 +99,7 @@ static int host_check_addr(const void *address, int *dev_id, uint64_t *flags)
         // Not initialised: the program does without devices, or has not come to them yet.
         if (CUDA_ERROR_NOT_INITIALIZED == result ||
             (CUDA_SUCCESS == result && 0 == static_cast<unsigned>(type))) {
-            *dev_id = MCA_ACCELERATOR_NO_DEVICE_ID;
-            *flags = 0;
-            return 0;
+            return gpusm::tell(nullptr, dev_id, flags);
         }
     }
     return gpusm::component_check(address, dev_id, flags);
@@ -145,18 +110,26 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
     if (nullptr == address || nullptr == flags) {
         return gpusm::component_check(address, dev_id, flags);
     }
+    auto &last = gpusm::last;
     const auto where = reinterpret_cast<std::uint64_t>(address);
-    const bool threads = mca_btl_gpusm_component.threads;
-    if (!threads && std::exchange(gpusm::last.asked_again, false) && gpusm::last.address == where) {
-        gpusm::last.for_send = true;
-        *dev_id = gpusm::last.ordinal;
-        *flags = gpusm::flags_of(gpusm::last.managed);
-        return 1;
+    if (last.asked_again && last.address == where) {
+        last.asked_again = false;
+        last.for_send = true;
+        return gpusm::tell(&last.memory, dev_id, flags);
     }
-    gpusm::known_memory found{};
+    // About the buffer id, which tells whether it is still the same allocation, the driver answers
+    // in half the time that all the rest takes.
+    const gpusm::known_memory *known = gpusm::known_allocation(where);
+    unsigned long long buffer_id = 0;
+    bool on_device = known != nullptr &&
+                     CUDA_SUCCESS == gpusm::driver->pointer_get_attribute(
+                                         &buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, where) &&
+                     buffer_id == known->buffer_id;
     bool unknown_to_driver = false;
-    bool on_device = !threads && gpusm::is_still(where, &found);
-    if (!on_device) {
+    gpusm::known_memory found{};
+    if (on_device) {
+        found = *known;
+    } else {
         const gpusm::pointer_facts facts = gpusm::inspect_pointer(*gpusm::driver, where);
         on_device = facts.on_device && facts.ordinal >= 0;
         unknown_to_driver = facts.answered && !facts.known;
@@ -164,24 +137,19 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
                  facts.buffer_id, facts.context,
                  facts.ordinal,   facts.managed,
                  facts.plain(),   nullptr};
-        if (!threads) {
-            on_device ? gpusm::remember(found, where) : gpusm::forget(where);
+        if (!mca_btl_gpusm_component.threads) {
+            gpusm::remember(where, found, on_device);
         }
     }
     // The component makes the memory's context current for a thread that has none.
     CUcontext current = nullptr;
     on_device =
         on_device && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
-    if (!threads) {
-        gpusm::last = {on_device ? where : 0, found.buffer_id, found.ordinal,
-                       found.managed,         false,           false};
+    if (!mca_btl_gpusm_component.threads) {
+        last = {on_device ? where : 0, found, false, false};
     }
-    if (on_device || unknown_to_driver) {
-        *dev_id = on_device ? found.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
-        *flags = on_device ? gpusm::flags_of(found.managed) : 0;
-        return on_device ? 1 : 0;
-    }
-    return gpusm::component_check(address, dev_id, flags);
+    return on_device || unknown_to_driver ? gpusm::tell(on_device ? &found : nullptr, dev_id, flags)
+                                          : gpusm::component_check(address, dev_id, flags);
 }
 
 } // extern "C"
@@ -190,32 +158,38 @@ namespace gpusm {
 
 known_memory *known_allocation(std::uint64_t address)
 {
-    return find_seen(address);
+    for (known_memory &each : seen) {
+        if (each.holds(address)) {
+            return &each;
+        }
+    }
+    return nullptr;
 }
+
+// In programs with threads there is no last question, and these three write nothing.
 
 unsigned long long take_buffer_id(std::uint64_t address)
 {
-    if (mca_btl_gpusm_component.threads) {
-        return 0;
-    }
     // A persistent send asks when it is made, and its buffer may be another one when it is started.
     // Only a send that was declined by sendi has certainly asked in this call.
-    const unsigned long long known = last.for_send && last.address == address ? last.buffer_id : 0;
-    last = {};
-    return known;
+    const bool known = last.for_send && last.address == address;
+    const unsigned long long buffer_id = known ? last.memory.buffer_id : 0;
+    end_of_question();
+    return buffer_id;
 }
 
 void will_ask_again(const void *address)
 {
-    if (!mca_btl_gpusm_component.threads) {
+    if (last.address != 0) {
         last.asked_again = last.address == reinterpret_cast<std::uint64_t>(address);
     }
 }
 
 void end_of_question()
 {
-    if (!mca_btl_gpusm_component.threads) {
-        last = {};
+    if (last.address != 0) {
+        last.address = 0;
+        last.asked_again = last.for_send = false;
     }
 }
 
@@ -245,6 +219,7 @@ void extend_pointer_check()
 
 void remove_pointer_check()
 {
+    forget_all(); // the devices that it names end
     // Somebody else may have put a function over ours; that one still needs it.
     if (component_check != nullptr && (host_check_addr == opal_accelerator.check_addr ||
                                        quick_check_addr == opal_accelerator.check_addr)) {

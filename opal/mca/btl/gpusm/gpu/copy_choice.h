@@ -35,6 +35,17 @@ struct copy_limits {
 struct copy_load {
     std::uint32_t copies = 0;
     std::size_t bytes = 0;
+
+    void add(const copy_load &other)
+    {
+        copies += other.copies;
+        bytes += other.bytes;
+    }
+    void take(const copy_load &other)
+    {
+        copies -= other.copies;
+        bytes -= other.bytes;
+    }
 };
 
 // The way for `copies` copies none of which is longer than `longest`, where the device has these.
@@ -42,13 +53,11 @@ struct copy_load {
 inline copy_way choose_way(std::uint32_t copies, std::size_t longest, const copy_limits &limits,
                            bool has_kernel, bool has_batch, bool behind_large = false)
 {
-    if (copies < 2 && !(behind_large && has_kernel && longest <= limits.kernel_bytes)) {
-        return copy_way::single;
+    const bool by_kernel = has_kernel && longest <= limits.kernel_bytes;
+    if (copies < 2) {
+        return by_kernel && behind_large ? copy_way::kernel : copy_way::single;
     }
-    if (has_kernel && longest <= limits.kernel_bytes) {
-        return copy_way::kernel;
-    }
-    return has_batch ? copy_way::batch : copy_way::single;
+    return by_kernel ? copy_way::kernel : has_batch ? copy_way::batch : copy_way::single;
 }
 
 // While the caller still hands in copies, that many times early_bytes go out before it has ended.
@@ -77,7 +86,6 @@ inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
                    std::uint32_t submissions_in_flight, const copy_limits &limits,
                    copy_pace pace = copy_pace::usual)
 {
-    const bool held = copy_pace::held == pace;
     if (0 == waiting.copies || submissions_in_flight >= limits.depth) {
         return false;
     }
@@ -87,6 +95,7 @@ inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
     if (copy_pace::patient == pace) {
         return waiting.copies >= patient_copies;
     }
+    const bool held = copy_pace::held == pace;
     if (0 == in_flight.copies && !held) {
         return true;
     }

@@ -21,12 +21,46 @@ constexpr std::uint32_t rounds_before_asking = 8;
 // When a kernel that has not finished is worth a line in the log.
 constexpr std::chrono::seconds late{5};
 
+// After so many refusals one behind the other the kernel is not tried again.
+constexpr std::uint32_t most_refused_launches = 8;
+
+constexpr std::size_t kernel_streams = 2;
+
 // What the kernel can take.
 static_assert(copy_limits{}.depth <= gather_slots &&
               copy_limits{}.batch_copies <= gather_most_copies &&
               copy_limits{}.kernel_bytes <= gather_most_len);
 
 } // namespace
+
+void copy_engine::chain::append(copy_request *request)
+{
+    request->next = nullptr;
+    (nullptr == first ? first : last->next) = request;
+    last = request;
+    load.add({1, request->len_bytes});
+    over_bus += request->over_bus ? 1 : 0;
+}
+
+void copy_engine::chain::append(chain *other)
+{
+    if (other->first != nullptr) {
+        (nullptr == first ? first : last->next) = other->first;
+        last = other->last;
+        *other = {};
+    }
+}
+
+copy_request *copy_engine::chain::take_first()
+{
+    copy_request *taken = first;
+    if (taken != nullptr) {
+        first = taken->next;
+        load.take({1, taken->len_bytes});
+        over_bus -= taken->over_bus ? 1 : 0;
+    }
+    return taken;
+}
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
     : driver_(driver), limits_(limits), batches_(limits.batches)
@@ -48,7 +82,7 @@ copy_engine::~copy_engine()
             each.kernel.abandon();
             continue;
         }
-        for (submission &slot : each.slots) {
+        for (const submission &slot : each.slots) {
             if (slot.done != nullptr) {
                 (void)driver_.event_destroy(slot.done);
             }
@@ -66,61 +100,40 @@ copy_engine::lane *copy_engine::lane_of(device &on)
         lanes_.emplace_back(driver_, limits_.kernel_blocks);
     }
     lane &found = lanes_[on.index];
-    if (nullptr == found.on) {
-        found.on = &on;
-        found.slots.resize(limits_.depth);
-        found.in_order.reserve(limits_.depth);
-        make_streams(found);
-        if (limits_.kernel_blocks > 0) {
-            load_kernel(found);
+    if (found.on != nullptr) {
+        return &found;
+    }
+    found.on = &on;
+    found.slots.resize(limits_.depth);
+    found.in_order.reserve(limits_.depth);
+    found.streams = {on.stream};
+    // What the driver does not give is done without.
+    const driver_scope scope(driver_, on.context);
+    if (scope.entered()) {
+        add_streams(&found.streams, limits_.streams);
+        if (limits_.kernel_blocks > 0 && found.kernel.load()) {
+            add_streams(&found.kernel_streams, kernel_streams);
+            if (found.kernel_streams.size() < kernel_streams) {
+                unload_kernel(found);
+            }
         }
     }
     return &found;
 }
 
-// What the driver does not give is done without.
-void copy_engine::make_streams(lane &of)
+void copy_engine::add_streams(std::vector<CUstream> *to, std::size_t until)
 {
-    of.streams.assign(1, of.on->stream);
-    if (limits_.streams < 2) {
-        return;
-    }
-    const driver_scope scope(driver_, of.on->context);
-    while (scope.entered() && of.streams.size() < limits_.streams) {
-        CUstream made = nullptr;
-        if (const CUresult result = make_stream(driver_, &made); CUDA_SUCCESS != result) {
-            (void)driver_.report("cuStreamCreateWithPriority", result);
-            return;
-        }
-        of.streams.push_back(made);
+    CUstream made = nullptr;
+    while (to->size() < until && status::ok == make_stream(driver_, &made)) {
+        to->push_back(made);
     }
 }
 
-void copy_engine::load_kernel(lane &of)
-{
-    const driver_scope scope(driver_, of.on->context);
-    if (!scope.entered() || status::ok != of.kernel.load()) {
-        return;
-    }
-    for (CUstream &each : of.kernel_streams) {
-        const CUresult made = make_stream(driver_, &each);
-        if (CUDA_SUCCESS != made) {
-            each = nullptr;
-            (void)driver_.report("cuStreamCreateWithPriority", made);
-            unload_kernel(of);
-            return;
-        }
-    }
-}
-
-// Its context is current.
 void copy_engine::unload_kernel(lane &of)
 {
-    for (CUstream &each : of.kernel_streams) {
-        if (each != nullptr) {
-            (void)driver_.stream_synchronize(each);
-            (void)driver_.stream_destroy(std::exchange(each, nullptr));
-        }
+    for (CUstream each : std::exchange(of.kernel_streams, {})) {
+        (void)driver_.stream_synchronize(each);
+        (void)driver_.stream_destroy(each);
     }
     of.kernel.unload();
 }
@@ -131,42 +144,39 @@ void copy_engine::submit(device &on, copy_request *request)
     request->outcome = status::ok;
     const bool small = request->len_bytes <= limits_.kernel_bytes && request->for_kernel &&
                        nullptr == request->wait_for && request->len_bytes > 0;
-    gathering &with = small ? to.small : to.large;
-    with.waiting.append(request);
-    with.load.copies += 1;
-    with.load.bytes += request->len_bytes;
-    with.over_bus += request->over_bus ? 1 : 0;
+    (small ? to.small : to.large).waiting.append(request);
     ++pending_;
     launch(to, held_.load(std::memory_order_relaxed));
 }
 
-// How those that wait go out.
-copy_pace copy_engine::gathering::pace(bool held, bool gathers_over_bus) const
+bool copy_engine::is_due_here(const lane &of, const gathering &each, bool held) const
 {
-    if (gathers_over_bus && load.copies == over_bus) {
-        return copy_pace::patient;
+    const bool large = &each == &of.large;
+    const chain &waiting = each.waiting;
+    // Large ones may take long, so they leave a place to the small ones.
+    if (large && limits_.depth > 1 && each.submissions + 1 >= limits_.depth) {
+        return false;
     }
-    const bool hurries =
-        waiting.first != nullptr && waiting.first->over_bus && submissions < bus_submissions;
-    return held ? copy_pace::held : hurries ? copy_pace::hurried : copy_pace::usual;
+    copy_pace pace = held ? copy_pace::held : copy_pace::usual;
+    if (large && gathers_over_bus_ && waiting.load.copies == waiting.over_bus) {
+        pace = copy_pace::patient;
+    } else if (!held && waiting.first != nullptr && waiting.first->over_bus &&
+               each.submissions < bus_submissions) {
+        pace = copy_pace::hurried;
+    }
+    return is_due(waiting.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
+                  limits_, pace);
 }
 
 void copy_engine::launch(lane &of, bool held)
 {
-    const auto is_due_here = [&](const gathering &each) {
-        // Large ones may take long, so they leave a place to the small ones.
-        const bool has_place =
-            &each == &of.small || 1 == limits_.depth || of.large.submissions + 1 < limits_.depth;
-        const bool gathers = gathers_over_bus_ && &each == &of.large;
-        return has_place &&
-               is_due(each.load, each.in_flight, static_cast<std::uint32_t>(of.in_order.size()),
-                      limits_, each.pace(held, gathers));
-    };
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {
         gathering &first = of.large_is_next ? of.large : of.small;
         gathering &second = of.large_is_next ? of.small : of.large;
-        gathering *due = is_due_here(first) ? &first : is_due_here(second) ? &second : nullptr;
+        gathering *due = is_due_here(of, first, held)    ? &first
+                         : is_due_here(of, second, held) ? &second
+                                                         : nullptr;
         if (nullptr == due) {
             return;
         }
@@ -179,55 +189,134 @@ void copy_engine::launch(lane &of, bool held)
 void copy_engine::start(lane &of, gathering &from)
 {
     std::uint32_t slot = 0;
-    while (of.slots[slot].in_use) {
+    while (of.slots[slot].requests.first != nullptr) {
         ++slot;
     }
     submission &in = of.slots[slot];
     in.is_large = &from == &of.large;
-    in.load = {};
+    in.polls = 0;
+    in.asked_first = {};
     std::size_t longest = 0;
     do {
-        copy_request *request = std::exchange(from.waiting.first, from.waiting.first->next);
-        longest = std::max(longest, request->len_bytes);
-        in.load.copies += 1;
-        in.load.bytes += request->len_bytes;
-        from.over_bus -= request->over_bus ? 1 : 0;
-        in.requests.append(request);
-    } while (in.load.copies < limits_.batch_copies && in.load.bytes < limits_.batch_bytes &&
-             from.waiting.first != nullptr);
-    from.load.copies -= in.load.copies;
-    from.load.bytes -= in.load.bytes;
+        longest = std::max(longest, from.waiting.first->len_bytes);
+        in.requests.append(from.waiting.take_first());
+    } while (in.requests.load.copies < limits_.batch_copies &&
+             in.requests.load.bytes < limits_.batch_bytes && from.waiting.first != nullptr);
 
-    const bool has_kernel = of.kernel.loaded() && !of.gives_up_kernel && !in.is_large;
-    in.way = choose_way(in.load.copies, longest, limits_, has_kernel, batches_,
+    const bool has_kernel =
+        of.kernel.loaded() && of.refused_launches < most_refused_launches && !in.is_large;
+    in.way = choose_way(in.requests.load.copies, longest, limits_, has_kernel, batches_,
                         of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
-    bool started = false;
-    if (!scope.entered()) {
-        fail(in.requests);
-    } else if (copy_way::kernel == in.way && start_by_kernel(of, slot)) {
-        started = true;
-    } else {
-        started = start_by_driver(of, in);
+    if (!scope.entered() ||
+        !((copy_way::kernel == in.way && start_by_kernel(of, slot)) || start_by_driver(of, in))) {
+        finish(&in.requests, status::driver_failed);
+        return;
     }
-    if (started) {
-        in.in_use = true;
-        in.polls = 0;
-        in.asked_first = {};
-        from.submissions += 1;
-        from.in_flight.copies += in.load.copies;
-        from.in_flight.bytes += in.load.bytes;
-        of.in_order.push_back(slot);
-        ++submissions_[static_cast<std::size_t>(in.way)];
-    }
+    from.submissions += 1;
+    from.in_flight.add(in.requests.load);
+    of.in_order.push_back(slot);
+    ++submissions_[static_cast<std::size_t>(in.way)];
 }
 
-void copy_engine::fail(chain &requests)
+bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
 {
-    for (copy_request *each = requests.first; each != nullptr; each = each->next) {
-        each->outcome = status::driver_failed;
-        --pending_;
+    submission &in = of.slots[slot];
+    copies_.clear();
+    for (const copy_request *each = in.requests.first; each != nullptr; each = each->next) {
+        copies_.push_back(
+            {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
     }
+    in.stream = of.kernel_streams[++of.kernel_turn % kernel_streams];
+    if (status::ok ==
+        driver_.report("cuLaunchKernel", of.kernel.launch(in.stream, slot, copies_.data(),
+                                                          in.requests.load.copies))) {
+        of.refused_launches = 0;
+        return true;
+    }
+    if (++of.refused_launches == most_refused_launches) {
+        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
+    }
+    return false;
+}
+
+// True: something is in flight; what else the driver refuses has failed. False: nothing is.
+bool copy_engine::start_by_driver(lane &of, submission &in)
+{
+    if (nullptr == in.done &&
+        status::ok != driver_.report("cuEventCreate",
+                                     driver_.event_create(&in.done, CU_EVENT_DISABLE_TIMING))) {
+        in.done = nullptr;
+        return false;
+    }
+    // A lone copy takes the device's own stream.
+    const auto streams = static_cast<std::uint32_t>(of.streams.size());
+    of.turn = 0 == of.large.in_flight.copies ? 0 : (of.turn + 1) % streams;
+    in.turn = of.turn;
+    in.stream = of.streams[in.turn];
+    const CUresult as_batch = start_as_batch(in.stream, in.requests);
+    in.way = CUDA_SUCCESS == as_batch ? copy_way::batch : copy_way::single;
+    if (copy_way::single == in.way) {
+        chain all = std::exchange(in.requests, {});
+        chain refused;
+        while (copy_request *each = all.take_first()) {
+            (start_alone(in.stream, *each) ? in.requests : refused).append(each);
+        }
+        if (refused.first != nullptr && as_batch != CUDA_ERROR_NOT_SUPPORTED) {
+            // The batch may have started them, and they must not run when they are handed back.
+            (void)driver_.stream_synchronize(in.stream);
+        }
+        finish(&refused, status::driver_failed);
+    }
+    if (in.requests.first != nullptr &&
+        status::ok != driver_.report("cuEventRecord", driver_.event_record(in.done, in.stream))) {
+        (void)driver_.stream_synchronize(in.stream); // their end cannot be seen otherwise
+        return false;
+    }
+    return in.requests.first != nullptr;
+}
+
+// CUDA_ERROR_NOT_SUPPORTED: nothing has been started. After any other error something may be; all
+// of it bears being started again, and the single copies say which one it was.
+CUresult copy_engine::start_as_batch(CUstream stream, const chain &requests)
+{
+    if (!batches_ || requests.first == requests.last) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    destinations_.clear();
+    sources_.clear();
+    sizes_.clear();
+    for (const copy_request *each = requests.first; each != nullptr; each = each->next) {
+        // The driver takes neither an event to wait for nor an empty copy into a batch.
+        if (each->wait_for != nullptr || 0 == each->len_bytes) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        destinations_.push_back(each->destination);
+        sources_.push_back(each->source);
+        sizes_.push_back(each->len_bytes);
+    }
+    const CUresult result = driver_.copy_batch(destinations_.data(), sources_.data(), sizes_.data(),
+                                               sizes_.size(), stream);
+    batches_ = CUDA_ERROR_NOT_SUPPORTED != result;
+    return result;
+}
+
+bool copy_engine::start_alone(CUstream stream, const copy_request &request)
+{
+    return (nullptr == request.wait_for ||
+            status::ok == driver_.report("cuStreamWaitEvent",
+                                         driver_.stream_wait_event(stream, request.wait_for, 0))) &&
+           status::ok == driver_.report("cuMemcpyAsync",
+                                        driver_.memcpy_async(request.destination, request.source,
+                                                             request.len_bytes, stream));
+}
+
+void copy_engine::finish(chain *requests, status outcome)
+{
+    for (copy_request *each = requests->first; each != nullptr; each = each->next) {
+        each->outcome = outcome;
+    }
+    pending_ -= requests->load.copies;
     finished_.append(requests);
 }
 
@@ -247,39 +336,36 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
         return answer::not_ready;
     }
     CUresult result = CUDA_ERROR_INVALID_CONTEXT; // what runs in one that is gone ends with it
-    {
-        const driver_scope scope(driver_, of.on->context);
-        if (scope.entered()) {
-            result = by_kernel ? driver_.stream_query(in.stream) : driver_.event_query(in.done);
-            if (CUDA_SUCCESS != result && CUDA_ERROR_NOT_READY != result) {
-                // Not all errors end what runs, and it must not run when it is handed back.
-                (void)driver_.stream_synchronize(in.stream);
-            }
+    if (const driver_scope scope(driver_, of.on->context); scope.entered()) {
+        result = by_kernel ? driver_.stream_query(in.stream) : driver_.event_query(in.done);
+        if (CUDA_SUCCESS != result && CUDA_ERROR_NOT_READY != result) {
+            // Not all errors end what runs, and it must not run when it is handed back.
+            (void)driver_.stream_synchronize(in.stream);
         }
     }
     if (CUDA_ERROR_NOT_READY == result) {
         if (by_kernel) {
-            tell_if_late(of, &in);
+            tell_if_late(of, in);
         }
         return answer::not_ready;
     }
     // An idle stream means that the flag has been written, if it ever will be.
-    if (CUDA_SUCCESS == result && (!by_kernel || of.kernel.finished(slot))) {
-        return answer::done;
+    if (CUDA_SUCCESS == result && by_kernel && !of.kernel.finished(slot)) {
+        result = CUDA_ERROR_LAUNCH_FAILED;
     }
-    (void)driver_.report("a copy from a peer's device memory",
-                         CUDA_SUCCESS == result ? CUDA_ERROR_LAUNCH_FAILED : result);
-    return answer::failed;
+    return status::ok == driver_.report("a copy from a peer's device memory", result)
+               ? answer::done
+               : answer::failed;
 }
 
 // A kernel of the program that fills the device keeps ours waiting. If it waits for the very
 // message that ours is to bring, it waits for ever, and somebody has to say why.
-void copy_engine::tell_if_late(lane &of, submission *in)
+void copy_engine::tell_if_late(lane &of, submission &in)
 {
     const auto now = std::chrono::steady_clock::now();
-    if (std::chrono::steady_clock::time_point{} == in->asked_first) {
-        in->asked_first = now;
-    } else if (!of.told_late && now - in->asked_first > late) {
+    if (std::chrono::steady_clock::time_point{} == in.asked_first) {
+        in.asked_first = now;
+    } else if (!of.told_late && now - in.asked_first > late) {
         of.told_late = true;
         log_line(
             log_level::warn,
@@ -289,19 +375,12 @@ void copy_engine::tell_if_late(lane &of, submission *in)
     }
 }
 
-void copy_engine::retire(lane &of, submission &in, bool good)
+void copy_engine::retire(lane &of, submission &in, status outcome)
 {
     gathering &from = in.is_large ? of.large : of.small;
     from.submissions -= 1;
-    from.in_flight.copies -= in.load.copies;
-    from.in_flight.bytes -= in.load.bytes;
-    in.in_use = false;
-    if (good) {
-        pending_ -= in.load.copies;
-        finished_.append(in.requests);
-    } else {
-        fail(in.requests);
-    }
+    from.in_flight.take(in.requests.load);
+    finish(&in.requests, outcome);
 }
 
 copy_request *copy_engine::collect(bool busy)
@@ -314,8 +393,7 @@ copy_request *copy_engine::collect(bool busy)
         }
         std::uint32_t asked = 0; // a bit for each stream
         std::size_t kept = 0;
-        for (std::size_t i = 0; i < each.in_order.size(); ++i) {
-            const std::uint32_t slot = each.in_order[i];
+        for (const std::uint32_t slot : each.in_order) {
             submission &in = each.slots[slot];
             const std::uint32_t bit = copy_way::kernel == in.way ? 0 : 1U << in.turn;
             const answer told = ask(each, slot, ask_driver && 0 == (asked & bit));
@@ -323,7 +401,7 @@ copy_request *copy_engine::collect(bool busy)
             if (answer::not_ready == told) {
                 each.in_order[kept++] = slot;
             } else {
-                retire(each, in, answer::done == told);
+                retire(each, in, answer::done == told ? status::ok : status::driver_failed);
             }
         }
         each.in_order.resize(kept);
@@ -335,13 +413,10 @@ copy_request *copy_engine::collect(bool busy)
 copy_request *copy_engine::cancel_all()
 {
     for (lane &each : lanes_) {
-        for (gathering *of : {&each.small, &each.large}) {
-            of->load = {};
-            of->over_bus = 0;
-            fail(of->waiting);
-        }
+        finish(&each.small.waiting, status::driver_failed);
+        finish(&each.large.waiting, status::driver_failed);
         for (const std::uint32_t slot : each.in_order) {
-            retire(each, each.slots[slot], false);
+            retire(each, each.slots[slot], status::driver_failed);
         }
         each.in_order.clear();
     }

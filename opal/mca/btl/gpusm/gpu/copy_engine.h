@@ -89,69 +89,65 @@ class copy_engine {
     struct chain {
         copy_request *first = nullptr;
         copy_request *last = nullptr;
-        void append(copy_request *request);
-        void append(chain &other);
-    };
-    struct submission {
-        chain requests;
         copy_load load;
+        std::uint32_t over_bus = 0; // copies
+
+        void append(copy_request *request);
+        void append(chain *other); // which is empty then
+        copy_request *take_first();
+    };
+    struct submission { // without requests: a free slot
+        chain requests;
         copy_way way = copy_way::single;
         CUevent done = nullptr;    // of single and batch
         CUstream stream = nullptr; // where it was started
         std::uint32_t turn = 0;    // of single and batch: index of that stream
         std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
         std::chrono::steady_clock::time_point asked_first{}; // about this kernel, if it was
-        bool in_use = false;
         bool is_large = false;
     };
-    // What gathers together.
-    struct gathering {
+    struct gathering { // copies that go out together
         chain waiting;
-        copy_load load;
-        std::uint32_t over_bus = 0; // of those that wait
         copy_load in_flight;
         std::uint32_t submissions = 0; // in flight
-
-        copy_pace pace(bool held, bool gathers_over_bus) const;
     };
     struct lane { // one per device
         explicit lane(const driver_api &driver, unsigned blocks) : kernel(driver, blocks) {}
-        device *on = nullptr;
+        device *on = nullptr; // null: not used so far
         gathering small;
         gathering large;
+        bool large_is_next = false;          // where both kinds are due
         std::vector<submission> slots;       // `depth` of them; the index is the kernel's slot
         std::vector<std::uint32_t> in_order; // slots in flight, oldest first
         std::uint32_t rounds_not_asked = 0;
         // Of the driver's copies. Those of one submission follow each other with a gap, which
         // the other streams' fill. The first one is the device's own.
         std::vector<CUstream> streams;
-        std::uint32_t next_stream = 0;
-        bool large_is_next = false; // where both kinds are due
-        // Launches take turns, so that the next one starts while the last warps of the one before
-        // still wait for their loads. Null: no kernel on this device.
-        std::array<CUstream, 2> kernel_streams{};
         std::uint32_t turn = 0;
+        // Launches take turns, so that the next one starts while the last warps of the one before
+        // still wait for their loads. None: no kernel on this device.
+        std::vector<CUstream> kernel_streams;
+        std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
         std::uint32_t refused_launches = 0; // in a row
-        bool gives_up_kernel = false;
         bool told_late = false;
     };
     enum class answer { not_ready, done, failed };
 
     lane *lane_of(device &on);
-    void make_streams(lane &of);
-    void load_kernel(lane &of);
+    void add_streams(std::vector<CUstream> *to, std::size_t until);
     void unload_kernel(lane &of);
+    bool is_due_here(const lane &of, const gathering &each, bool held) const;
     void launch(lane &of, bool held);
     void start(lane &of, gathering &from);
     bool start_by_driver(lane &of, submission &in);
     bool start_by_kernel(lane &of, std::uint32_t slot);
-    bool start_as_batch(CUstream stream, const chain &requests, bool *in_doubt);
+    CUresult start_as_batch(CUstream stream, const chain &requests);
     bool start_alone(CUstream stream, const copy_request &request);
     answer ask(lane &of, std::uint32_t slot, bool ask_driver);
-    void tell_if_late(lane &of, submission *in);
-    void retire(lane &of, submission &in, bool good);
-    void fail(chain &requests);
+    void tell_if_late(lane &of, submission &in);
+    void retire(lane &of, submission &in, status outcome);
+    void finish(chain *requests, status outcome);
 
     const driver_api &driver_;
     const copy_limits limits_;

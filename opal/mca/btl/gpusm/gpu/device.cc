@@ -5,6 +5,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <cstring>
+#include <utility>
 
 namespace gpusm {
 
@@ -13,9 +14,6 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     CUmemorytype type{};
     unsigned managed = 0;
     int legacy_ipc = 0;
-    unsigned long long buffer_id = 0;
-    CUdeviceptr start = 0;
-    std::size_t len_bytes = 0;
     unsigned access = 0;
     pointer_facts facts;
     CUpointer_attribute attributes[] = {
@@ -25,12 +23,12 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
     };
-    void *values[] = {&type,       &managed, &facts.context, &facts.ordinal, &buffer_id,
-                      &legacy_ipc, &start,   &len_bytes,     &access};
-    constexpr unsigned count = sizeof(attributes) / sizeof(attributes[0]);
+    void *values[] = {&type,       &managed,     &facts.context,   &facts.ordinal, &facts.buffer_id,
+                      &legacy_ipc, &facts.start, &facts.len_bytes, &access};
 
     // This form of the question answers 0 for what does not apply instead of failing.
-    if (CUDA_SUCCESS != driver.pointer_get_attributes(count, attributes, values, address)) {
+    if (CUDA_SUCCESS != driver.pointer_get_attributes(sizeof(attributes) / sizeof(attributes[0]),
+                                                      attributes, values, address)) {
         return {};
     }
     facts.answered = true;
@@ -38,20 +36,17 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     facts.known = facts.managed || 0 != static_cast<unsigned>(type);
     facts.on_device = facts.managed || CU_MEMORYTYPE_DEVICE == type;
     facts.legacy_ipc = facts.on_device && !facts.managed && 0 != legacy_ipc;
-    facts.buffer_id = buffer_id;
     // Of VMM memory the range is the whole run of chunks, of which each lives for itself.
     if (facts.on_device && nullptr == facts.context) {
-        const bool known =
-            CUDA_SUCCESS == driver.mem_get_address_range(&start, &len_bytes, address);
-        len_bytes = known ? len_bytes : 0;
+        if (CUDA_SUCCESS != driver.mem_get_address_range(&facts.start, &facts.len_bytes, address)) {
+            facts.len_bytes = 0;
+        }
         // The answer is about the device of the current context.
         CUdevice current = -1;
         facts.accessible = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE == access &&
                            CUDA_SUCCESS == driver.ctx_get_device(&current) &&
                            current == facts.ordinal;
     }
-    facts.start = start;
-    facts.len_bytes = len_bytes;
     return facts;
 }
 
@@ -75,10 +70,11 @@ bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t
     return of_first == of_last;
 }
 
-CUresult make_stream(const driver_api &driver, CUstream *out)
+status make_stream(const driver_api &driver, CUstream *out)
 {
     constexpr int highest_priority = -100; // the driver clamps it to what the device has
-    return driver.stream_create(out, CU_STREAM_NON_BLOCKING, highest_priority);
+    return driver.report("cuStreamCreateWithPriority",
+                         driver.stream_create(out, CU_STREAM_NON_BLOCKING, highest_priority));
 }
 
 device_table::~device_table()
@@ -106,7 +102,7 @@ device_table::~device_table()
 status device_table::for_memory(CUcontext context, int ordinal, device **out)
 {
     if (context != nullptr) {
-        return for_context(context, no_device, out);
+        return for_context(context, out);
     }
     // Memory without a context of its own: any context on its device will do, the thread's
     // first, then one that we know, then the primary one if the program has made it active.
@@ -115,7 +111,7 @@ status device_table::for_memory(CUcontext context, int ordinal, device **out)
     if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr &&
         CUDA_SUCCESS == driver_.ctx_get_device(&of_current) &&
         (of_current == ordinal || ordinal < 0)) {
-        return for_context(current, no_device, out);
+        return for_context(current, out);
     }
     for (const auto &each : devices_) {
         if (each->ordinal == ordinal && is_alive(*each)) {
@@ -127,7 +123,13 @@ status device_table::for_memory(CUcontext context, int ordinal, device **out)
     int active = 0;
     if (ordinal >= 0 && CUDA_SUCCESS == driver_.primary_ctx_get_state(ordinal, &flags, &active) &&
         0 != active && CUDA_SUCCESS == driver_.primary_ctx_retain(&current, ordinal)) {
-        return for_context(current, ordinal, out);
+        const status s = for_context(current, out);
+        if (status::ok == s) {
+            (*out)->retained_primary = true;
+        } else {
+            (void)driver_.primary_ctx_release(ordinal);
+        }
+        return s;
     }
     return status::not_ready;
 }
@@ -146,7 +148,7 @@ status device_table::for_host(device **out)
 {
     CUcontext current = nullptr;
     if (CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr) {
-        return for_context(current, no_device, out);
+        return for_context(current, out);
     }
     if (last_ != nullptr && is_alive(*last_)) {
         *out = last_;
@@ -155,7 +157,7 @@ status device_table::for_host(device **out)
     return status::not_ready;
 }
 
-status device_table::for_context(CUcontext context, CUdevice retained, device **out)
+status device_table::for_context(CUcontext context, device **out)
 {
     for (const auto &each : devices_) {
         if (each->context == context && is_alive(*each)) {
@@ -163,67 +165,55 @@ status device_table::for_context(CUcontext context, CUdevice retained, device **
             return status::ok;
         }
     }
-
     auto made = std::make_unique<device>();
     made->index = static_cast<std::uint32_t>(devices_.size());
     made->context = context;
-    made->retained_primary = no_device != retained;
-    const driver_scope scope(driver_, context);
-    CUuuid uuid{};
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    const char *what = "entering a context";
-    if (scope.entered()) {
-        what = "cuCtxGetDevice";
-        result = driver_.ctx_get_device(&made->ordinal);
+    if (const status s = make(made.get()); status::ok != s) {
+        return s;
     }
-    if (CUDA_SUCCESS == result) {
-        what = "cuDeviceGetUuid";
-        result = driver_.device_get_uuid(&uuid, made->ordinal);
-    }
-    if (CUDA_SUCCESS == result) {
-        what = "cuStreamCreateWithPriority";
-        result = make_stream(driver_, &made->stream);
-    }
-    if (CUDA_SUCCESS == result) {
-        place_canary(made.get());
-    } else {
-        if (no_device != retained) {
-            (void)driver_.primary_ctx_release(retained);
-        }
-        return driver_.report(what, result);
-    }
-    static_assert(sizeof(uuid.bytes) == sizeof(made->uuid));
-    std::memcpy(made->uuid.data(), uuid.bytes, made->uuid.size());
     devices_.push_back(std::move(made));
     *out = last_ = devices_.back().get();
     log_line(log_level::info, "using the CUDA context of device %d", (*out)->ordinal);
     return status::ok;
 }
 
-// The context is current. Done without where it fails.
-void device_table::place_canary(device *in)
+// All but what is known of the context before.
+status device_table::make(device *in)
 {
+    const driver_scope scope(driver_, in->context);
+    if (!scope.entered()) {
+        return driver_.report("entering a context", CUDA_ERROR_INVALID_CONTEXT);
+    }
+    CUuuid uuid{};
+    status s = driver_.report("cuCtxGetDevice", driver_.ctx_get_device(&in->ordinal));
+    if (status::ok == s) {
+        s = driver_.report("cuDeviceGetUuid", driver_.device_get_uuid(&uuid, in->ordinal));
+    }
+    if (status::ok == s) {
+        s = make_stream(driver_, &in->stream);
+    }
+    if (status::ok != s) {
+        return s;
+    }
+    static_assert(sizeof(uuid.bytes) == sizeof(in->uuid));
+    std::memcpy(in->uuid.data(), uuid.bytes, in->uuid.size());
+    // The canary. Done without where it fails.
     constexpr std::size_t few_bytes = 512;
-    CUdeviceptr made = 0;
-    if (nullptr == driver_.mem_alloc || nullptr == driver_.mem_free ||
-        CUDA_SUCCESS != driver_.mem_alloc(&made, few_bytes)) {
-        return;
+    if (driver_.mem_alloc != nullptr && driver_.mem_free != nullptr &&
+        CUDA_SUCCESS == driver_.mem_alloc(&in->canary, few_bytes) &&
+        CUDA_SUCCESS != driver_.pointer_get_attribute(&in->canary_id,
+                                                      CU_POINTER_ATTRIBUTE_BUFFER_ID, in->canary)) {
+        (void)driver_.mem_free(std::exchange(in->canary, 0));
     }
-    if (CUDA_SUCCESS ==
-        driver_.pointer_get_attribute(&in->canary_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, made)) {
-        in->canary = made;
-    } else {
-        (void)driver_.mem_free(made);
-    }
+    return status::ok;
 }
 
 bool device_table::is_alive(device &of)
 {
     unsigned long long id = 0;
-    if (of.context != nullptr && 0 != of.canary &&
-        (CUDA_SUCCESS !=
-             driver_.pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, of.canary) ||
-         id != of.canary_id)) {
+    if (0 != of.canary && (CUDA_SUCCESS != driver_.pointer_get_attribute(
+                                               &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, of.canary) ||
+                           id != of.canary_id)) {
         log_line(log_level::info, "a CUDA context of device %d has been destroyed", of.ordinal);
         of.context = nullptr;
         of.stream = nullptr;
@@ -240,12 +230,14 @@ status device_table::ipc_event(device &of, CUevent *out)
         if (!scope.entered()) {
             return driver_.report("entering a context", CUDA_ERROR_INVALID_CONTEXT);
         }
-        const CUresult result =
-            driver_.event_create(&of.ipc_event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
-        if (CUDA_SUCCESS != result) {
-            of.ipc_event = nullptr;
-            return driver_.report("cuEventCreate", result);
+        CUevent made = nullptr;
+        const status s = driver_.report(
+            "cuEventCreate",
+            driver_.event_create(&made, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+        if (status::ok != s) {
+            return s;
         }
+        of.ipc_event = made;
     }
     *out = of.ipc_event;
     return status::ok;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace gpusm {
@@ -21,19 +22,19 @@ namespace gpusm {
 using device_uuid = std::array<std::uint8_t, 16>;
 
 struct device {
-    std::uint32_t index = 0; // in device_table, for as long as the process lives
-    CUcontext context = nullptr;
-    CUdevice ordinal = 0; // as this process counts; means nothing to a peer
+    std::uint32_t index = 0;     // in device_table, for as long as the process lives
+    CUcontext context = nullptr; // null: the program has destroyed it, see is_alive
+    CUdevice ordinal = 0;        // as this process counts; means nothing to a peer
     device_uuid uuid{};
     CUstream stream = nullptr;     // non-blocking, highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
     // Has registered host memory the address there that it has here? Asked when it is needed.
-    enum class answer : std::uint8_t { not_asked, no, yes } host_addresses = answer::not_asked;
+    std::optional<bool> same_host_addresses;
     // A few bytes of device memory of the context, and their buffer id. They die with it, and that
     // can be asked without a context; 0: there are none. A context that the program destroyed must
     // not be touched, and another one may have its address.
-    std::uint64_t canary = 0;
+    CUdeviceptr canary = 0;
     unsigned long long canary_id = 0;
 };
 
@@ -47,9 +48,9 @@ struct pointer_facts {
     bool legacy_ipc = false;     // cuIpcGetMemHandle can serve it
     CUcontext context = nullptr; // null for VMM and pool memory: those have none
     int ordinal = -1;
-    std::uint64_t buffer_id = 0; // changes when the address is allocated anew
-    std::uint64_t start = 0;     // of the allocation, of VMM memory of the chunk
-    std::uint64_t len_bytes = 0; // likewise
+    unsigned long long buffer_id = 0; // changes when the address is allocated anew
+    CUdeviceptr start = 0;            // of the allocation, of VMM memory of the chunk
+    std::size_t len_bytes = 0;        // likewise
 
     // Memory that a kernel on its device can touch without harm, from its start to its end.
     bool plain() const { return on_device && !managed && (context != nullptr || accessible); }
@@ -67,7 +68,8 @@ bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t
 
 // A stream for copies, in the current context: not held up by, and not holding up, the program's
 // default stream, and before the program's own work where they compete. The caller's to destroy.
-CUresult make_stream(const driver_api &driver, CUstream *out);
+// `driver_failed` has been reported.
+status make_stream(const driver_api &driver, CUstream *out);
 
 // Not thread-safe: the caller holds its GPU lock.
 class device_table {
@@ -78,19 +80,12 @@ class device_table {
     device_table(const device_table &) = delete;
     device_table &operator=(const device_table &) = delete;
 
-    // The device whose context is to be current for work on that memory. `not_ready`: no
-    // context can be found for it; `driver_failed`.
+    // The device whose context is to be current for work on memory of `context`, or where that is
+    // null of the device `ordinal`. `not_ready`: no context can be found for it; `driver_failed`.
+    status for_memory(CUcontext context, int ordinal, device **out);
     status for_memory(const pointer_facts &facts, device **out)
     {
         return for_memory(facts.context, facts.ordinal, out);
-    }
-    // The same for memory of `context`, or where that is null of the device `ordinal`.
-    status for_memory(CUcontext context, int ordinal, device **out);
-
-    // The device of that context.
-    status for_context(CUcontext context, device **out)
-    {
-        return for_context(context, no_device, out);
     }
 
     // The same for a buffer of which nothing is known yet: null for host memory. *plain_bytes:
@@ -112,13 +107,8 @@ class device_table {
     bool is_alive(device &of);
 
   private:
-    static constexpr CUdevice no_device = -1;
-
-    // `retained`: the device whose primary context `context` is, if a reference was taken for
-    // this call, which keeps it on success and gives it back on failure.
-    status for_context(CUcontext context, CUdevice retained, device **out);
-
-    void place_canary(device *in);
+    status for_context(CUcontext context, device **out);
+    status make(device *in);
 
     const driver_api &driver_;
     std::vector<std::unique_ptr<device>> devices_;

@@ -5,6 +5,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <dlfcn.h>
+#include <type_traits>
 
 namespace gpusm {
 
@@ -46,23 +47,22 @@ bool legacy_stream_is_barred(const driver_api &driver)
 const char *driver_fill(driver_api *out, void *library,
                         void *(*find)(void *library, const char *symbol))
 {
+    const auto load = [&](auto *member, const char *symbol) {
+        *member = reinterpret_cast<std::remove_pointer_t<decltype(member)>>(find(library, symbol));
+        return *member != nullptr;
+    };
     const char *missing = nullptr;
-#define GPUSM_LOAD(member, function)                                                               \
-    out->member = reinterpret_cast<decltype(out->member)>(find(library, GPUSM_SYMBOL_OF(function)));
+#define GPUSM_LOAD(member, function) (void)load(&out->member, GPUSM_SYMBOL_OF(function));
 #define GPUSM_LOAD_OR_MISS(member, function)                                                       \
-    GPUSM_LOAD(member, function)                                                                   \
-    missing = nullptr == out->member ? GPUSM_SYMBOL_OF(function) : missing;
+    missing = load(&out->member, GPUSM_SYMBOL_OF(function)) ? missing : GPUSM_SYMBOL_OF(function);
     GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD_OR_MISS)
     GPUSM_OPTIONAL_DRIVER_FUNCTIONS(GPUSM_LOAD)
 #undef GPUSM_LOAD_OR_MISS
 #undef GPUSM_LOAD
-    out->ctx_set_flags = reinterpret_cast<ctx_set_flags_fn>(find(library, "cuCtxSetFlags"));
+    (void)load(&out->ctx_set_flags, "cuCtxSetFlags");
 #if GPUSM_HAVE_BATCH_COPY
-    out->batch_copy = reinterpret_cast<batch_copy_fn>(find(library, "cuMemcpyBatchAsync_v2"));
-    if (nullptr == out->batch_copy) {
-        out->batch_copy_12_8 =
-            reinterpret_cast<batch_copy_12_8_fn>(find(library, "cuMemcpyBatchAsync"));
-    }
+    (void)(load(&out->batch_copy, "cuMemcpyBatchAsync_v2") ||
+           load(&out->batch_copy_12_8, "cuMemcpyBatchAsync"));
 #endif
     return missing;
 }
@@ -110,24 +110,23 @@ CUresult driver_api::copy_batch(CUdeviceptr *destinations, CUdeviceptr *sources,
 
 status driver_api::record_legacy_stream(CUevent event) const
 {
-    if (legacy_stream_is_barred(*this)) {
-        return status::ok;
-    }
-    const CUresult result = event_record(event, CU_STREAM_LEGACY);
-    return CUDA_SUCCESS == result ? status::ok : report("cuEventRecord", result);
+    return legacy_stream_is_barred(*this)
+               ? status::ok
+               : report("cuEventRecord", event_record(event, CU_STREAM_LEGACY));
 }
 
 status driver_api::wait_for_legacy_stream() const
 {
-    if (legacy_stream_is_barred(*this)) {
-        return status::ok;
-    }
-    const CUresult result = stream_synchronize(CU_STREAM_LEGACY);
-    return CUDA_SUCCESS == result ? status::ok : report("cuStreamSynchronize", result);
+    return legacy_stream_is_barred(*this)
+               ? status::ok
+               : report("cuStreamSynchronize", stream_synchronize(CU_STREAM_LEGACY));
 }
 
 status driver_api::report(const char *what, CUresult result) const
 {
+    if (CUDA_SUCCESS == result) {
+        return status::ok;
+    }
     if (!driver_is_down(result)) {
         log_line(log_level::warn, "%s failed: %s", what, error_name(result));
     }
@@ -137,8 +136,6 @@ status driver_api::report(const char *what, CUresult result) const
 status driver_api::answer(const char *what, CUresult result) const
 {
     switch (result) {
-    case CUDA_SUCCESS:
-        return status::ok;
     case CUDA_ERROR_OUT_OF_MEMORY:
     case CUDA_ERROR_TOO_MANY_PEERS: // as many as a device can have
         return status::no_memory;
@@ -167,14 +164,13 @@ capture_scope::~capture_scope()
 driver_scope::driver_scope(const driver_api &driver, CUcontext context)
     : driver_(driver), relaxed_(driver)
 {
-    if (!relaxed_.entered()) {
+    if (nullptr == context || !relaxed_.entered()) {
         return;
     }
     CUcontext current = nullptr;
     entered_ = CUDA_SUCCESS == driver_.ctx_get_current(&current) && current == context;
     if (!entered_) {
-        pushed_ = CUDA_SUCCESS == driver_.ctx_push_current(context);
-        entered_ = pushed_;
+        pushed_ = entered_ = CUDA_SUCCESS == driver_.ctx_push_current(context);
     }
 }
 

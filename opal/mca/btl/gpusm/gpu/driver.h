@@ -48,8 +48,6 @@ namespace gpusm {
     X(memcpy_async, cuMemcpyAsync)                                                                 \
     X(mem_host_register, cuMemHostRegister)                                                        \
     X(mem_host_unregister, cuMemHostUnregister)                                                    \
-    X(mem_host_alloc, cuMemHostAlloc)                                                              \
-    X(mem_free_host, cuMemFreeHost)                                                                \
     X(mem_host_get_device_pointer, cuMemHostGetDevicePointer)                                      \
     X(module_load_data, cuModuleLoadDataEx)                                                        \
     X(module_unload, cuModuleUnload)                                                               \
@@ -125,13 +123,12 @@ struct driver_api {
     // Records `event` behind what that stream has got to do; in the same case it stays what it was.
     status record_legacy_stream(CUevent event) const;
 
-    // Logs "<what> failed: <error>" at warn, unless the driver is being shut down, which is a
-    // normal state at the end of a program. Returns driver_failed.
+    // `ok`, or driver_failed with "<what> failed: <error>" logged at warn, unless the driver is
+    // being shut down, which is a normal state at the end of a program.
     status report(const char *what, CUresult result) const;
 
-    // What the answer of a call that makes or shares something means: `no_memory`, and
-    // `unsupported` for devices that cannot reach each other and kinds of memory that are refused,
-    // without a word; `ok`; and report's answer for all others.
+    // The same for a call that makes or shares something: `no_memory`, and `unsupported` for
+    // devices that cannot reach each other and kinds of memory that are refused, without a word.
     status answer(const char *what, CUresult result) const;
 };
 
@@ -166,7 +163,8 @@ class capture_scope {
     bool relaxed_ = false;
 };
 
-// A capture_scope that makes `context` current, too.
+// A capture_scope that makes `context` current, too; null, of a context that has been destroyed, it
+// cannot.
 class driver_scope {
   public:
     driver_scope(const driver_api &driver, CUcontext context);

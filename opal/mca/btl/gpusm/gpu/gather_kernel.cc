@@ -39,7 +39,7 @@ std::uint32_t piece_shift_for(std::uint64_t bytes, std::uint64_t warps)
 
 } // namespace
 
-bool gather_kernel::try_call(const char *what, CUresult result, const char *said) const
+bool gather_kernel::can(const char *what, CUresult result, const char *said) const
 {
     if (CUDA_SUCCESS != result) {
         log_line(log_level::info, "the gather kernel cannot be used: %s failed: %s%s%s", what,
@@ -48,79 +48,59 @@ bool gather_kernel::try_call(const char *what, CUresult result, const char *said
     return CUDA_SUCCESS == result;
 }
 
-// The module and its two functions; also when it fails, what is set must be given back. A driver
-// that loads lazily does so when it is asked for a function, and may then wait for the context to
-// be idle: here, not at the first launch.
+// The flags live in memory of ours that the driver is told about: what the driver gives goes with
+// its context, which the program may destroy while we still look at a flag.
+bool gather_kernel::make_flags()
+{
+    void *memory = std::aligned_alloc(flags_bytes, flags_bytes);
+    if (nullptr == memory ||
+        !can("cuMemHostRegister", driver_.mem_host_register(memory, flags_bytes,
+                                                            CU_MEMHOSTREGISTER_PORTABLE |
+                                                                CU_MEMHOSTREGISTER_DEVICEMAP))) {
+        std::free(memory);
+        return false;
+    }
+    flags_ = static_cast<flag *>(memory);
+    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+        std::construct_at(&flags_[slot])->done.store(launches_[slot], std::memory_order_relaxed);
+    }
+    return can("cuMemHostGetDevicePointer",
+               driver_.mem_host_get_device_pointer(&device_flags_, memory, 0));
+}
+
+// The module and its two functions. A driver that loads lazily does so when it is asked for a
+// function, and may then wait for the context to be idle: here, not at the first launch.
 bool gather_kernel::load_module()
 {
     char said[1024] = "";
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {said, reinterpret_cast<void *>(sizeof(said) - 1)};
     CUmodule module = nullptr;
-    if (!try_call("cuModuleLoadDataEx",
-                  driver_.module_load_data(&module, gather_ptx, 2, options, values), said)) {
+    if (!can("cuModuleLoadDataEx",
+             driver_.module_load_data(&module, gather_ptx, 2, options, values), said)) {
         return false;
     }
     module_ = module;
-    return try_call("cuModuleGetFunction",
-                    driver_.module_get_function(&few_, module_, "gpusm_gather_few")) &&
-           try_call("cuModuleGetFunction",
-                    driver_.module_get_function(&most_, module_, "gpusm_gather"));
+    return can("cuModuleGetFunction",
+               driver_.module_get_function(&few_, module_, "gpusm_gather_few")) &&
+           can("cuModuleGetFunction", driver_.module_get_function(&most_, module_, "gpusm_gather"));
 }
 
-// The flags live in memory of ours that the driver is told about: what the driver gives goes with
-// its context, which the program may destroy while we still look at a flag. Only where it will not
-// have ours we take its.
-bool gather_kernel::make_flags()
+bool gather_kernel::load()
 {
-    constexpr unsigned portable_and_mapped = 3;
-    static_assert(portable_and_mapped ==
-                      (CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) &&
-                  portable_and_mapped == (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    void *memory = std::aligned_alloc(flags_bytes, flags_bytes);
-    ours_ = memory != nullptr &&
-            CUDA_SUCCESS == driver_.mem_host_register(memory, flags_bytes, portable_and_mapped);
-    if (!ours_) {
-        std::free(memory);
-        if (!try_call("cuMemHostAlloc",
-                      driver_.mem_host_alloc(&memory, flags_bytes, portable_and_mapped))) {
-            return false;
-        }
-    }
-    flags_ = static_cast<flag *>(memory);
-    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-        std::construct_at(&flags_[slot])->done.store(launches_[slot], std::memory_order_relaxed);
-    }
-    return try_call("cuMemHostGetDevicePointer",
-                    driver_.mem_host_get_device_pointer(&device_flags_, memory, 0));
-}
-
-status gather_kernel::load()
-{
-    if (loaded()) {
-        return status::ok;
-    }
-    if (!make_flags() || !load_module()) {
+    if (!loaded() && !(make_flags() && load_module())) {
         unload();
-        return status::unsupported;
     }
-    return status::ok;
+    return loaded();
 }
 
 void gather_kernel::unload()
 {
     if (module_ != nullptr) {
-        const CUresult result = driver_.module_unload(module_);
-        if (CUDA_SUCCESS != result) {
-            (void)driver_.report("cuModuleUnload", result);
-        }
+        (void)driver_.report("cuModuleUnload", driver_.module_unload(module_));
     }
     if (flags_ != nullptr) {
-        const CUresult result =
-            ours_ ? driver_.mem_host_unregister(flags_) : driver_.mem_free_host(flags_);
-        if (CUDA_SUCCESS != result) {
-            (void)driver_.report(ours_ ? "cuMemHostUnregister" : "cuMemFreeHost", result);
-        }
+        (void)driver_.report("cuMemHostUnregister", driver_.mem_host_unregister(flags_));
     }
     abandon();
 }
@@ -128,13 +108,7 @@ void gather_kernel::unload()
 void gather_kernel::abandon()
 {
     module_ = nullptr;
-    few_ = nullptr;
-    most_ = nullptr;
-    device_flags_ = 0;
-    if (ours_) {
-        std::free(flags_);
-    }
-    flags_ = nullptr;
+    std::free(std::exchange(flags_, nullptr));
 }
 
 CUresult gather_kernel::launch(CUstream stream, std::uint32_t slot, const gather_copy *copies,

@@ -7,7 +7,6 @@
 #ifndef GPUSM_GPU_GATHER_KERNEL_H
 #define GPUSM_GPU_GATHER_KERNEL_H
 
-#include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 #include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
 
@@ -27,13 +26,12 @@ class gather_kernel {
     gather_kernel &operator=(const gather_kernel &) = delete;
     ~gather_kernel() = default; // unload() comes first
 
-    // Loads the embedded PTX, which the driver compiles, and allocates the flags. `unsupported`
-    // when the driver cannot do it; the reason is logged at info, and nothing is left behind.
-    status load();
+    // Loads the embedded PTX, which the driver compiles, and makes the flags. False when the driver
+    // cannot do it; the reason is logged at info, and nothing is left behind.
+    bool load();
     // Gives everything back. No launch may be in flight. A driver that is down is fine.
     void unload();
-    // The same when the context is gone, and with it everything that was made in it. Makes no
-    // driver call.
+    // The same, without a driver call, when the context is gone and with it what was made in it.
     void abandon();
     bool loaded() const { return flags_ != nullptr; }
 
@@ -62,15 +60,14 @@ class gather_kernel {
 
     bool make_flags();
     bool load_module();
-    bool try_call(const char *what, CUresult result, const char *said = "") const;
+    bool can(const char *what, CUresult result, const char *said = "") const;
 
     const driver_api &driver_;
     const unsigned blocks_;
     CUmodule module_ = nullptr;
     CUfunction few_ = nullptr;
     CUfunction most_ = nullptr;
-    flag *flags_ = nullptr;                     // gather_slots of them, pinned
-    bool ours_ = false;                         // they are registered, not the driver's
+    flag *flags_ = nullptr;                     // gather_slots of them, registered
     CUdeviceptr device_flags_ = 0;              // the same for the device
     std::uint32_t launches_[gather_slots] = {}; // so far, by slot, modulo 2^32
     // What a launch hands over: room made once. The driver takes a copy.
