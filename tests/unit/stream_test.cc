@@ -159,6 +159,22 @@ TEST_F(Stream, MessagesOfManyLengthsArriveInOrder)
     EXPECT_EQ(0, reader_.rests);
 }
 
+TEST_F(Stream, ARingBeginsShortAndBecomesLongerWithUse)
+{
+    message one(16 * 1024 * kibi);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    const auto *ring = reinterpret_cast<const gpusm::stream_ring *>(
+        sender_.towards(reader_).shared().base() +
+        std::size_t{reader_.sent.front().granule} * gpusm::granule_bytes);
+    const std::uint32_t slots = ring->slots;
+    EXPECT_GE(slots, 2U);
+    EXPECT_LE(slots, 8U);
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    (void)run(1);
+    EXPECT_TRUE(one.right());
+    EXPECT_GT(ring->slots, slots);
+}
+
 TEST_F(Stream, WhatIsThereAlreadyIsNotSent)
 {
     message one(50 * kibi);

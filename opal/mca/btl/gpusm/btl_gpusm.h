@@ -45,7 +45,9 @@ struct lead {
     const unsigned char *handle;         // the registration handle in the offer
     const unsigned char *data;
     std::size_t bytes;
+    std::size_t more_bytes; // that are on their way
 };
+struct host_get; // btl_gpusm_host.cc
 
 class stream_engine;
 struct frag_list; // btl_gpusm_frags.cc
@@ -71,6 +73,7 @@ struct mca_btl_base_endpoint_t {
     std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
     bool active;                 // is on mca_btl_gpusm_component_t::active
     gpusm::single_copy single;
+    gpusm::host_get *lead_for; // what goes on with the fragments of kind `lead`; null: nothing
     gpusm::cooperative_ring *cooperative; // owned; null until the first such get
     bool get_enabled;                     // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
@@ -329,7 +332,7 @@ void frag_return(mca_btl_gpusm_frag_t *frag);
 void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint);
 // Posts a complete fragment of the segment; as peer::post, and remembers to flush.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag, std::size_t lead_bytes = 0);
+                  mca_btl_base_tag_t tag, std::size_t lead_bytes = 0, std::size_t more_bytes = 0);
 // Keeps a control message outside the segment until there is a fragment for it; answers `busy`.
 status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns

@@ -44,7 +44,7 @@ constexpr std::size_t short_eager_bytes = 2048 + 64;
 // Of long fragments: see frag_list. Fresh memory costs more than a message: one more fragment for
 // so many that are sent.
 constexpr std::size_t recycled_bytes = 2048 * 1024;
-constexpr unsigned messages_for_a_frag = 32;
+constexpr unsigned messages_for_a_frag = 128;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
 
@@ -286,13 +286,14 @@ void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)
 }
 
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag, std::size_t lead_bytes)
+                  mca_btl_base_tag_t tag, std::size_t lead_bytes, std::size_t more_bytes)
 {
     // Decided before the post: after it the fragment may come back at any time.
     const bool watch = calls_back(frag);
     frag->endpoint = endpoint;
     frag->out.stays = watch;
     frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
+    frag->out.header->more_bytes = static_cast<std::uint32_t>(more_bytes);
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
     frag->out.header->kind = kind;
     frag->out.header->tag = tag;

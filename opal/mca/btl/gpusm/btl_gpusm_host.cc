@@ -20,6 +20,9 @@ struct host_get {
     stream_fetch fetch;
     mca_btl_base_endpoint_t *endpoint;
     get_arguments arguments;
+    std::size_t due;    // bytes of leads that are on their way
+    std::size_t due_at; // where the next one goes
+    bool streamed;      // the rest is on its way through a ring
     // What the single copy of the rest would need (smsc_describe).
     unsigned char described[sizeof(mca_btl_base_registration_handle_t::single_copy)];
 };
@@ -71,8 +74,9 @@ class services final : public stream_services {
 };
 services of_streams;
 
-// How much of a message comes along with its offer.
-constexpr std::size_t most_lead_bytes = 8 * 1024;
+// How much of a message comes along with its offer, in fragments of so many bytes.
+constexpr std::size_t lead_piece_bytes = 8 * 1024;
+constexpr std::size_t most_leads = 8;
 
 } // namespace
 
@@ -132,24 +136,53 @@ bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *off
         nullptr == registration_named(handle, handle.base, handle.len_bytes)) {
         return false;
     }
-    const std::size_t lead_bytes = std::min<std::size_t>(handle.len_bytes, most_lead_bytes);
+    const std::size_t lead_bytes = std::min<std::size_t>(handle.len_bytes, lead_piece_bytes);
     const std::size_t offset = lead_offset(bytes);
     reclaim_warm_frags(endpoint);
     mca_btl_gpusm_frag_t *frag = frag_get(offset + lead_bytes - sizeof(frag_header));
     if (nullptr == frag) {
         return false;
     }
+    mca_btl_gpusm_frag_t *more[most_leads - 1];
+    std::size_t more_frags = 0;
+    std::size_t end = lead_bytes;
+    while (end < handle.len_bytes && more_frags < most_leads - 1) {
+        const std::size_t piece = std::min<std::size_t>(handle.len_bytes - end, lead_piece_bytes);
+        mca_btl_gpusm_frag_t *next = frag_get(piece);
+        if (nullptr == next) {
+            break;
+        }
+        fire_and_forget(next, piece);
+        more[more_frags++] = next;
+        end += piece;
+    }
     std::memcpy(frag->segment.seg_addr.pval, message, bytes);
     std::memcpy(reinterpret_cast<unsigned char *>(frag->out.header) + offset,
                 reinterpret_cast<const void *>(handle.base), lead_bytes);
     fire_and_forget(frag, bytes);
-    const status s = post_bound(endpoint, frag, frag_kind::active_message, tag, lead_bytes);
-    if (status::ok != s && status::busy != s) {
+    status s =
+        post_bound(endpoint, frag, frag_kind::active_message, tag, lead_bytes, end - lead_bytes);
+    const bool sent = status::ok == s || status::busy == s;
+    if (!sent) {
         frag_return(frag);
-        return false;
     }
-    frag_return(offer);
-    return true;
+    const auto *source = reinterpret_cast<const unsigned char *>(handle.base) + lead_bytes;
+    for (std::size_t i = 0; i < more_frags; ++i) {
+        mca_btl_gpusm_frag_t *next = more[i];
+        const std::size_t piece = next->segment.seg_len;
+        if (status::ok == s || status::busy == s) {
+            std::memcpy(next->segment.seg_addr.pval, source, piece);
+            source += piece;
+            s = post_bound(endpoint, next, frag_kind::lead, 0);
+        }
+        if (status::ok != s && status::busy != s) {
+            frag_return(next);
+        }
+    }
+    if (sent) {
+        frag_return(offer);
+    }
+    return sent;
 }
 
 void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
@@ -157,10 +190,11 @@ void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const std::size_t handle_bytes = mca_btl_gpusm.super.btl_registration_handle_size;
+    from->lead_for = nullptr;
     if (!component.threads && header.payload_bytes >= handle_bytes) {
         component.lead = {from, payload + header.payload_bytes - handle_bytes,
                           payload - sizeof(header) + lead_offset(header.payload_bytes),
-                          header.lead_bytes};
+                          header.lead_bytes, header.more_bytes};
     }
     deliver(from, header.tag, payload, header.payload_bytes);
     component.lead = {};
@@ -183,50 +217,90 @@ static void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &ge
                get.cbdata, result);
 }
 
+// Calls back, and gives `get` back.
+static void finish(host_get *get)
+{
+    mca_btl_base_endpoint_t *endpoint = get->endpoint;
+    const get_arguments arguments = get->arguments;
+    const status outcome = get->fetch.outcome;
+    if (get->fetch.read_singly) {
+        count_single_copy(arguments.len_bytes);
+    } else {
+        count(counter::stream_messages, 1);
+        count(counter::stream_bytes, arguments.len_bytes);
+    }
+    opal_free_list_return(&host_gets, &get->super);
+    call_back(endpoint, arguments, status::ok == outcome ? OPAL_SUCCESS : OPAL_ERROR);
+}
+
 int progress_streams()
 {
     int ended = 0;
     for (stream_fetch *each = mca_btl_gpusm_component.streams->progress(); each != nullptr;) {
         host_get *get = get_around(each);
         each = each->next;
-        mca_btl_base_endpoint_t *endpoint = get->endpoint;
-        const get_arguments arguments = get->arguments;
-        const status outcome = get->fetch.outcome;
-        if (get->fetch.read_singly) {
-            count_single_copy(arguments.len_bytes);
-        } else {
-            count(counter::stream_messages, 1);
-            count(counter::stream_bytes, arguments.len_bytes);
+        get->streamed = false;
+        if (0 == get->due) {
+            finish(get);
+            ++ended;
         }
-        opal_free_list_return(&host_gets, &get->super);
-        call_back(endpoint, arguments, status::ok == outcome ? OPAL_SUCCESS : OPAL_ERROR);
-        ++ended;
     }
     return ended;
 }
 
-// How many bytes of that message came along with its offer.
-static std::size_t lead_of(const mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
-                           std::uint64_t remote_address, std::size_t size)
+bool lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes)
+{
+    host_get *get = from->lead_for;
+    if (nullptr == get) {
+        return true; // of an offer that was not expected: that get asks for all of it
+    }
+    if (bytes > get->due || 0 == bytes) {
+        return false;
+    }
+    std::memcpy(static_cast<unsigned char *>(get->arguments.local_address) + get->due_at, payload,
+                bytes);
+    get->due -= bytes;
+    get->due_at += bytes;
+    if (0 == get->due) {
+        from->lead_for = nullptr;
+        if (!get->streamed) {
+            finish(get);
+        }
+    }
+    return true;
+}
+
+// The bytes that came along with the offer of that message; null: there are none.
+static const lead *lead_of(const mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
+                           std::uint64_t remote_address)
 {
     const lead &at_hand = mca_btl_gpusm_component.lead;
     return endpoint == at_hand.from && remote_address == remote.base &&
                    0 == std::memcmp(at_hand.handle, &remote, sizeof(remote))
-               ? std::min(size, at_hand.bytes)
-               : 0;
+               ? &at_hand
+               : nullptr;
 }
 
-// True: it will end in progress_streams.
+// True: it ends in finish(), or has ended.
 static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
                    const mca_btl_base_registration_handle_t *remote_handle,
-                   const get_arguments &get, std::size_t received)
+                   const get_arguments &get)
 {
+    const lead *at_hand = lead_of(endpoint, remote_handle->remote, remote_address);
+    const std::size_t received = nullptr == at_hand ? 0 : std::min(get.len_bytes, at_hand->bytes);
+    if (received == get.len_bytes) {
+        std::memcpy(get.local_address, at_hand->data, received);
+        call_back(endpoint, get, OPAL_SUCCESS);
+        return true;
+    }
     auto *made = reinterpret_cast<host_get *>(opal_free_list_get(&host_gets));
     if (nullptr == made) {
         return false;
     }
     made->endpoint = endpoint;
     made->arguments = get;
+    made->due = received > 0 ? std::min(get.len_bytes - received, at_hand->more_bytes) : 0;
+    made->due_at = received;
     std::memcpy(made->described, remote_handle->single_copy,
                 mca_btl_gpusm.super.btl_registration_handle_size - sizeof(gpusm::remote_handle));
     made->fetch = {};
@@ -234,12 +308,19 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     made->fetch.address = remote_address;
     made->fetch.destination = static_cast<unsigned char *>(get.local_address);
     made->fetch.len_bytes = get.len_bytes;
-    made->fetch.received = received;
-    if (status::ok == mca_btl_gpusm_component.streams->fetch(*endpoint->peer, &made->fetch)) {
-        return true;
+    made->fetch.received = received + made->due;
+    made->streamed = made->fetch.received < get.len_bytes;
+    // The rest is asked for first: the sender is at it while the lead is copied.
+    if (made->streamed &&
+        status::ok != mca_btl_gpusm_component.streams->fetch(*endpoint->peer, &made->fetch)) {
+        opal_free_list_return(&host_gets, &made->super);
+        return false;
     }
-    opal_free_list_return(&host_gets, &made->super);
-    return false;
+    if (received > 0) {
+        std::memcpy(get.local_address, at_hand->data, received);
+    }
+    endpoint->lead_for = made->due > 0 ? made : endpoint->lead_for;
+    return true;
 }
 
 int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
@@ -255,14 +336,7 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
     const get_arguments get = {local_address, local_handle, size, cbfunc, cbcontext, cbdata};
     const bool can_read = 0 == (remote.flags & no_single_copy);
     if (0 != (remote.flags & by_stream)) {
-        // The rest is asked for first: the sender is at it while the lead is copied.
-        const std::size_t received = lead_of(endpoint, remote, remote_address, size);
-        const bool complete = received == size;
-        if (complete || stream(endpoint, remote_address, remote_handle, get, received)) {
-            std::memcpy(local_address, mca_btl_gpusm_component.lead.data, received);
-            if (complete) {
-                call_back(endpoint, get, OPAL_SUCCESS);
-            }
+        if (stream(endpoint, remote_address, remote_handle, get)) {
             return OPAL_SUCCESS;
         }
     } else if (can_read && size >= cooperative_min_bytes) {

@@ -16,6 +16,9 @@ namespace {
 // Rings that a process has at most. Who streams to it at the same time beyond that is read by
 // single copies.
 constexpr std::size_t most_rings = 8;
+// What a ring begins with, and after how many pieces it becomes longer by one.
+constexpr std::uint32_t first_slots = 4;
+constexpr std::uint32_t pieces_for_a_slot = 64;
 // Of each direction with each peer, in one call of progress.
 constexpr std::uint64_t bytes_at_once = 128 * 1024;
 // In that time a sender inside MPI answers: it may be posting a window of messages.
@@ -76,21 +79,34 @@ bool stream_engine::borrow_ring(channel *to)
     }
     if (which == rings_.size()) {
         std::uint32_t granule = 0;
-        if (which == most_rings ||
-            status::ok != local_.own().carve(sizeof(stream_ring) + page_bytes, &granule)) {
+        segment &own = local_.own();
+        if (which == most_rings || status::ok != own.reserve(sizeof(stream_ring), &granule) ||
+            status::ok != own.commit(granule, offsetof(stream_ring, data[first_slots]))) {
             return false;
         }
-        const std::uint64_t granules_of_page = page_bytes / granule_bytes;
-        granule = static_cast<std::uint32_t>((granule + granules_of_page - 1) / granules_of_page *
-                                             granules_of_page);
-        rings_.push_back({stream_reader(reinterpret_cast<stream_ring *>(local_.own().at(granule))),
-                          granule, false});
+        auto *ring = reinterpret_cast<stream_ring *>(own.at(granule));
+        ring->slots.store(first_slots, std::memory_order_relaxed);
+        rings_.push_back({stream_reader(ring), ring, granule, false});
     }
     rings_[which].lent = true;
     to->ring = which;
     to->in = rings_[which].reader;
     to->in.stop_before(to->first_want); // what the last borrower's number was says nothing here
     return true;
+}
+
+// By a slot, if there is memory.
+void stream_engine::lengthen(const lent_ring &longer)
+{
+    const std::uint32_t slots = longer.ring->slots.load(std::memory_order_relaxed);
+    if (slots < stream_pieces) {
+        const std::size_t at =
+            offsetof(stream_ring, data) + std::size_t{slots} * stream_piece_bytes;
+        const auto granule = static_cast<std::uint32_t>(longer.granule + at / granule_bytes);
+        if (status::ok == local_.own().commit(granule, stream_piece_bytes)) {
+            longer.ring->slots.store(slots + 1, std::memory_order_release);
+        }
+    }
 }
 
 status stream_engine::fetch(peer &from, stream_fetch *message)
@@ -205,6 +221,9 @@ bool stream_engine::copy_out(channel *from, ended_list *ended)
         std::memcpy(message->destination + range.begin + range.received, piece.data, piece.bytes);
     }
     from->in.release();
+    if (0 == from->in.next() % pieces_for_a_slot) {
+        lengthen(rings_[from->ring]);
+    }
     from->quiet_since_ns = 0;
     range.received += piece.bytes;
     if (0 == piece.bytes || range.received == range.len_bytes) {
@@ -286,7 +305,8 @@ stream_fetch *stream_engine::progress()
             if (with->other.closed()) { // which may still write to the ring
                 with->wants.clear();
             } else if (with->fetches.empty() && with->ring != no_ring) {
-                rings_[with->ring] = {with->in, rings_[with->ring].granule, false};
+                rings_[with->ring].reader = with->in;
+                rings_[with->ring].lent = false;
                 with->ring = no_ring;
             }
             if (with->fetches.empty() && with->wants.empty()) {

@@ -113,6 +113,7 @@ class stream_engine {
     };
     struct lent_ring {
         stream_reader reader;
+        stream_ring *ring;
         std::uint32_t granule;
         bool lent;
     };
@@ -131,6 +132,7 @@ class stream_engine {
     channel &channel_of(peer &with);
     void list(channel *busy);
     bool borrow_ring(channel *to);
+    void lengthen(const lent_ring &longer);
     bool copy_in(channel *to);
     bool copy_out(channel *from, ended_list *ended);
     void wait_for(channel *quiet, ended_list *ended);

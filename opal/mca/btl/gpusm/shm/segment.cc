@@ -24,7 +24,8 @@ namespace gpusm {
 
 namespace {
 
-// Growth goes in steps: large enough to be rare, small enough for many ranks on a node.
+// Growth goes in steps: large enough to be rare, small enough for many ranks on a node, and for the
+// message that has to wait for one.
 constexpr std::size_t commit_step_bytes = 16 * 1024;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit)
@@ -166,7 +167,7 @@ status segment::create(const segment_options &options, segment *out, std::string
 
     segment made;
     const layout at = lay_out(options);
-    const std::size_t first_bytes = at.frags + commit_step_bytes;
+    const std::size_t first_bytes = at.frags + 2 * commit_step_bytes;
     const std::size_t bytes = round_up(options.segment_bytes, page_bytes);
     if (fault_of_counts(options) != nullptr || first_bytes > bytes) {
         return give_up("fit FIFO, peers, exports and fragments into", 0);
@@ -191,7 +192,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
         return give_up("size", errno);
     }
-    // All up to the peers, the events, and a first step of the fragments.
+    // All up to the peers, the events, and room for the first fragments and a fast box.
     for (const auto &[from, to] :
          {std::pair{std::size_t{0}, at.peers}, std::pair{at.events, at.exports},
           std::pair{at.frags, first_bytes}}) {
@@ -226,10 +227,10 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule)
     const std::lock_guard guard(*carving_);
     std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
     const std::size_t from = next_frag_offset_;
-    if (bytes > mapping_.len_bytes() - from) {
+    const std::size_t to = from + round_up(bytes, granule_bytes);
+    if (bytes > mapping_.len_bytes() || to > mapping_.len_bytes()) {
         return status::no_memory;
     }
-    const std::size_t to = from + round_up(bytes, granule_bytes);
     const std::size_t have = committed.load(std::memory_order_relaxed);
     if (to > have) {
         const std::size_t want = std::min(round_up(to, commit_step_bytes), mapping_.len_bytes());
@@ -245,6 +246,27 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule)
     next_frag_offset_ = to;
     *granule = static_cast<std::uint32_t>(from / granule_bytes);
     return status::ok;
+}
+
+status segment::reserve(std::size_t bytes, std::uint32_t *granule)
+{
+    const std::lock_guard guard(*carving_);
+    std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
+    const std::size_t from = round_up(next_frag_offset_, page_bytes);
+    if (bytes > mapping_.len_bytes() || from + bytes > mapping_.len_bytes()) {
+        return status::no_memory;
+    }
+    next_frag_offset_ = from + bytes;
+    committed.store(std::max(next_frag_offset_, committed.load()), std::memory_order_release);
+    *granule = static_cast<std::uint32_t>(from / granule_bytes);
+    return status::ok;
+}
+
+status segment::commit(std::uint32_t granule, std::size_t bytes)
+{
+    return 0 == allocate_range(mapping_.fd(), std::size_t{granule} * granule_bytes, bytes)
+               ? status::ok
+               : status::no_memory;
 }
 
 std::size_t segment::seal()

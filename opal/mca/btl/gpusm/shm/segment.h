@@ -112,6 +112,10 @@ class segment : public mapped_segment {
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
     // segment has reached its bound or the file system is full, which is logged once. Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule);
+    // As carve(), beginning with a page and without memory, which commit() puts behind a part of
+    // it. Nobody may touch the rest.
+    status reserve(std::size_t bytes, std::uint32_t *granule);
+    status commit(std::uint32_t granule, std::size_t bytes);
     // How much of the segment is in use. It never becomes less.
     std::size_t taken_bytes() const { return next_frag_offset_; }
 

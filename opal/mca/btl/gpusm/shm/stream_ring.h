@@ -15,7 +15,7 @@
 // The ring is longer than a processor's second-level cache: lines that the reader's cache still
 // holds have to be taken from it one by one when they are written again, which between processors
 // without a common cache costs more than memory does. But fresh memory costs more than a piece is
-// worth. So a ring begins short, and becomes longer by a slot now and then.
+// worth. So a ring begins short, and becomes longer by a slot now and then, as long as it is used.
 #ifndef GPUSM_SHM_STREAM_RING_H
 #define GPUSM_SHM_STREAM_RING_H
 
@@ -41,11 +41,8 @@ class stream_writer {
     // `next`: the sequence number of the first piece, in a ring that is empty. It goes on about
     // where the last writer ended, as the first slots are the ones that the reader's cache holds.
     stream_writer(stream_ring *ring, std::uint64_t next)
-        : ring_(ring), next_(next), released_(next),
-          slots_(
-              std::clamp(ring->slots.load(std::memory_order_relaxed), first_slots, stream_pieces)),
-          slot_(static_cast<std::uint32_t>(next % slots_)),
-          until_longer_(pieces_for_a_slot - static_cast<std::int32_t>(next % pieces_for_a_slot))
+        : ring_(ring), next_(next), released_(next), slots_(slots_of(*ring)),
+          slot_(static_cast<std::uint32_t>(next % slots_))
     {
     }
 
@@ -76,10 +73,9 @@ class stream_writer {
         piece.slot = slot_;
         // Release: pairs with stream_reader::look.
         piece.sequence.store(++next_, std::memory_order_release);
-        ++slot_;
-        --until_longer_;
-        if (slot_ == slots_) {
-            move_to_start();
+        if (++slot_ == slots_) {
+            slots_ = std::max(slots_, slots_of(*ring_));
+            slot_ = slot_ == slots_ ? 0 : slot_;
         }
     }
     // The reader has taken messages before that number in another way. A snapshot.
@@ -90,25 +86,17 @@ class stream_writer {
     }
 
   private:
-    static constexpr std::uint32_t first_slots = 8;
-    static constexpr std::int32_t pieces_for_a_slot = 64;
-
-    void move_to_start()
+    // Acquire pairs with stream_engine::lengthen: they have memory behind them.
+    static std::uint32_t slots_of(const stream_ring &ring)
     {
-        if (slots_ < stream_pieces && until_longer_ <= 0) {
-            until_longer_ = pieces_for_a_slot;
-            ring_->slots.store(++slots_, std::memory_order_relaxed);
-        } else {
-            slot_ = 0;
-        }
+        return std::clamp(ring.slots.load(std::memory_order_acquire), 1U, stream_pieces);
     }
 
     stream_ring *ring_ = nullptr;
     std::uint64_t next_ = 0;
-    std::uint64_t released_ = 0;    // as last seen: never ahead of the truth
-    std::uint32_t slots_ = 0;       // in use
-    std::uint32_t slot_ = 0;        // of the next piece
-    std::int32_t until_longer_ = 0; // pieces, until the ring may become longer by a slot
+    std::uint64_t released_ = 0; // as last seen: never ahead of the truth
+    std::uint32_t slots_ = 0;    // in use
+    std::uint32_t slot_ = 0;     // of the next piece
 };
 
 class stream_reader {

@@ -112,6 +112,7 @@ enum class frag_kind : std::uint8_t {
     stage = 4,          // payload is a stage_message
     cooperative = 5,    // payload is a cooperative_message
     stream = 6,         // payload is a stream_message
+    lead = 7,           // payload goes on where the lead of the last offer ended
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -125,7 +126,8 @@ struct frag_header {
     // payload, an offer, names in its last bytes. Who fetches it while the offer is being handled
     // has so much already.
     std::uint32_t lead_bytes;
-    std::uint8_t reserved2[12];
+    std::uint32_t more_bytes; // that follow those, in fragments of kind `lead`
+    std::uint8_t reserved2[8];
 };
 static_assert(sizeof(frag_header) == 32);
 // Where the lead begins, from the start of the header.
@@ -300,7 +302,7 @@ static_assert(sizeof(stream_piece) == cache_line_bytes);
 struct alignas(page_bytes) stream_ring {
     std::atomic<std::uint64_t> released;                              // writer: the owner
     alignas(cache_line_bytes) std::atomic<std::uint32_t> stop_before; // writer: the owner
-    alignas(cache_line_bytes) std::atomic<std::uint32_t> slots; // writer: the sender; used so far
+    alignas(cache_line_bytes) std::atomic<std::uint32_t> slots; // writer: the owner; with memory
     alignas(cache_line_bytes) stream_piece pieces[stream_pieces];
     alignas(page_bytes) unsigned char data[stream_pieces][stream_piece_bytes];
 };
