@@ -281,6 +281,18 @@ static const lead *lead_of(const mca_btl_base_endpoint_t *endpoint, const remote
                : nullptr;
 }
 
+// Where messages go both ways both processors are busy, and a single copy is half the work. True:
+// what does not come with the offer is here.
+static bool read_alone(host_get *get)
+{
+    stream_fetch &rest = get->fetch;
+    get->fetch.read_singly =
+        0 == (rest.source.flags & no_single_copy) &&
+        mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 &&
+        status::ok == of_streams.read_rest(*get->endpoint->peer, rest);
+    return get->fetch.read_singly;
+}
+
 // True: it ends in finish(), or has ended.
 static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
                    const mca_btl_base_registration_handle_t *remote_handle,
@@ -309,7 +321,7 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     made->fetch.destination = static_cast<unsigned char *>(get.local_address);
     made->fetch.len_bytes = get.len_bytes;
     made->fetch.received = received + made->due;
-    made->streamed = made->fetch.received < get.len_bytes;
+    made->streamed = made->fetch.received < get.len_bytes && !read_alone(made);
     // The rest is asked for first: the sender is at it while the lead is copied.
     if (made->streamed &&
         status::ok != mca_btl_gpusm_component.streams->fetch(*endpoint->peer, &made->fetch)) {
@@ -319,7 +331,11 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     if (received > 0) {
         std::memcpy(get.local_address, at_hand->data, received);
     }
-    endpoint->lead_for = made->due > 0 ? made : endpoint->lead_for;
+    if (made->due > 0) {
+        endpoint->lead_for = made;
+    } else if (!made->streamed) {
+        finish(made);
+    }
     return true;
 }
 
