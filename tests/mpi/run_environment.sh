@@ -36,7 +36,7 @@ refused backing-directory-missing /nonexistent/folder \
 
 name=shared-memory-full
 mkdir "$work/full"
-if mount -t tmpfs -o size=64k tmpfs "$work/full" 2>/dev/null; then
+if mount -t tmpfs -o size=48k tmpfs "$work/full" 2>/dev/null; then
     refused $name "$work/full" --mca btl_gpusm_backing_directory "$work/full"
     left=$(ls -A "$work/full")
     umount "$work/full"

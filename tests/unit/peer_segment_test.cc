@@ -147,16 +147,16 @@ INSTANTIATE_TEST_SUITE_P(
         fault{"LongerThanAnySegment", [](segment_header *h) { h->segment_bytes = ~0ULL; }},
         fault{"NoBytes", [](segment_header *h) { h->segment_bytes = 0; }},
         fault{"EndsInItsTables", [](segment_header *h) { h->segment_bytes = 4096; }},
-        fault{"FifoSlotsZero", [](segment_header *h) { h->fifo_slots = 0; }},
-        fault{"FifoSlotsThree", [](segment_header *h) { h->fifo_slots = 3; }},
-        fault{"FifoSlotsHuge", [](segment_header *h) { h->fifo_slots = 1U << 31; }},
-        fault{"PeerSlotsHuge", [](segment_header *h) { h->peer_slots = 0xffffffffU; }},
-        fault{"PeerSlotsBeyondTheFile", [](segment_header *h) { h->peer_slots = 1U << 15; }},
-        fault{"EventSlotsHuge", [](segment_header *h) { h->event_slots = 0xffffffffU; }},
-        fault{"ExportSlotsHuge", [](segment_header *h) { h->export_slots = 0xffffffffU; }},
-        fault{"ExportSlotsMore", [](segment_header *h) { h->export_slots = 0x4000; }},
-        fault{"FastBoxOfThree", [](segment_header *h) { h->fast_box_units = 3; }},
-        fault{"FastBoxHuge", [](segment_header *h) { h->fast_box_units = 1U << 31; }},
+        fault{"FifoSlotsZero", [](segment_header *h) { h->counts.fifo_slots = 0; }},
+        fault{"FifoSlotsThree", [](segment_header *h) { h->counts.fifo_slots = 3; }},
+        fault{"FifoSlotsHuge", [](segment_header *h) { h->counts.fifo_slots = 1U << 31; }},
+        fault{"PeerSlotsHuge", [](segment_header *h) { h->counts.peer_slots = 0xffffffffU; }},
+        fault{"PeerSlotsBeyondTheFile", [](segment_header *h) { h->counts.peer_slots = 1U << 15; }},
+        fault{"EventSlotsHuge", [](segment_header *h) { h->counts.event_slots = 0xffffffffU; }},
+        fault{"ExportSlotsHuge", [](segment_header *h) { h->counts.export_slots = 0xffffffffU; }},
+        fault{"ExportSlotsMore", [](segment_header *h) { h->counts.export_slots = 0x4000; }},
+        fault{"FastBoxOfThree", [](segment_header *h) { h->counts.fast_box_units = 3; }},
+        fault{"FastBoxHuge", [](segment_header *h) { h->counts.fast_box_units = 1U << 31; }},
         fault{"AllOnes", [](segment_header *h) { std::memset(static_cast<void *>(h), 0xff, 128); }},
         fault{"AllZero", [](segment_header *h) { std::memset(static_cast<void *>(h), 0, 128); }}),
     [](const auto &about) { return about.param.name; });
@@ -175,9 +175,9 @@ TEST_F(BadSegment, AFileOfTheWrongLengthIsReportedOnceAndNotUsed)
 
 TEST_F(PeerSegment, ALaterChangeOfTheHeaderChangesNothing)
 {
-    own_->view().header->peer_slots = 1U << 20;
-    own_->view().header->fifo_slots = 1U << 20;
-    own_->view().header->event_slots = 0;
+    own_->view().header->counts.peer_slots = 1U << 20;
+    own_->view().header->counts.fifo_slots = 1U << 20;
+    own_->view().header->counts.event_slots = 0;
     EXPECT_EQ(theirs_.view().peer_slots, 8U);
     EXPECT_EQ(theirs_.view().fifo.slots, 4U);
     EXPECT_EQ(theirs_.view().frag_offset, own_->view().frag_offset);

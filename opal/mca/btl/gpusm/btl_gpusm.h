@@ -5,20 +5,15 @@
 // glue translates between Open MPI's calls and the layers:
 //
 //   btl_gpusm_component.cc  open, init, progress, close     START HERE
-//   btl_gpusm_segment.cc    the segment, and the modex
 //   btl_gpusm_params.cc     MCA parameters and performance variables
-//   btl_gpusm_module.cc     add_procs, del_procs, finalize
+//   btl_gpusm_module.cc     the segment and the modex, add_procs, del_procs, finalize
 //   btl_gpusm_send.cc       sendi, send, alloc, prepare_src
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
-//   btl_gpusm_bounce.{h,cc} pieces between device memory and ordinary host memory
 //   btl_gpusm_register.cc   register_mem, deregister_mem
-//   btl_gpusm_get.{h,cc}    get
-//   btl_gpusm_smsc.{h,cc}   long messages between host memories in one copy
-//   btl_gpusm_cooperative.cc      the same, made by both sides
-//   btl_gpusm_host.{h,cc}   gets of host memory into host memory, and streams
-//   btl_gpusm_stage*        gets of memory that cannot be mapped; the owner's staging rings
-//   btl_gpusm_ipc.cc        performs what the handshake and the passing of descriptors ask for
-//   btl_gpusm_gpu.{h,cc}    the GPU half of the glue, its life and its housekeeping
+//   btl_gpusm_get.{h,cc}    get, and of which memory: btl_gpusm_host (host memory; single copies
+//   are
+//                           in _smsc and _cooperative), _bounce (pageable memory), _stage* (memory
+//                           that cannot be mapped), _gpu and _ipc (device memory)
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -97,14 +92,10 @@ struct mca_btl_gpusm_frag_t {
     mca_btl_base_tag_t tag;
 };
 
-// The registration handle: what ob1 carries to the peer that will call btl_get. These are 32 bytes,
-// unless single copies of host memory need more (smsc_handle_bytes); most of those ways do not.
+// What ob1 carries to the peer that will call btl_get.
 struct mca_btl_base_registration_handle_t {
     gpusm::remote_handle remote;
-    unsigned char single_copy[16]; // what Open MPI's component of smsc made of the region
 };
-static_assert(offsetof(mca_btl_base_registration_handle_t, single_copy) ==
-              sizeof(gpusm::remote_handle));
 
 namespace gpusm {
 
@@ -157,7 +148,7 @@ struct mca_btl_gpusm_component_t {
     mca_btl_base_component_3_0_0_t super;
 
     // Parameters; btl_gpusm_params.cc has their meanings, ranges and defaults.
-    int free_list_max;
+    unsigned free_list_max;
     unsigned fifo_size;
     unsigned max_peers;
     unsigned fast_box_max;
@@ -174,7 +165,7 @@ struct mca_btl_gpusm_component_t {
     size_t staging_device_bytes;
     size_t staging_host_bytes;
     bool use_direct_host;
-    int cuda_ipc_verbose;
+    unsigned cuda_ipc_verbose;
     bool use_single_copy;
     char *host_protocol;
 
@@ -212,31 +203,13 @@ extern "C" {
 OPAL_DECLSPEC extern mca_btl_gpusm_component_t mca_btl_gpusm_component;
 extern mca_btl_gpusm_t mca_btl_gpusm;
 
-mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *btl,
-                                               mca_btl_base_endpoint_t *endpoint, uint8_t order,
-                                               size_t size, uint32_t flags);
-mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
-                                                     mca_btl_base_endpoint_t *endpoint,
-                                                     opal_convertor_t *convertor, uint8_t order,
-                                                     size_t reserve, size_t *size, uint32_t flags);
-int mca_btl_gpusm_send(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag);
-int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                        opal_convertor_t *convertor, void *header, size_t header_size,
-                        size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
-                        mca_btl_base_descriptor_t **descriptor);
-mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *btl,
-                                                               mca_btl_base_endpoint_t *endpoint,
-                                                               void *base, size_t size,
-                                                               uint32_t flags);
-int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *btl,
-                                 mca_btl_base_registration_handle_t *handle);
-int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                      void *local_address, uint64_t remote_address,
-                      mca_btl_base_registration_handle_t *local_handle,
-                      mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
-                      int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
-                      void *cbdata);
+std::remove_pointer_t<mca_btl_base_module_alloc_fn_t> mca_btl_gpusm_alloc;
+std::remove_pointer_t<mca_btl_base_module_prepare_fn_t> mca_btl_gpusm_prepare_src;
+std::remove_pointer_t<mca_btl_base_module_send_fn_t> mca_btl_gpusm_send;
+std::remove_pointer_t<mca_btl_base_module_sendi_fn_t> mca_btl_gpusm_sendi;
+std::remove_pointer_t<mca_btl_base_module_register_mem_fn_t> mca_btl_gpusm_register_mem;
+std::remove_pointer_t<mca_btl_base_module_deregister_mem_fn_t> mca_btl_gpusm_deregister_mem;
+std::remove_pointer_t<mca_btl_base_module_get_fn_t> mca_btl_gpusm_get;
 }
 
 namespace gpusm {
@@ -273,13 +246,6 @@ template <typename Number> void add_to(std::atomic<Number> &number, Number amoun
     }
 }
 
-// In a program without threads only.
-inline void count_alone(counter which, unsigned long long amount)
-{
-    auto &value = mca_btl_gpusm_component.counters[static_cast<unsigned>(which)];
-    value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
-
 inline void count(counter which, unsigned long long amount)
 {
     add_to(mca_btl_gpusm_component.counters[static_cast<unsigned>(which)], amount);
@@ -290,14 +256,11 @@ void show_help(const char *topic, ...);
 // Installs the log sink that speaks opal_output.
 void log_to_opal();
 
-// segment: makes the segment and the node around it, with room for `frags_bytes` of fragments
+// module: makes the segment and the node around it, with room for `frags_bytes` of fragments
 // unless the parameter segment_size says otherwise. On failure *why has the cause.
 status make_node(std::size_t frags_bytes, std::string *why);
 // Tells the others where it is; false: the runtime refused.
 bool post_modex();
-// Where `proc` keeps its segment, from the modex. False: it cannot be reached from
-// here (it runs elsewhere, has no gpusm, or does not share our file system).
-bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory);
 // component: the OPAL_* code of a status.
 int to_opal(status s);
 // Releases everything that init made.

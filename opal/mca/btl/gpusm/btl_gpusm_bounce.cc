@@ -198,7 +198,7 @@ bool pull_piece(bounce *job)
     if (!cut(job, pull_pool.piece_bytes, &place, &bytes)) {
         return true;
     }
-    if (status::ok != smsc_read(job->peer, nullptr, piece->at, job->source + place, bytes)) {
+    if (status::ok != smsc_read(job->peer, piece->at, job->source + place, bytes)) {
         job->failed = true;
         return true;
     }

@@ -43,26 +43,8 @@ namespace gpusm {
 
 int to_opal(status s)
 {
-    switch (s) {
-    case status::ok:
-        return OPAL_SUCCESS;
-    case status::busy:
-    case status::no_memory:
-    case status::not_ready:
-        return OPAL_ERR_OUT_OF_RESOURCE;
-    case status::not_found:
-        return OPAL_ERR_NOT_FOUND;
-    case status::bad_argument:
-        return OPAL_ERR_BAD_PARAM;
-    case status::bad_peer:
-    case status::peer_gone:
-        return OPAL_ERR_UNREACH;
-    case status::unsupported:
-    case status::driver_failed:
-    case status::system_failed:
-        return OPAL_ERROR;
-    }
-    return OPAL_ERROR;
+    const bool may_pass = status::busy == s || status::no_memory == s || status::not_ready == s;
+    return status::ok == s ? OPAL_SUCCESS : may_pass ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERROR;
 }
 
 void release_component()
@@ -111,7 +93,7 @@ static int component_open(void)
 {
     mca_btl_gpusm_component.output = opal_output_open(nullptr);
     opal_output_set_verbosity(mca_btl_gpusm_component.output,
-                              mca_btl_gpusm_component.cuda_ipc_verbose);
+                              static_cast<int>(mca_btl_gpusm_component.cuda_ipc_verbose));
     gpusm::log_to_opal();
     return OPAL_SUCCESS;
 }
@@ -132,8 +114,9 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.threads = enable_mpi_threads;
-    component.oversubscribed = gpusm::is_oversubscribed(opal_process_info.num_local_peers + 1);
-    mca_btl_gpusm.super.btl_registration_handle_size = gpusm::smsc_handle_bytes();
+    component.oversubscribed = gpusm::is_oversubscribed(opal_process_info.num_local_peers + 1,
+                                                        opal_process_info.proc_is_bound);
+    mca_btl_gpusm.super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(gpusm::plan_frags(), &why)) {
         gpusm::show_help("no segment", component.backing_directory, why.c_str());

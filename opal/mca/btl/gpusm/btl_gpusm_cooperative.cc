@@ -18,7 +18,6 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/processors.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 #include "opal/mca/btl/gpusm/shm/split.h"
 
@@ -48,7 +47,6 @@ struct cooperative_ring {
     static constexpr std::uint32_t places = 8;
     split_word *words = nullptr; // in our segment; null: there is no room
     std::uint32_t granule = 0;   // of the first one
-    bool is_crowded = false;     // the peer is likely not to run while this process does
     // Counted from the start of all: [answered, begun) may not be used again yet.
     std::uint32_t begun = 0;
     std::uint32_t answered = 0;
@@ -61,14 +59,9 @@ namespace {
 
 constexpr std::uint64_t most_chunk_bytes = 1024 * 1024;
 
-cooperative_ring *make_ring(const mca_btl_base_endpoint_t *endpoint)
+cooperative_ring *make_ring()
 {
     auto *ring = new cooperative_ring;
-    // Processes that the runtime has bound may share a part of the machine with few others.
-    ring->is_crowded =
-        !opal_process_info.proc_is_bound &&
-        share_few_processors(static_cast<pid_t>(endpoint->peer->shared().view().header->owner_pid),
-                             opal_process_info.num_local_peers + 1);
     segment &own = mca_btl_gpusm_component.node->own();
     if (status::ok == own.carve(cooperative_ring::places * sizeof(split_word), &ring->granule)) {
         ring->words = reinterpret_cast<split_word *>(own.at(ring->granule));
@@ -94,10 +87,10 @@ cooperative_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_b
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->cooperative) {
-        endpoint->cooperative = make_ring(endpoint);
+        endpoint->cooperative = make_ring();
     }
     cooperative_ring &ring = *endpoint->cooperative;
-    if (nullptr == ring.words || ring.is_crowded || !is_worth_it(ring, len_bytes) ||
+    if (nullptr == ring.words || !is_worth_it(ring, len_bytes) ||
         ring.failures >= failures_before_refusal) {
         return nullptr;
     }
@@ -171,8 +164,7 @@ cooperative_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &r
 
 status read_part(const cooperative_get &of, std::uint64_t place, std::uint64_t bytes)
 {
-    return smsc_read(of.endpoint, nullptr,
-                     static_cast<unsigned char *>(of.get.local_address) + place,
+    return smsc_read(of.endpoint, static_cast<unsigned char *>(of.get.local_address) + place,
                      of.remote_address + place, bytes);
 }
 

@@ -201,7 +201,7 @@ mca_btl_base_endpoint_t *active_at(std::size_t i)
 std::size_t plan_frags()
 {
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const auto most = static_cast<std::size_t>(component.free_list_max);
+    const std::size_t most = component.free_list_max;
     delete component.frags;
     component.frags =
         new frag_store{{{small_payload_bytes, most},

@@ -26,7 +26,6 @@ struct registration {
     struct exported *exported; // referenced; null unless the handle names an export
     struct device *device;     // whose context the memory wants; null for host memory
     std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
-    void *region;              // of smsc_describe; null if it made none
     bool streamed;             // host memory that is or was being streamed
     std::uint32_t number;      // for good; what a handle of kind `staged` or `host` calls `slot`
     std::uint64_t turn;        // raised by every register_mem and every deregister_mem: odd while

@@ -10,6 +10,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm_help_text.h" // generated from help/
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -51,9 +52,9 @@ bool print_once_per_job(const char *topic, const std::string &message)
 
 void log_to_opal()
 {
-    const int verbose = mca_btl_gpusm_component.cuda_ipc_verbose;
-    const auto least = static_cast<int>(log_level::warn);
-    log_install(to_output, static_cast<log_level>(verbose > least ? verbose : least));
+    log_install(to_output,
+                std::max(log_level::warn,
+                         static_cast<log_level>(mca_btl_gpusm_component.cuda_ipc_verbose)));
 }
 
 void show_help(const char *topic, ...)

@@ -23,8 +23,6 @@ struct host_get {
     std::size_t due;    // bytes of leads that are on their way
     std::size_t due_at; // where the next one goes
     bool streamed;      // the rest is on its way through a ring
-    // What the single copy of the rest would need (smsc_describe).
-    unsigned char described[sizeof(mca_btl_base_registration_handle_t::single_copy)];
 };
 
 } // namespace gpusm
@@ -68,7 +66,7 @@ class services final : public stream_services {
     status read_rest(peer &, const stream_fetch &fetch) override
     {
         const host_get *get = get_around(&fetch);
-        return smsc_read(get->endpoint, get->described, fetch.destination + fetch.received,
+        return smsc_read(get->endpoint, fetch.destination + fetch.received,
                          fetch.address + fetch.received, fetch.len_bytes - fetch.received);
     }
 };
@@ -84,7 +82,7 @@ void setup_host()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     (void)parse_host_protocol(component.host_protocol, &facts.asked_for); // it has been checked
-    facts.single_copies = mca_smsc != nullptr && component.use_single_copy;
+    facts.single_copies = smsc_reads_plainly();
     facts.oversubscribed = component.oversubscribed;
     facts.call_ns = smsc_call_ns();
     log_line(log_level::info, "a single copy costs %llu ns; host messages are %s",
@@ -313,8 +311,6 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     made->arguments = get;
     made->due = received > 0 ? std::min(get.len_bytes - received, at_hand->more_bytes) : 0;
     made->due_at = received;
-    std::memcpy(made->described, remote_handle->single_copy,
-                mca_btl_gpusm.super.btl_registration_handle_size - sizeof(gpusm::remote_handle));
     made->fetch = {};
     made->fetch.source = remote_handle->remote;
     made->fetch.address = remote_address;
@@ -366,8 +362,7 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
             return result;
         }
     }
-    if (!can_read || status::ok != smsc_read(endpoint, remote_handle->single_copy, local_address,
-                                             remote_address, size)) {
+    if (!can_read || status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
         return OPAL_ERROR; // ob1 takes fragments
     }
     count_single_copy(size);

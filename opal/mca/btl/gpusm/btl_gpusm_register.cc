@@ -58,22 +58,27 @@ void name_registration(registration *of, gpusm::share_kind kind, std::uint64_t a
 
 // Sender's side, host memory: the peer reads it by itself if it can, or asks for it if its own
 // buffer is device memory.
-status offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
-                  std::size_t size)
+void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
 {
-    const bool single = gpusm::smsc_describe(endpoint, base, size, &made->handle, &made->region);
-    name_registration(made, gpusm::share_kind::host, reinterpret_cast<std::uint64_t>(base), size);
-    made->handle.remote.flags = single ? 0 : gpusm::no_single_copy;
-    if (gpusm::streams_to(single)) {
-        made->handle.remote.flags |= gpusm::by_stream;
-    }
+    const bool single = gpusm::smsc_reaches_us(endpoint);
+    const auto address = reinterpret_cast<std::uint64_t>(base);
+    name_registration(made, gpusm::share_kind::host, address, size);
     gpusm::gpu_side *side = mca_btl_gpusm_component.gpu;
-    if (side != nullptr && gpusm::writes_to(endpoint, size) &&
-        side->is_page_locked(reinterpret_cast<std::uint64_t>(base), size)) {
-        made->handle.remote.flags |= gpusm::page_locked;
-    }
+    const bool locked =
+        side != nullptr && gpusm::writes_to(endpoint, size) && side->is_page_locked(address, size);
+    made->handle.remote.flags = static_cast<std::uint8_t>(
+        (single ? 0 : gpusm::no_single_copy) | (gpusm::streams_to(single) ? gpusm::by_stream : 0) |
+        (locked ? gpusm::page_locked : 0));
     gpusm::add_to(mca_btl_gpusm_component.host_offers, std::uint32_t{1});
-    return status::ok;
+}
+
+// In which context the memory is used, and how far a kernel may write.
+status find_device(gpusm::gpu_side &side, registration *made, std::uint64_t address)
+{
+    std::uint64_t plain_bytes = 0;
+    const status s = side.devices.for_address(address, &made->device, &plain_bytes);
+    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+    return s;
 }
 
 // Shorter messages out of memory that the peer cannot map go in fragments: a staged get takes three
@@ -90,12 +95,9 @@ status offer(gpusm::gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
     if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }
-    std::uint64_t plain_bytes = 0;
-    const status found = side.devices.for_address(address, &made->device, &plain_bytes);
-    if (status::ok != found || nullptr == made->device) {
+    if (status::ok != find_device(side, made, address) || nullptr == made->device) {
         return status::unsupported;
     }
-    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
     name_registration(made, gpusm::share_kind::staged, address, size);
     return status::ok;
 }
@@ -103,20 +105,17 @@ status offer(gpusm::gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
 // Receiver's side: in which context the buffer of a get is written.
 status prepare_local(gpusm::gpu_side &side, registration *made, std::uint64_t address)
 {
-    if (gpusm::known_memory *known = gpusm::known_allocation(address); known != nullptr) {
-        made->plain_until = known->plain ? known->end : 0;
-        // Memory without a context of its own outlives the one in which it was used before.
-        const bool is_known = known->on != nullptr &&
-                              (known->context != nullptr || side.devices.is_alive(*known->on));
-        const status s = is_known
-                             ? status::ok
-                             : side.devices.for_memory(known->context, known->ordinal, &known->on);
-        made->device = known->on;
-        return s;
+    gpusm::known_memory *known = gpusm::known_allocation(address);
+    if (nullptr == known) {
+        return find_device(side, made, address);
     }
-    std::uint64_t plain_bytes = 0;
-    const status s = side.devices.for_address(address, &made->device, &plain_bytes);
-    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+    made->plain_until = known->plain ? known->end : 0;
+    // Memory without a context of its own outlives the one in which it was used before.
+    const bool is_known =
+        known->on != nullptr && (known->context != nullptr || side.devices.is_alive(*known->on));
+    const status s =
+        is_known ? status::ok : side.devices.for_memory(known->context, known->ordinal, &known->on);
+    made->device = known->on;
     return s;
 }
 
@@ -165,10 +164,7 @@ registration *registration_named(const remote_handle &handle, std::uint64_t addr
     const bool registered = named != nullptr && 0 != named->turn % 2 &&
                             named->turn == handle.generation &&
                             named->handle.remote.kind == handle.kind;
-    if (!registered) {
-        return nullptr;
-    }
-    return covers(named->handle.remote, address, len_bytes) ? named : nullptr;
+    return registered && covers(named->handle.remote, address, len_bytes) ? named : nullptr;
 }
 
 } // namespace gpusm
@@ -193,7 +189,6 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
     ++made->turn;
     made->exported = nullptr;
     made->device = nullptr;
-    made->region = nullptr;
     made->streamed = false;
     made->plain_until = 0;
     made->handle.remote = {
@@ -205,7 +200,7 @@ mca_btl_gpusm_register_mem(mca_btl_base_module_t *, mca_btl_base_endpoint_t *end
         s = for_peers ? offer(*side, endpoint, made, address, size)
                       : prepare_local(*side, made, address);
     } else if (for_peers) {
-        s = offer_host(endpoint, made, base, size);
+        offer_host(endpoint, made, base, size);
     }
     if (status::ok != s) {
         gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
@@ -234,7 +229,6 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
         gpusm::forget_source(given);
         gpusm::add_to(mca_btl_gpusm_component.host_offers, ~std::uint32_t{0}); // one less
     }
-    gpusm::smsc_forget(given->region);
     opal_free_list_return(&registrations, &given->super);
     return OPAL_SUCCESS;
 }

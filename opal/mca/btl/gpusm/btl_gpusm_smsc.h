@@ -19,29 +19,21 @@ namespace gpusm {
 // Single copies of a peer that have failed so many times in a row are not tried any more.
 inline constexpr std::uint32_t failures_before_refusal = 4;
 
-// The bytes of a registration handle that the peer needs.
-std::size_t smsc_handle_bytes();
-// Can the peer read this host memory of ours by itself? False: it cannot, or has said that it could
-// not. True: that part of the handle is complete, and *region is to be given to smsc_forget when
-// the handle is over.
-bool smsc_describe(mca_btl_base_endpoint_t *endpoint, void *base, std::size_t size,
-                   mca_btl_base_registration_handle_t *handle, void **region);
-void smsc_forget(void *region);
-// Reads host memory of the peer into host memory, and returns when that is done. `described` is
-// what smsc_describe has added to the peer's handle; `remote_address` need not have been checked.
-// Anything but `ok`: nothing, or a part, has been read.
-status smsc_read(mca_btl_base_endpoint_t *endpoint, const unsigned char *described, void *local,
-                 std::uint64_t remote_address, std::size_t bytes);
-// May this process do that, and does it need nothing described?
+// May this process make single copies?
 bool smsc_reads_plainly();
+// Can the peer read this process's host memory by itself? It has not said that it cannot.
+bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint);
+// Reads host memory of the peer into host memory, and returns when that is done; `remote_address`
+// need not have been checked. Anything but `ok`: nothing, or a part, has been read.
+status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
+                 std::size_t bytes);
 // Counts a message that has been read so.
 inline void count_single_copy(std::size_t bytes)
 {
     count(counter::single_copy_messages, 1);
     count(counter::single_copy_bytes, bytes);
 }
-// The other way round, of a peer that has no regions to describe (smsc_reads_plainly); counted
-// nowhere.
+// The other way round; counted nowhere.
 status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes);
 // What a single copy costs however short it is, in nanoseconds, as measured by this call on this

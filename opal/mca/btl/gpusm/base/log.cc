@@ -28,14 +28,9 @@ void log_install(log_sink sink, log_level threshold) noexcept
     current_threshold.store(static_cast<int>(threshold), std::memory_order_relaxed);
 }
 
-bool log_enabled(log_level level) noexcept
-{
-    return static_cast<int>(level) <= current_threshold.load(std::memory_order_relaxed);
-}
-
 void log_line(log_level level, const char *format, ...) noexcept
 {
-    if (!log_enabled(level)) {
+    if (static_cast<int>(level) > current_threshold.load(std::memory_order_relaxed)) {
         return;
     }
     char line[line_bytes];

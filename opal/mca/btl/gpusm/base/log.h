@@ -19,8 +19,6 @@ void log_install(log_sink sink, log_level threshold) noexcept;
 
 [[gnu::format(printf, 2, 3)]] void log_line(log_level level, const char *format, ...) noexcept;
 
-bool log_enabled(log_level level) noexcept;
-
 } // namespace gpusm
 
 #endif

@@ -5,20 +5,23 @@
 #ifndef GPUSM_BASE_PROCESSORS_H
 #define GPUSM_BASE_PROCESSORS_H
 
-#include <sys/types.h>
-
 #include <cstddef>
+
+#include <sched.h>
+#include <unistd.h>
 
 namespace gpusm {
 
-// Does the machine have fewer processors than `processes`?
-bool is_oversubscribed(std::size_t processes);
-
-// May `processes` processes, of which this one and `other` are two, run on fewer processors than
-// they are, as in a container? Said only where these two may run on the very same processors: what
-// is bound elsewhere is not in the way. A system that does not tell, and an `other` that is gone or
-// in another PID namespace, are false: this is for choices between two ways that both work.
-bool share_few_processors(pid_t other, std::size_t processes);
+// Are there fewer processors than `processes`? Processes that are not bound share those that this
+// one may run on, as in a container; of bound ones each may have its own of the machine's.
+inline bool is_oversubscribed(std::size_t processes, bool bound)
+{
+    cpu_set_t own;
+    // Of a machine with more processors than such a set has places, the system tells nothing.
+    const bool known = !bound && 0 == sched_getaffinity(0, sizeof(own), &own);
+    const long processors = known ? CPU_COUNT(&own) : sysconf(_SC_NPROCESSORS_ONLN);
+    return processors > 0 && processes > static_cast<std::size_t>(processors);
+}
 
 } // namespace gpusm
 

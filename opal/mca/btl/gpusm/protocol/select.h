@@ -39,7 +39,7 @@ constexpr bool parse_host_protocol(std::string_view text, host_protocol *out)
 // What a process knows at start.
 struct host_facts {
     host_protocol asked_for;
-    bool single_copies;    // there are some: CMA, XPMEM or KNEM
+    bool single_copies;    // there are some: CMA or XPMEM
     bool oversubscribed;   // more processes than processors
     std::uint64_t call_ns; // what a single copy costs however short it is; 0: no system call
 };

@@ -33,34 +33,26 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-// Where the sections of a segment with these counts lie.
+// Where the sections of a segment with these counts begin.
 struct layout {
-    std::size_t fifo, peers, events, exports, frags;
+    explicit constexpr layout(const segment_counts &of)
+        : peers(fifo + round_up(of.fifo_slots * sizeof(fifo_slot), page_bytes)),
+          events(peers + round_up(of.peer_slots * sizeof(peer_slot), page_bytes)),
+          exports(events + round_up(of.event_slots * sizeof(event_slot), page_bytes)),
+          frags(exports + round_up(of.export_slots * sizeof(export_slot), page_bytes))
+    {
+    }
+    std::size_t fifo = page_bytes;
+    std::size_t peers, events, exports, frags;
 };
 
-// `counts` is a header, or the options that it is made from.
-template <typename Counts> constexpr layout lay_out(const Counts &counts)
+// `checked` is a private copy of the header's, so that nobody can change it after the check.
+segment_view view_of(unsigned char *base, const segment_counts &checked)
 {
-    layout at{};
-    at.fifo = page_bytes;
-    at.peers = at.fifo + round_up(counts.fifo_slots * sizeof(fifo_slot), page_bytes);
-    at.events = at.peers + round_up(counts.peer_slots * sizeof(peer_slot), page_bytes);
-    at.exports = at.events + round_up(counts.event_slots * sizeof(event_slot), page_bytes);
-    at.frags = at.exports + round_up(counts.export_slots * sizeof(export_slot), page_bytes);
-    return at;
-}
-
-// `checked` is a private copy of the header, so that nobody can change it after the check.
-segment_view view_of(unsigned char *base, const segment_header &checked)
-{
-    const layout at = lay_out(checked);
-    segment_view view;
+    const layout at(checked);
+    segment_view view{checked};
     view.header = reinterpret_cast<segment_header *>(base);
-    view.peer_slots = checked.peer_slots;
-    view.event_slots = checked.event_slots;
-    view.export_slots = checked.export_slots;
     view.frag_offset = static_cast<std::uint32_t>(at.frags);
-    view.fast_box_units = checked.fast_box_units;
     view.peers = reinterpret_cast<peer_slot *>(base + at.peers);
     view.events = reinterpret_cast<event_slot *>(base + at.events);
     view.exports = reinterpret_cast<export_slot *>(base + at.exports);
@@ -82,19 +74,18 @@ int allocate_range(int fd, std::size_t offset, std::size_t len_bytes)
     return error;
 }
 
-// What is wrong with the counts of a header, or with options; null: nothing.
-template <typename Counts> const char *fault_of_counts(const Counts &counts)
+// What is wrong with the counts, or with the length of a segment that has them; null: nothing.
+const char *fault_of(const segment_counts &counts, std::uint64_t segment_bytes)
 {
+    const std::uint32_t units = counts.fast_box_units;
     if (!std::has_single_bit(counts.fifo_slots) || counts.fifo_slots > max_segment_bytes ||
         counts.peer_slots > max_peer_slots) {
         return "its FIFO or peer table has an impossible size";
     }
-    if (counts.fast_box_units != 0 &&
-        (!std::has_single_bit(counts.fast_box_units) || counts.fast_box_units < 8 ||
-         counts.fast_box_units > max_fast_box_units)) {
+    if (units != 0 && (!std::has_single_bit(units) || units < 8 || units > max_fast_box_units)) {
         return "its fast boxes have an impossible size";
     }
-    return counts.segment_bytes > max_segment_bytes || lay_out(counts).frags > counts.segment_bytes
+    return segment_bytes > max_segment_bytes || layout(counts).frags > segment_bytes
                ? "its length is wrong"
                : nullptr;
 }
@@ -111,7 +102,8 @@ const char *first_fault(const segment_header &header, const segment_identity &id
     if (!(header.identity == identity)) {
         return "it belongs to another process";
     }
-    return header.segment_bytes > file_bytes ? "its length is wrong" : fault_of_counts(header);
+    return header.segment_bytes > file_bytes ? "its length is wrong"
+                                             : fault_of(header.counts, header.segment_bytes);
 }
 
 } // namespace
@@ -166,10 +158,10 @@ status segment::create(const segment_options &options, segment *out, std::string
     };
 
     segment made;
-    const layout at = lay_out(options);
+    const layout at(options);
     const std::size_t first_bytes = at.frags + 2 * commit_step_bytes;
     const std::size_t bytes = round_up(options.segment_bytes, page_bytes);
-    if (fault_of_counts(options) != nullptr || first_bytes > bytes) {
+    if (fault_of(options, options.segment_bytes) != nullptr || first_bytes > bytes) {
         return give_up("fit FIFO, peers, exports and fragments into", 0);
     }
     made.identity_ = {options.jobid, options.vpid, 0};
@@ -210,13 +202,9 @@ status segment::create(const segment_options &options, segment *out, std::string
     header->owner_pid = static_cast<std::uint32_t>(getpid());
     header->identity = made.identity_;
     header->segment_bytes = bytes;
-    header->fifo_slots = options.fifo_slots;
-    header->peer_slots = options.peer_slots;
-    header->event_slots = options.event_slots;
-    header->export_slots = options.export_slots;
-    header->fast_box_units = options.fast_box_units;
+    header->counts = options;
     header->committed_bytes.store(first_bytes, std::memory_order_release);
-    made.view_ = view_of(made.base(), *header);
+    made.view_ = view_of(made.base(), options);
     made.next_frag_offset_ = at.frags;
     *out = std::move(made);
     return status::ok;
@@ -326,7 +314,7 @@ status peer_segment::attach(const char *directory, const segment_identity &ident
     }
     peer_segment attached;
     attached.mapping_ = std::move(mapping);
-    attached.view_ = view_of(attached.mapping_.base(), checked);
+    attached.view_ = view_of(attached.base(), checked.counts);
     *out = std::move(attached);
     return status::ok;
 }

@@ -26,16 +26,11 @@
 
 namespace gpusm {
 
-struct segment_options {
+struct segment_options : segment_counts {
     const char *directory = "/dev/shm";
     std::uint32_t jobid = 0;
     std::uint32_t vpid = 0;
     std::uint64_t segment_bytes = 0; // upper bound of its growth
-    std::uint32_t fifo_slots = 0;    // a power of two
-    std::uint32_t peer_slots = 0;
-    std::uint32_t event_slots = 0;
-    std::uint32_t export_slots = 0;
-    std::uint32_t fast_box_units = 0; // of a fast box: a power of two; 0: there are none
 };
 
 // A file descriptor and a shared mapping of its file; both are given back at the end. A file with a
@@ -72,13 +67,9 @@ class file_mapping {
 
 // Where the sections of a mapped segment are: pointers into the mapping, and the counts as they
 // were when the header was checked. Later changes of the header by its owner change nothing.
-struct segment_view {
+struct segment_view : segment_counts {
     segment_header *header = nullptr;
-    std::uint32_t peer_slots = 0;
-    std::uint32_t event_slots = 0;
-    std::uint32_t export_slots = 0;
     std::uint32_t frag_offset = 0; // first byte that a fragment may occupy
-    std::uint32_t fast_box_units = 0;
     peer_slot *peers = nullptr;
     event_slot *events = nullptr;
     export_slot *exports = nullptr;

@@ -44,6 +44,15 @@ struct segment_identity {
 };
 static_assert(sizeof(segment_identity) == 16);
 
+// How long the sections are; so each of them says where the next one begins (shm/segment.h).
+struct segment_counts {
+    std::uint32_t fifo_slots = 0; // a power of two
+    std::uint32_t peer_slots = 0;
+    std::uint32_t event_slots = 0;
+    std::uint32_t export_slots = 0;
+    std::uint32_t fast_box_units = 0; // of every fast box: a power of two, or 0: there are none
+};
+
 // Written by the owner before the file gets its name's meaning through the modex; constant
 // from then on, but for the counters at the end; each cache line of them has one kind of writer.
 struct segment_header {
@@ -52,12 +61,7 @@ struct segment_header {
     std::uint32_t owner_pid; // in the owner's PID namespace: for messages and guesses only
     segment_identity identity;
     std::uint64_t segment_bytes; // mapped length; the file has it, memory behind it grows
-    // How long each section is says where the next one begins (shm/segment.h).
-    std::uint32_t fifo_slots; // a power of two
-    std::uint32_t peer_slots;
-    std::uint32_t event_slots;
-    std::uint32_t export_slots;
-    std::uint32_t fast_box_units; // of every fast box here: a power of two, or 0: there are none
+    segment_counts counts;
 
     // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
