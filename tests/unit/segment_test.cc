@@ -59,16 +59,7 @@ TEST(Segment, TheHeaderSaysWhatWasAskedFor)
     EXPECT_EQ(own.view().export_slots, options.export_slots);
 }
 
-TEST(Segment, NobodyElseMayOpenItsFile)
-{
-    const scratch_folder folder;
-    const segment own = make_segment(folder.path(), 0);
-    struct stat about {};
-    ASSERT_EQ(stat(own.path().c_str(), &about), 0);
-    EXPECT_EQ(about.st_mode & 0777U, 0600U);
-}
-
-TEST(Segment, ItsFileTakesNoMoreMemoryThanItUses)
+TEST(Segment, ItsFileIsForItsOwnerOnlyAndTakesNoMoreMemoryThanItUses)
 {
     const scratch_folder folder;
     segment_options options = small_options(folder.path(), 0);
@@ -76,21 +67,12 @@ TEST(Segment, ItsFileTakesNoMoreMemoryThanItUses)
     const segment own = make_segment(options);
     struct stat about {};
     ASSERT_EQ(stat(own.path().c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777U, 0600U);
     EXPECT_EQ(about.st_size, static_cast<off_t>(options.segment_bytes));
     EXPECT_LT(about.st_blocks * 512, 1 << 20);
 }
 
-TEST(Segment, ItsDestructorRemovesTheFile)
-{
-    const scratch_folder folder;
-    {
-        const segment own = make_segment(folder.path(), 0);
-        EXPECT_EQ(folder.files(), 1U);
-    }
-    EXPECT_EQ(folder.files(), 0U);
-}
-
-TEST(Segment, AMovedSegmentKeepsItsFileUntilTheLastOneEnds)
+TEST(Segment, ItsFileGoesWithTheLastOneThatItWasMovedTo)
 {
     const scratch_folder folder;
     std::optional<segment> kept;
@@ -99,30 +81,15 @@ TEST(Segment, AMovedSegmentKeepsItsFileUntilTheLastOneEnds)
         kept.emplace(std::move(first));
         EXPECT_FALSE(first.valid());
     }
-    EXPECT_TRUE(is_file(kept->path()));
-    kept.reset();
-    EXPECT_EQ(folder.files(), 0U);
-}
-
-TEST(Segment, AssigningOverASegmentRemovesTheFileOfTheOldOneOnly)
-{
-    const scratch_folder folder;
-    segment own = make_segment(folder.path(), 0);
-    const std::string old_path = own.path();
-    own = make_segment(folder.path(), 1);
+    const std::string old_path = kept->path();
+    EXPECT_TRUE(is_file(old_path));
+    *kept = make_segment(folder.path(), 1);
     EXPECT_FALSE(is_file(old_path));
-    EXPECT_TRUE(is_file(own.path()));
-}
-
-// The header is in memory that every peer can write to.
-TEST(Segment, APeerThatWritesOverTheHeaderCannotKeepTheFileAlive)
-{
-    const scratch_folder folder;
-    {
-        const segment own = make_segment(folder.path(), 0);
-        own.view().header->identity.nonce ^= 1;
-        own.view().header->identity.vpid += 1;
-    }
+    EXPECT_TRUE(is_file(kept->path()));
+    // The header is in memory that every peer can write to.
+    kept->view().header->identity.nonce ^= 1;
+    kept->view().header->identity.vpid += 1;
+    kept.reset();
     EXPECT_EQ(folder.files(), 0U);
 }
 

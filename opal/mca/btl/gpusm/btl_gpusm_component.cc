@@ -69,8 +69,6 @@ void release_component()
     delete std::exchange(component.endpoints, nullptr);
     delete std::exchange(component.active, nullptr);
     delete std::exchange(component.cooperative_puts, nullptr);
-    log_line(log_level::info, "%zu bytes of the segment have been used",
-             component.node->own().taken_bytes());
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
 }

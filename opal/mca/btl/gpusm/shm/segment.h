@@ -107,8 +107,6 @@ class segment : public mapped_segment {
     // it. Nobody may touch the rest.
     status reserve(std::size_t bytes, std::uint32_t *granule);
     status commit(std::uint32_t granule, std::size_t bytes);
-    // How much of the segment is in use. It never becomes less.
-    std::size_t taken_bytes() const { return next_frag_offset_; }
 
     // Where the next fragment would start, after moving that up to a page: no fragment lies
     // across the returned offset. For whoever treats the parts before and after it differently.
