@@ -101,46 +101,44 @@ namespace gpusm {
 
 class gpu_side;
 
-// Counters behind the MPI_T performance variables.
-enum class counter : unsigned {
-    get_messages,
-    get_bytes,
-    staged_messages,
-    staged_bytes,
-    host_messages,
-    host_bytes,
-    device_ring_messages,
-    device_ring_bytes,
-    host_ring_messages,
-    host_ring_bytes,
-    direct_host_messages,
-    direct_host_bytes,
-    pulled_host_bytes,
-    pushed_host_bytes,
-    single_copy_messages,
-    single_copy_bytes,
-    cooperative_copy_bytes,
-    stream_messages,
-    stream_bytes,
-    single_submissions,
-    batch_submissions,
-    kernel_submissions,
-    // Not counters but levels: how much it is now.
-    mapped_allocations,
-    mapped_bytes,
-    exported_allocations,
-    count, // how many there are
-};
+// What the MPI_T performance variables say: counters, and behind them levels, how much it is now.
+#define GPUSM_COUNTERS(X)                                                                          \
+    X(get_messages, "Messages that this process fetched from a peer's device memory")              \
+    X(get_bytes, "Bytes of those messages")                                                        \
+    X(staged_messages, "Messages that this process sent from device memory through host memory")   \
+    X(staged_bytes, "Bytes of those messages")                                                     \
+    X(host_messages, "Messages that this process sent from host memory")                           \
+    X(host_bytes, "Bytes of those messages")                                                       \
+    X(device_ring_messages,                                                                        \
+      "Of the messages fetched, those that came through a staging ring on the peer's device")      \
+    X(device_ring_bytes, "Bytes of those messages")                                                \
+    X(host_ring_messages,                                                                          \
+      "Of the messages fetched, those that came through a staging ring in host memory")            \
+    X(host_ring_bytes, "Bytes of those messages")                                                  \
+    X(direct_host_messages,                                                                        \
+      "Of the messages fetched, those that the sender copied here itself, out of page-locked "     \
+      "host memory")                                                                               \
+    X(direct_host_bytes, "Bytes of those messages")                                                \
+    X(pulled_host_bytes,                                                                           \
+      "Bytes that this process has read from a peer's host memory for its device by itself")       \
+    X(cooperative_copy_bytes, "Of these, bytes that the sender has written")                       \
+    X(pushed_host_bytes,                                                                           \
+      "Bytes that peers have written from their devices into this process's host memory")          \
+    X(single_copy_messages,                                                                        \
+      "Messages that this process read from a peer's host memory in a single copy")                \
+    X(single_copy_bytes, "Bytes of those messages")                                                \
+    X(stream_messages, "Messages from a peer's host memory that were streamed to this process")    \
+    X(stream_bytes, "Bytes of those messages")                                                     \
+    X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
+    X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
+    X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \
+    X(mapped_allocations, "Allocations of peers that are mapped here now")                         \
+    X(mapped_bytes, "Bytes of those allocations")                                                  \
+    X(exported_allocations, "Device allocations of this process that peers can map now")
 
-// The fragments come in sizes; a list each, so that one cannot starve another.
-enum class frag_size : unsigned {
-    small,       // control messages and inline sends
-    short_eager, // 2 KiB and a header, or btl_eager_limit if that is less
-    eager,       // btl_eager_limit
-    max,         // btl_max_send_size
-    gpu,         // btl_accelerator_max_send_size
-    count,
-};
+#define GPUSM_NAME(name, description) name,
+enum class counter : unsigned { GPUSM_COUNTERS(GPUSM_NAME) count };
+#undef GPUSM_NAME
 
 } // namespace gpusm
 
@@ -281,7 +279,6 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
 // and what longer messages need besides, can come to take of the segment.
 std::size_t plan_frags();
 void release_frags();
-std::size_t frag_capacity(frag_size size); // bytes of payload
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 // The same for control messages (up to the size of a small fragment), never null. ob1 of Open MPI

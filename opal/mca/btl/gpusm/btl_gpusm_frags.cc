@@ -29,8 +29,8 @@ struct frag_list {
 };
 
 struct frag_store {
-    frag_list lists[static_cast<unsigned>(frag_size::count)]; // by length
-    std::deque<mca_btl_gpusm_frag_t *> deferred;              // see defer()
+    frag_list lists[5];                          // by length
+    std::deque<mca_btl_gpusm_frag_t *> deferred; // see defer()
 };
 
 namespace {
@@ -223,11 +223,6 @@ void release_frags()
         frag_return(each);
     }
     delete std::exchange(component.frags, nullptr);
-}
-
-std::size_t frag_capacity(frag_size size)
-{
-    return component.frags->lists[static_cast<unsigned>(size)].payload_bytes;
 }
 
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)

@@ -220,65 +220,25 @@ bool check_parameters()
 
 void register_counters()
 {
-    static constexpr char of_those[] = "Bytes of those messages";
     static constexpr struct {
-        counter which;
         const char *name;
         const char *description;
     } variables[] = {
-        {counter::get_messages, "get_messages",
-         "Messages that this process fetched from a peer's device memory"},
-        {counter::get_bytes, "get_bytes", of_those},
-        {counter::staged_messages, "staged_messages",
-         "Messages that this process sent from device memory through host memory"},
-        {counter::staged_bytes, "staged_bytes", of_those},
-        {counter::host_messages, "host_messages",
-         "Messages that this process sent from host memory"},
-        {counter::host_bytes, "host_bytes", of_those},
-        {counter::device_ring_messages, "device_ring_messages",
-         "Of the messages fetched, those that came through a staging ring on the peer's device"},
-        {counter::device_ring_bytes, "device_ring_bytes", of_those},
-        {counter::host_ring_messages, "host_ring_messages",
-         "Of the messages fetched, those that came through a staging ring in host memory"},
-        {counter::host_ring_bytes, "host_ring_bytes", of_those},
-        {counter::direct_host_messages, "direct_host_messages",
-         "Of the messages fetched, those that the sender copied here itself, out of page-locked "
-         "host memory"},
-        {counter::direct_host_bytes, "direct_host_bytes", of_those},
-        {counter::pulled_host_bytes, "pulled_host_bytes",
-         "Bytes that this process has read from a peer's host memory for its device by itself"},
-        {counter::cooperative_copy_bytes, "cooperative_copy_bytes",
-         "Of these, bytes that the sender has written"},
-        {counter::pushed_host_bytes, "pushed_host_bytes",
-         "Bytes that peers have written from their devices into this process's host memory"},
-        {counter::single_copy_messages, "single_copy_messages",
-         "Messages that this process read from a peer's host memory in a single copy"},
-        {counter::single_copy_bytes, "single_copy_bytes", of_those},
-        {counter::stream_messages, "stream_messages",
-         "Messages from a peer's host memory that were streamed to this process"},
-        {counter::stream_bytes, "stream_bytes", of_those},
-        {counter::single_submissions, "single_submissions",
-         "Submissions of copies one by one (cuMemcpyAsync)"},
-        {counter::batch_submissions, "batch_submissions",
-         "Submissions of many copies in one driver call (cuMemcpyBatchAsync)"},
-        {counter::kernel_submissions, "kernel_submissions",
-         "Submissions of many copies as one launch of the gather kernel"},
-        {counter::mapped_allocations, "mapped_allocations",
-         "Allocations of peers that are mapped here now"},
-        {counter::mapped_bytes, "mapped_bytes", "Bytes of those allocations"},
-        {counter::exported_allocations, "exported_allocations",
-         "Device allocations of this process that peers can map now"},
+#define GPUSM_ROW(name, description) {#name, description},
+        GPUSM_COUNTERS(GPUSM_ROW)
+#undef GPUSM_ROW
     };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
+    unsigned number = 0;
     for (const auto &each : variables) {
-        const bool is_level = each.which >= counter::mapped_allocations;
+        const bool is_level = number >= static_cast<unsigned>(counter::mapped_allocations);
         (void)mca_base_component_pvar_register(
             &component.super.btl_version, each.name, each.description, OPAL_INFO_LVL_4,
             is_level ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER,
             MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr, MCA_BASE_VAR_BIND_NO_OBJECT,
             static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
                                               MCA_BASE_PVAR_FLAG_CONTINUOUS),
-            nullptr, nullptr, nullptr, &component.counters[static_cast<unsigned>(each.which)]);
+            nullptr, nullptr, nullptr, &component.counters[number++]);
     }
 }
 

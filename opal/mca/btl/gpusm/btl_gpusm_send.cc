@@ -185,16 +185,15 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_
     return &frag->base;
 }
 
-mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *,
+mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
                                                      mca_btl_base_endpoint_t *endpoint,
                                                      opal_convertor_t *convertor, uint8_t order,
                                                      size_t reserve, size_t *size, uint32_t flags)
 {
     using gpusm::counter;
-    using gpusm::frag_size;
 
     const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    const size_t most = gpusm::frag_capacity(gpu ? frag_size::gpu : frag_size::max);
+    const size_t most = gpu ? btl->btl_accelerator_max_send_size : btl->btl_max_send_size;
     if (reserve >= most) {
         return nullptr;
     }
