@@ -11,29 +11,6 @@
 
 namespace gpusm {
 
-namespace {
-
-bool send_ipc_to(std::uint32_t peer, const ipc_message &message)
-{
-    return send_ipc_message(endpoint_at(peer), message);
-}
-
-peer *peer_at(std::uint32_t number)
-{
-    mca_btl_base_endpoint_t *endpoint = endpoint_at(number);
-    return nullptr == endpoint ? nullptr : endpoint->peer;
-}
-
-copy_limits limits_from_parameters()
-{
-    copy_limits limits;
-    limits.kernel_blocks = mca_btl_gpusm_component.kernel_blocks;
-    limits.batches = mca_btl_gpusm_component.use_batch_copies;
-    return limits;
-}
-
-} // namespace
-
 gpu_side *gpu()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
@@ -41,17 +18,25 @@ gpu_side *gpu()
     if (nullptr == component.gpu && component.use_cuda_ipc) {
         if (const driver_api *driver = driver_load(); driver != nullptr) {
             component.gpu = new gpu_side(*driver, component.threads);
-            extend_pointer_check();
         }
     }
     return component.gpu;
 }
 
 gpu_side::gpu_side(const driver_api &api, bool threads)
-    : lock(threads), driver(api), devices(api), copies(api, limits_from_parameters()),
+    : lock(threads), driver(api), devices(api),
+      copies(api, {.kernel_blocks = mca_btl_gpusm_component.kernel_blocks,
+                   .batches = mca_btl_gpusm_component.use_batch_copies}),
       exports(driver, devices, mca_btl_gpusm_component.node->own(),
               mca_btl_gpusm_component.use_cuda_events),
-      fds(mca_btl_gpusm_component.node->own(), exports, {send_ipc_to, peer_at}),
+      fds(mca_btl_gpusm_component.node->own(), exports,
+          {[](std::uint32_t peer, const ipc_message &message) {
+               return send_ipc_message(endpoint_at(peer), message);
+           },
+           [](std::uint32_t number) -> peer * {
+               const mca_btl_base_endpoint_t *endpoint = endpoint_at(number);
+               return nullptr == endpoint ? nullptr : endpoint->peer;
+           }}),
       imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes)
 {
 }

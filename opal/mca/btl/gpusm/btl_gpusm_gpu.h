@@ -100,9 +100,8 @@ gpu_side *gpu();
 
 // From now on, and until remove_pointer_check, gpusm answers Open MPI's question whether an address
 // is device memory, where accelerator/cuda would take long (btl_gpusm_pointer.cc): that it is not;
-// and from extend_pointer_check on, which the first GPU message calls, that it is, too.
+// and once there is a GPU side, that it is, too.
 void install_pointer_check();
-void extend_pointer_check();
 void remove_pointer_check();
 
 // An allocation of device memory, of VMM memory a chunk, [start, end), as the pointer check last

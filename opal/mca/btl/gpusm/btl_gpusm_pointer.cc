@@ -13,12 +13,8 @@
 // first of those.
 //
 // It takes the place of the component's function in the table through which Open MPI calls it.
-// Until the first GPU message it answers for host memory only: about device memory the component
-// is asked, which sets itself up by that.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
-
-#include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
 #include <atomic>
@@ -85,26 +81,6 @@ int tell(const known_memory *found, int *dev_id, std::uint64_t *flags)
 
 extern "C" {
 
-// As long as there has been no GPU message.
-static int host_check_addr(const void *address, int *dev_id, uint64_t *flags)
-{
-    if (address != nullptr && flags != nullptr) {
-        // The question that the component believes, too: this form answers 0 about what the driver
-        // does not know.
-        CUmemorytype type{};
-        CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
-        void *values[] = {&type};
-        const CUresult result = gpusm::driver->pointer_get_attributes(
-            1, attributes, values, reinterpret_cast<std::uint64_t>(address));
-        // Not initialised: the program does without devices, or has not come to them yet.
-        if (CUDA_ERROR_NOT_INITIALIZED == result ||
-            (CUDA_SUCCESS == result && 0 == static_cast<unsigned>(type))) {
-            return gpusm::tell(nullptr, dev_id, flags);
-        }
-    }
-    return gpusm::component_check(address, dev_id, flags);
-}
-
 static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
 {
     if (nullptr == address || nullptr == flags) {
@@ -141,10 +117,11 @@ static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
             gpusm::remember(where, found, on_device);
         }
     }
-    // The component makes the memory's context current for a thread that has none.
+    // The component makes the memory's context current for a thread that has none, and sets itself
+    // up when it is asked about the first device memory.
     CUcontext current = nullptr;
-    on_device =
-        on_device && CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
+    on_device = on_device && mca_btl_gpusm_component.gpu != nullptr &&
+                CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
     if (!mca_btl_gpusm_component.threads) {
         last = {on_device ? where : 0, found, false, false};
     }
@@ -204,25 +181,16 @@ void install_pointer_check()
     driver = driver_load();
     if (driver != nullptr) {
         component_check = opal_accelerator.check_addr;
-        set_check(host_check_addr);
+        set_check(quick_check_addr);
     }
 #endif
-}
-
-void extend_pointer_check()
-{
-    if (component_check != nullptr && host_check_addr == opal_accelerator.check_addr) {
-        set_check(quick_check_addr);
-        log_line(log_level::info, "buffers are looked at with one driver call");
-    }
 }
 
 void remove_pointer_check()
 {
     forget_all(); // the devices that it names end
     // Somebody else may have put a function over ours; that one still needs it.
-    if (component_check != nullptr && (host_check_addr == opal_accelerator.check_addr ||
-                                       quick_check_addr == opal_accelerator.check_addr)) {
+    if (component_check != nullptr && quick_check_addr == opal_accelerator.check_addr) {
         set_check(component_check);
         component_check = nullptr;
     }

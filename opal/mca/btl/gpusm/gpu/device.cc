@@ -27,9 +27,10 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
                       &legacy_ipc, &facts.start, &facts.len_bytes, &access};
 
     // This form of the question answers 0 for what does not apply instead of failing.
-    if (CUDA_SUCCESS != driver.pointer_get_attributes(sizeof(attributes) / sizeof(attributes[0]),
-                                                      attributes, values, address)) {
-        return {};
+    const CUresult result = driver.pointer_get_attributes(
+        sizeof(attributes) / sizeof(attributes[0]), attributes, values, address);
+    if (CUDA_SUCCESS != result) {
+        return {.answered = CUDA_ERROR_NOT_INITIALIZED == result};
     }
     facts.answered = true;
     facts.managed = 0 != managed;

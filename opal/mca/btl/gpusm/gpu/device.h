@@ -40,7 +40,7 @@ struct device {
 
 // What the driver says about a pointer.
 struct pointer_facts {
-    bool answered = false;       // it said anything at all
+    bool answered = false;       // it said anything at all, or has no memory so far
     bool known = false;          // memory that it has to do with, of whatever kind
     bool on_device = false;      // memory that it calls device memory
     bool managed = false;        // managed memory, which counts as device memory, too

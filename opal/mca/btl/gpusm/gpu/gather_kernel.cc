@@ -114,24 +114,22 @@ void gather_kernel::abandon()
 CUresult gather_kernel::launch(CUstream stream, std::uint32_t slot, const gather_copy *copies,
                                std::uint32_t count)
 {
-    if (!loaded() || slot >= gather_slots || 0 == count || count > gather_most_copies) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    bool in_range = loaded() && slot < gather_slots && count > 0 && count <= gather_most_copies;
     std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        if (0 == copies[i].len_bytes || copies[i].len_bytes > gather_most_len) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+    for (std::uint32_t i = 0; in_range && i < count; ++i) {
+        in_range = copies[i].len_bytes > 0 && copies[i].len_bytes <= gather_most_len;
         bytes += copies[i].len_bytes;
+    }
+    if (!in_range) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     constexpr std::uint32_t warps = gather_threads / gather_warp; // in a block
     const std::uint32_t shift = piece_shift_for(bytes, std::uint64_t{blocks_} * warps);
     std::uint32_t pieces = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
-        gather_copy &to = arguments_.copy[i];
-        to = copies[i];
-        to.first_piece = pieces;
-        pieces += gather_pieces_of(to.destination, to.len_bytes, shift);
+        const gather_copy &each = copies[i];
+        arguments_.copy[i] = {each.destination, each.source, each.len_bytes, pieces};
+        pieces += gather_pieces_of(each.destination, each.len_bytes, shift);
     }
     arguments_.done = device_flags_ + slot * sizeof(flag);
     arguments_.done_value = launches_[slot] + 1;
@@ -144,9 +142,7 @@ CUresult gather_kernel::launch(CUstream stream, std::uint32_t slot, const gather
     const CUresult result =
         driver_.launch_kernel(count <= gather_few_copies ? few_ : most_, grid, 1, 1, gather_threads,
                               1, 1, 0, stream, parameters, nullptr);
-    if (CUDA_SUCCESS == result) {
-        ++launches_[slot];
-    }
+    launches_[slot] += CUDA_SUCCESS == result ? 1 : 0;
     return result;
 }
 

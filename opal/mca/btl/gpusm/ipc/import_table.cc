@@ -62,7 +62,9 @@ import_table::~import_table()
 {
     for (const opened_event &each : events_) {
         const driver_scope scope(driver_, devices_.all()[each.device]->context);
-        (void)driver_.event_destroy(each.event);
+        if (scope.entered()) {
+            (void)driver_.event_destroy(each.event);
+        }
     }
 }
 
