@@ -5,7 +5,6 @@
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 
 #include <cstdint>
-#include <initializer_list>
 
 #include <gtest/gtest.h>
 
@@ -68,55 +67,67 @@ TEST(CopyChoice, TheWayDependsOnNumberLengthAndWhatTheDeviceHas)
 
 TEST(CopyChoice, CopiesGoOutWhenTheyAreDue)
 {
+    constexpr auto usual = copy_pace::usual;
+    constexpr auto held = copy_pace::held;
+    constexpr auto hurried = copy_pace::hurried;
+    constexpr auto patient = copy_pace::patient;
+    constexpr std::uint32_t many = gpusm::patient_copies;
     const copy_limits limits{
         .depth = 4, .batch_copies = 64, .batch_bytes = 16 * mib, .early_bytes = 1 * mib};
     struct {
         copy_load waiting;
         copy_load in_flight;
         std::uint32_t submissions;
-        bool held;
+        copy_pace pace;
         bool due;
     } const table[] = {
         // Nothing waits.
-        {{0, 0}, {0, 0}, 0, false, false},
-        {{0, 0}, {9, mib}, 1, false, false},
+        {{0, 0}, {0, 0}, 0, usual, false},
+        {{0, 0}, {9, mib}, 1, usual, false},
         // Nothing of their kind is in flight: at once, though others are.
-        {{1, 1}, {0, 0}, 0, false, true},
-        {{1, 0}, {0, 0}, 0, false, true},
-        {{1, 64 * mib}, {0, 0}, 3, false, true},
+        {{1, 1}, {0, 0}, 0, usual, true},
+        {{1, 0}, {0, 0}, 0, usual, true},
+        {{1, 64 * mib}, {0, 0}, 3, usual, true},
         // Something is: they gather, until they are enough copies,
-        {{1, 8}, {1, 8}, 1, false, false},
-        {{63, 63 * 8}, {1, 8}, 1, false, false},
-        {{64, 64 * 8}, {1, 8}, 1, false, true},
-        {{65, 65 * 8}, {1, 8}, 3, false, true},
+        {{1, 8}, {1, 8}, 1, usual, false},
+        {{63, 63 * 8}, {1, 8}, 1, usual, false},
+        {{64, 64 * 8}, {1, 8}, 1, usual, true},
+        {{65, 65 * 8}, {1, 8}, 3, usual, true},
         // or enough bytes: as many as are in flight, and at least early_bytes,
-        {{1, mib - 1}, {1, 8}, 1, false, false},
-        {{1, mib}, {1, 8}, 1, false, true},
-        {{1, 3 * mib - 1}, {1, 3 * mib}, 2, false, false},
-        {{1, 3 * mib}, {1, 3 * mib}, 2, false, true},
+        {{1, mib - 1}, {1, 8}, 1, usual, false},
+        {{1, mib}, {1, 8}, 1, usual, true},
+        {{1, 3 * mib - 1}, {1, 3 * mib}, 2, usual, false},
+        {{1, 3 * mib}, {1, 3 * mib}, 2, usual, true},
         // but not more than batch_bytes.
-        {{1, 16 * mib - 1}, {1, 64 * mib}, 2, false, false},
-        {{1, 16 * mib}, {1, 64 * mib}, 2, false, true},
+        {{1, 16 * mib - 1}, {1, 64 * mib}, 2, usual, false},
+        {{1, 16 * mib}, {1, 64 * mib}, 2, usual, true},
         // An empty copy is in flight, too.
-        {{1, 8}, {1, 0}, 1, false, false},
+        {{1, 8}, {1, 0}, 1, usual, false},
         // Never beyond the depth.
-        {{1, 8}, {0, 0}, 4, false, false},
-        {{64, 64 * mib}, {1, 1}, 4, false, false},
-        {{64, 64 * mib}, {1, 1}, 5, false, false},
+        {{1, 8}, {0, 0}, 4, usual, false},
+        {{64, 64 * mib}, {1, 1}, 4, usual, false},
+        {{64, 64 * mib}, {1, 1}, 5, usual, false},
         // Held: few of them wait on an idle device, many do not.
-        {{1, 8}, {0, 0}, 0, true, false},
-        {{63, 63}, {0, 0}, 0, true, false},
-        {{64, 64}, {0, 0}, 0, true, true},
-        {{1, held_factor * mib - 1}, {0, 0}, 0, true, false},
-        {{1, held_factor * mib}, {0, 0}, 0, true, true},
-        {{1, 8 * mib - 1}, {1, 8 * mib}, 1, true, false},
-        {{1, 8 * mib}, {1, 8 * mib}, 1, true, true},
-        {{1, 64 * mib}, {0, 0}, 4, true, false},
+        {{1, 8}, {0, 0}, 0, held, false},
+        {{63, 63}, {0, 0}, 0, held, false},
+        {{64, 64}, {0, 0}, 0, held, true},
+        {{1, held_factor * mib - 1}, {0, 0}, 0, held, false},
+        {{1, held_factor * mib}, {0, 0}, 0, held, true},
+        {{1, 8 * mib - 1}, {1, 8 * mib}, 1, held, false},
+        {{1, 8 * mib}, {1, 8 * mib}, 1, held, true},
+        {{1, 64 * mib}, {0, 0}, 4, held, false},
+        // In a hurry: as if nothing were in flight.
+        {{1, 8}, {1, 8}, 1, hurried, true},
+        {{1, 8}, {1, 8}, 4, hurried, false},
+        {{0, 0}, {1, 8}, 1, hurried, false},
+        // The patient ones wait until they are many.
+        {{many - 1, 64 * mib}, {0, 0}, 0, patient, false},
+        {{many, many}, {0, 0}, 0, patient, true},
+        {{many, many}, {64, 64 * mib}, 3, patient, true},
+        {{many, many}, {1, 8}, 4, patient, false},
     };
     for (const auto &row : table) {
-        EXPECT_EQ(is_due(row.waiting, row.in_flight, row.submissions, limits,
-                         row.held ? copy_pace::held : copy_pace::usual),
-                  row.due)
+        EXPECT_EQ(is_due(row.waiting, row.in_flight, row.submissions, limits, row.pace), row.due)
             << "row " << &row - table;
     }
 }
@@ -132,25 +143,6 @@ TEST(CopyChoice, LimitsOfOneTurnGatheringOff)
     EXPECT_TRUE(is_due({1, 1}, {1, 8 * mib}, 1, small_batch));
     const copy_limits one_at_a_time{.depth = 1};
     EXPECT_FALSE(is_due({64, 64 * mib}, {1, 8}, 1, one_at_a_time));
-}
-
-TEST(CopyChoice, InAHurryTheyGoOutAsIfNothingWereInFlight)
-{
-    const copy_limits limits{.depth = 4, .batch_copies = 64, .early_bytes = mib};
-    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 1, limits, copy_pace::usual));
-    EXPECT_TRUE(is_due({1, 8}, {1, 8}, 1, limits, copy_pace::hurried));
-    EXPECT_FALSE(is_due({1, 8}, {1, 8}, 4, limits, copy_pace::hurried)) << "beyond the depth";
-    EXPECT_FALSE(is_due({0, 0}, {1, 8}, 1, limits, copy_pace::hurried)) << "there is nothing";
-}
-
-TEST(CopyChoice, ThePatientOnesWaitUntilTheyAreMany)
-{
-    const copy_limits limits{.depth = 4, .batch_copies = 64, .early_bytes = mib};
-    const std::uint32_t many = gpusm::patient_copies;
-    EXPECT_FALSE(is_due({many - 1, 64 * mib}, {0, 0}, 0, limits, copy_pace::patient));
-    EXPECT_TRUE(is_due({many, many}, {0, 0}, 0, limits, copy_pace::patient));
-    EXPECT_TRUE(is_due({many, many}, {64, 64 * mib}, 3, limits, copy_pace::patient));
-    EXPECT_FALSE(is_due({many, many}, {1, 8}, 4, limits, copy_pace::patient)) << "beyond the depth";
     const copy_limits few{.depth = 4, .batch_copies = 2};
     EXPECT_FALSE(is_due({1, 8}, {0, 0}, 0, few, copy_pace::patient));
     EXPECT_TRUE(is_due({2, 8}, {0, 0}, 0, few, copy_pace::patient)) << "a full submission";

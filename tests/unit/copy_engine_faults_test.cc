@@ -5,64 +5,45 @@
 // the right outcome, and the engine goes on.
 #include "tests/unit/copy_engine_support.h"
 
-#include <set>
-#include <string>
-
 namespace {
 
-using gpusm::copy_request;
-using gpusm::status;
+using gpusm::copy_way;
 using gpusm_test::copy_engine_fixture;
 using gpusm_test::fake;
 using gpusm_test::handle_of;
 using gpusm_test::log_capture;
 
-struct fault {
-    const char *name;
-    const char *function;
-};
-void PrintTo(const fault &about, std::ostream *out)
-{
-    *out << about.name;
-}
-
 // Calls without which a submission cannot be made.
-class FailingCall : public copy_engine_fixture, public testing::WithParamInterface<fault> {};
+class FailingCall : public copy_engine_fixture, public testing::WithParamInterface<const char *> {
+  protected:
+    FailingCall() { engine().prepare(device(0)); }
+    const log_capture log_;
+};
 
 INSTANTIATE_TEST_SUITE_P(Functions, FailingCall,
-                         testing::Values(fault{"Context", "ctx_push_current"},
-                                         fault{"CaptureMode", "exchange_capture_mode"},
-                                         fault{"EventCreate", "event_create"},
-                                         fault{"Copy", "memcpy_async"},
-                                         fault{"EventRecord", "event_record"}),
-                         [](const auto &about) { return about.param.name; });
+                         testing::Values("ctx_push_current", "exchange_capture_mode",
+                                         "event_create", "memcpy_async", "event_record"),
+                         [](const auto &about) { return std::string(about.param); });
 
 TEST_P(FailingCall, FailsThisRequestAndNotTheNext)
 {
-    const log_capture log;
-    engine().prepare(device(0));
-    fake().fail(GetParam().function, 1, CUDA_ERROR_INVALID_VALUE);
-    (void)submit(0, 1);
-    fake().heal();
+    fake().fail(GetParam(), 1, CUDA_ERROR_INVALID_VALUE);
+    large(1);
     EXPECT_FALSE(engine().idle()) << "it still has to be collected";
-    EXPECT_EQ(collect(), "0! ");
+    EXPECT_EQ(collect(true), "0!") << "also by a busy caller";
     EXPECT_TRUE(engine().idle());
-    (void)submit(0, 1);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "1 ");
+    large(1);
+    EXPECT_EQ(collect_until_idle(), "1");
 }
 
 TEST_P(FailingCall, ForEverGivesEveryRequestBackOnceAndHoldsNothing)
 {
-    const log_capture log;
-    engine().prepare(device(0));
-    fake().fail(GetParam().function, 0, CUDA_ERROR_INVALID_VALUE);
-    std::string expected;
-    for (int i = 0; i < 30; ++i) {
-        (void)submit(i % 2, 1);
-        expected += std::to_string(i) + "! ";
+    engine().prepare(device(1));
+    fake().fail(GetParam(), 0, CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t i = 0; i < 30; ++i) {
+        large(1, 1, i % 2);
     }
-    EXPECT_EQ(collect(), expected);
+    EXPECT_EQ(collect(), "0-29!");
     EXPECT_TRUE(engine().idle());
     fake().heal();
     drop_engine();
@@ -71,139 +52,82 @@ TEST_P(FailingCall, ForEverGivesEveryRequestBackOnceAndHoldsNothing)
     EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-TEST_P(FailingCall, WhenAGatheredBatchGoesOutLosesNobody)
+TEST_P(FailingCall, WhenWhatHasGatheredGoesOutLosesNobody)
 {
-    const log_capture log;
-    make_engine({.depth = 1, .kernel_blocks = 0});
-    submit_many(0, 6);
-    fake().finish(0);
-    (void)engine().collect(); // 0 is back; the other five are in flight
-    submit_many(0, 6);
-    // The second call: the first is that of cuEventQuery's scope, where there is one.
-    const int nth = std::string("ctx_push_current") == GetParam().function ? 2 : 1;
-    if (std::string("exchange_capture_mode") == GetParam().function) {
-        fake().fail(GetParam().function, 3, CUDA_ERROR_INVALID_VALUE);
-    } else {
-        fake().fail(GetParam().function, nth, CUDA_ERROR_INVALID_VALUE);
-    }
-    fake().finish_all();
-    std::string back = collect();
+    make_engine({.depth = 1});
+    large(6);
+    finish(0);
+    EXPECT_EQ(collect(), "0"); // the other five are in flight
+    large(6);
+    finish(1);
+    // The first call is that of the scope in which the end of the five is asked for.
+    const std::string function = GetParam();
+    fake().fail(function,
+                "ctx_push_current" == function        ? 2
+                : "exchange_capture_mode" == function ? 3
+                                                      : 1,
+                CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(collect().substr(0, 3), "1-5");
     fake().heal();
-    back += collect_until_idle();
-    std::set<std::size_t> once;
-    std::size_t entries = 0;
-    for (std::size_t at = 0; at < back.size(); at = back.find(' ', at) + 1, ++entries) {
-        once.insert(std::stoul(back.substr(at)));
-    }
-    EXPECT_EQ(entries, 11U) << back;
-    EXPECT_EQ(once.size(), 11U) << back;
-    EXPECT_EQ(back.rfind("1 2 3 4 5 ", 0), 0U) << "those were good: " << back;
+    (void)collect_until_idle();
+    EXPECT_EQ(back_.size(), 12U);
 }
 
-using CopyEngineFaults = copy_engine_fixture;
+class CopyEngineFaults : public copy_engine_fixture {
+  protected:
+    const log_capture log_;
+};
 
-TEST_F(CopyEngineFaults, OneBadCopyOfABatchFailsAloneAndTheOthersArrive)
+TEST_F(CopyEngineFaults, OneBadCopyOfSeveralFailsAloneAndTheOthersArrive)
 {
-    const log_capture log;
-    make_engine({.depth = 1, .kernel_blocks = 0});
-    submit_many(0, 6);
+    make_engine({.depth = 1});
+    large(6);
     fake().fail("memcpy_async", 3, CUDA_ERROR_INVALID_VALUE);
-    fake().finish(0);
-    std::string back = collect();
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    back += collect_until_idle();
-    EXPECT_EQ(back, "0 3! 1 2 4 5 ");
-    EXPECT_EQ(fake().recorded.size(), 2U);
+    finish(0);
+    EXPECT_EQ(collect(), "0 3!");
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+    EXPECT_EQ(collect_until_idle(), "1-2 4-5");
+    EXPECT_EQ(started(), "single 0; single 1-2 4-5");
 }
 
 TEST_F(CopyEngineFaults, AWaitThatFailsFailsItsCopyWhichIsNotStarted)
 {
-    const log_capture log;
     fake().fail("stream_wait_event", 1, CUDA_ERROR_INVALID_HANDLE);
-    (void)submit(0, {.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)});
-    EXPECT_TRUE(fake().copies.empty()) << "it would read what is not written yet";
-    EXPECT_EQ(collect(), "0! ");
+    submit({.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)});
+    EXPECT_EQ(fake().calls["memcpy_async"], 0) << "it would read what is not written yet";
+    EXPECT_EQ(collect(), "0!");
 }
 
-TEST_F(CopyEngineFaults, AQueryThatFailsFailsItsSubmissionOnly)
+TEST_F(CopyEngineFaults, ASubmissionThatFailedFailsAlone)
 {
-    const log_capture log;
-    make_engine({.depth = 2, .batch_copies = 5, .kernel_blocks = 0});
-    submit_many(0, 11); // 1 to 5 have gone out together, 6 to 10 wait
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    fake().finish(1, CUDA_ERROR_LAUNCH_FAILED);
-    EXPECT_EQ(collect(), "1! 2! 3! 4! 5! ");
-    EXPECT_FALSE(engine().idle());
-    fake().finish(2);
-    EXPECT_EQ(collect(), "6 7 8 9 10 ");
-    EXPECT_TRUE(engine().idle());
-    (void)submit(0, 1);
-    fake().finish_all();
-    EXPECT_EQ(collect(), "11 ");
+    make_engine({.depth = 2, .batch_copies = 5});
+    large(11); // 1 to 5 have gone out together, 6 to 10 wait
+    finish(0);
+    EXPECT_EQ(collect(), "0");
+    finish(1, CUDA_ERROR_LAUNCH_FAILED);
+    EXPECT_EQ(collect(), "1-5!");
+    EXPECT_EQ(collect_until_idle(), "6-10");
+    large(1);
+    EXPECT_EQ(collect_until_idle(), "11");
 }
 
-TEST_F(CopyEngineFaults, AContextThatIsGoneFailsWhatIsInFlightAndWhatWaits)
+TEST_F(CopyEngineFaults, AContextThatCannotBeEnteredFailsWhatIsInFlightAndWhatWaits)
 {
-    const log_capture log;
-    submit_many(0, 12);
+    large(12);
     fake().fail("ctx_push_current", 0, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    std::set<std::size_t> back;
-    std::size_t count = 0;
-    for (int round = 0; round < 100 && !engine().idle(); ++round) {
-        for (const std::size_t number : gpusm_test::numbers_of(requests_, engine().collect())) {
-            back.insert(number);
-            ++count;
-        }
-    }
-    EXPECT_TRUE(engine().idle());
-    EXPECT_EQ(count, 12U);
-    EXPECT_EQ(back.size(), 12U);
-    for (const copy_request &each : requests_) {
-        EXPECT_EQ(each.outcome, status::driver_failed);
-    }
-}
-
-TEST_F(CopyEngineFaults, ADriverThatShutsDownIsNotReported)
-{
-    const log_capture log;
-    (void)submit(0, 1);
-    fake().finish(0, CUDA_ERROR_DEINITIALIZED);
-    EXPECT_EQ(collect(), "0! ");
-    EXPECT_EQ(log.count(), 0U) << log.text();
-}
-
-TEST_F(CopyEngineFaults, CancelGivesBackRefusedRequestsTooAndEachOnce)
-{
-    const log_capture log;
-    make_engine({.batch_copies = 2, .kernel_blocks = 0});
-    fake().fail("memcpy_async", 2, CUDA_ERROR_INVALID_VALUE);
-    submit_many(0, 20);
-    const auto back = gpusm_test::numbers_of(requests_, engine().cancel_all());
-    EXPECT_EQ(back.size(), 20U);
-    EXPECT_EQ(std::set<std::size_t>(back.begin(), back.end()).size(), 20U);
-    EXPECT_TRUE(engine().idle());
-}
-
-TEST_F(CopyEngineFaults, ItsDestructorDoesNotDestroyEventsInAnotherContext)
-{
-    (void)submit(0, 1);
-    (void)engine().cancel_all();
-    fake().fail("ctx_push_current", 0, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(collect_until_idle(), "0-11!");
     const int before = fake().calls["event_destroy"];
-    engine_.reset();
-    EXPECT_EQ(fake().calls["event_destroy"], before);
+    drop_engine();
+    EXPECT_EQ(fake().calls["event_destroy"], before) << "not in another context";
 }
 
 TEST_F(CopyEngineFaults, WhatAContextHeldIsNotTouchedWhenTheProgramHasDestroyedIt)
 {
-    const log_capture log;
-    make_engine({.depth = 1, .streams = 3});
-    (void)submit(0, 1); // and one that waits
-    (void)submit(0, 1);
+    make_engine({.depth = 1, .streams = 3, .kernel_blocks = 32});
+    large(2); // one of them waits
     device(0).context = nullptr;
     const auto calls = fake().calls;
-    EXPECT_EQ(collect(), "0! 1! ");
+    EXPECT_EQ(collect(), "0-1!");
     drop_engine();
     for (const char *function : {"event_query", "event_destroy", "stream_synchronize",
                                  "stream_destroy", "module_unload", "mem_host_unregister"}) {
@@ -212,27 +136,206 @@ TEST_F(CopyEngineFaults, WhatAContextHeldIsNotTouchedWhenTheProgramHasDestroyedI
     }
 }
 
+TEST_F(CopyEngineFaults, ADriverThatShutsDownIsNotReported)
+{
+    large(1);
+    finish(0, CUDA_ERROR_DEINITIALIZED);
+    EXPECT_EQ(collect(), "0!");
+    EXPECT_EQ(log_.count(), 0U) << log_.text();
+}
+
 // The driver may answer a question with an error while the copies go on.
 TEST_F(CopyEngineFaults, CopiesAboutWhichAQuestionFailsAreWaitedForBeforeTheyComeBack)
 {
-    const log_capture log;
-    (void)submit(0, 1);
+    large(1);
     EXPECT_EQ(collect(), "");
     EXPECT_EQ(fake().calls["stream_synchronize"], 0);
     fake().fail("event_query", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_EQ(collect(), "0! ");
+    EXPECT_EQ(collect(), "0!");
     EXPECT_EQ(fake().calls["stream_synchronize"], 1);
 }
 
 // Their end cannot be seen, and the caller may reuse the memory of what it gets back.
 TEST_F(CopyEngineFaults, CopiesWithoutAnEventAreWaitedForBeforeTheyComeBack)
 {
-    const log_capture log;
     fake().fail("event_record", 1, CUDA_ERROR_LAUNCH_FAILED);
-    (void)submit(0, 1);
-    EXPECT_EQ(fake().copies.size(), 1U);
+    large(1);
+    EXPECT_EQ(fake().calls["memcpy_async"], 1);
     EXPECT_EQ(fake().calls["stream_synchronize"], 1);
-    EXPECT_EQ(collect(), "0! ");
+    EXPECT_EQ(collect(), "0!");
+}
+
+class KernelFaults : public CopyEngineFaults {
+  protected:
+    KernelFaults() { make_engine({.kernel_blocks = 32}); }
+
+    // One copy by the driver and three behind it, which are on their way when it has ended.
+    void gather(std::size_t on = 0)
+    {
+        small(4, 64, on);
+        finish(fake().units.size() - 1);
+        EXPECT_NE(collect(), "");
+    }
+    // As many rounds as it takes until the driver is asked about a kernel that does not end.
+    std::string wait_for_the_driver()
+    {
+        std::string back;
+        for (int looks = 0; looks < 1024; ++looks) {
+            EXPECT_EQ(back, "");
+            back += collect(0 == looks % 2);
+        }
+        return back;
+    }
+};
+
+TEST_F(KernelFaults, TheDriverIsAskedNowAndThenAboutALaunchThatLasts)
+{
+    gather();
+    for (int asked = 1; asked <= 2; ++asked) {
+        EXPECT_EQ(wait_for_the_driver(), "") << "it runs on";
+        EXPECT_EQ(fake().calls["stream_query"], asked);
+    }
+    fake().finish_launch(0);
+    EXPECT_EQ(collect(), "1-3");
+}
+
+TEST_F(KernelFaults, ALaunchThatWentWrongOrEndedWithoutItsFlagFailsItsCopies)
+{
+    for (const CUresult answer : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_SUCCESS}) {
+        make_engine({.kernel_blocks = 32});
+        const log_capture log;
+        gather();
+        fake().stream_answer[fake().launches[0].stream] = answer;
+        EXPECT_EQ(wait_for_the_driver(), "1-3!");
+        EXPECT_EQ(log.count(), 1U) << log.text();
+        EXPECT_TRUE(engine().idle());
+    }
+}
+
+TEST_F(KernelFaults, AFlagThatIsWrittenWhileTheDriverIsAskedCounts)
+{
+    gather();
+    api_.stream_query = [](CUstream) {
+        fake().finish_launch(0);
+        return CUDA_SUCCESS;
+    };
+    EXPECT_EQ(wait_for_the_driver(), "1-3");
+}
+
+TEST_F(KernelFaults, ALaunchWhoseContextIsGoneFailsItsCopies)
+{
+    gather();
+    fake().fail("ctx_push_current", 0, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(wait_for_the_driver(), "1-3!");
+    fake().heal();
+}
+
+TEST_F(KernelFaults, CopiesOfARefusedLaunchGoByTheDriverAndTheNextOnesByTheKernelAgain)
+{
+    fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    gather();
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+    EXPECT_EQ(started(), "single 0; single 1-3");
+    EXPECT_EQ(unit(1).stream, device(0).stream);
+    EXPECT_EQ(collect_until_idle(), "1-3");
+    EXPECT_EQ(submissions(copy_way::kernel), 0U);
+    EXPECT_EQ(submissions(copy_way::single), 2U);
+    gather();
+    EXPECT_EQ(started(), "single 4; kernel 5-7");
+    EXPECT_EQ(collect_until_idle(), "5-7");
+}
+
+TEST_F(KernelFaults, ALoneSmallCopyBehindALargeOneWhoseLaunchIsRefusedGoesByTheDriver)
+{
+    large(1, 4U << 20);
+    fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    small(1);
+    EXPECT_EQ(started(), "single 0; single 1");
+    EXPECT_EQ(unit(1).stream, device(0).stream);
+    EXPECT_EQ(collect_until_idle(), "0 1");
+}
+
+TEST_F(KernelFaults, IsNotTriedAgainAfterEightRefusalsInARowAndTheLogStaysShort)
+{
+    fake().fail("launch_kernel", 0, CUDA_ERROR_INVALID_IMAGE);
+    for (int round = 0; round < 30; ++round) {
+        gather();
+        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+    }
+    EXPECT_EQ(fake().calls["launch_kernel"], 8);
+    EXPECT_LE(log_.count(), 9U) << log_.text();
+    EXPECT_NE(log_.text().find("no further copies by kernel on device 0"), std::string::npos)
+        << log_.text();
+    fake().heal();
+    gather();
+    (void)collect_until_idle();
+    large(1, 4U << 20);
+    small(1);
+    EXPECT_TRUE(fake().launches.empty()) << "for good, nor for a lone one behind a large one";
+    gather(1);
+    EXPECT_EQ(fake().launches.size(), 1U) << "the other device has it";
+}
+
+TEST_F(KernelFaults, ALaunchThatIsTakenForgivesTheRefusalsBeforeIt)
+{
+    for (std::size_t good = 1; good <= 4; ++good) {
+        for (int nth = 1; nth <= 8; ++nth) {
+            fake().fail("launch_kernel", 1,
+                        nth < 8 ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+            gather();
+            EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+        }
+        EXPECT_EQ(fake().launches.size(), good);
+    }
+    EXPECT_EQ(log_.text().find("no further"), std::string::npos) << log_.text();
+}
+
+TEST_F(KernelFaults, WhatCannotBeLoadedLeavesNothingBehindAndEverythingWorksWithoutTheKernel)
+{
+    const std::pair<const char *, int> refused[] = {
+        {"ctx_push_current", 1}, {"mem_host_register", 1},   {"mem_host_get_device_pointer", 1},
+        {"module_load_data", 1}, {"module_get_function", 1}, {"module_get_function", 2},
+        {"stream_create", 1},    {"stream_create", 2}};
+    for (const auto &[function, nth] : refused) {
+        SCOPED_TRACE(function);
+        make_engine({.kernel_blocks = 32});
+        fake().fail(function, nth, CUDA_ERROR_NOT_SUPPORTED);
+        engine().prepare(device(0));
+        fake().heal();
+        EXPECT_TRUE(fake().registered.empty());
+        EXPECT_TRUE(fake().modules.empty());
+        EXPECT_TRUE(fake().streams.empty());
+        EXPECT_TRUE(fake().stack.empty());
+        gather();
+        EXPECT_EQ(collect_until_idle(), "1-3");
+        gather(1);
+        EXPECT_EQ(started(), "single 0; single 1-3; single@1 4; kernel@1 5-7");
+        drop_engine();
+        EXPECT_TRUE(fake().streams.empty());
+        EXPECT_TRUE(fake().events.empty());
+    }
+}
+
+TEST_F(KernelFaults, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreIdle)
+{
+    gather(0);
+    gather(1);
+    (void)engine().cancel_all();
+    static int unloaded_after; // stream_synchronize calls
+    unloaded_after = 0;
+    static gpusm::driver_api usual;
+    usual = api_;
+    api_.module_unload = [](CUmodule module) {
+        unloaded_after = fake().calls["stream_synchronize"];
+        return usual.module_unload(module);
+    };
+    engine_.reset();
+    EXPECT_EQ(unloaded_after, 4) << "both streams of both devices";
+    EXPECT_TRUE(fake().streams.empty());
+    EXPECT_TRUE(fake().modules.empty());
+    EXPECT_TRUE(fake().registered.empty());
+    EXPECT_TRUE(fake().events.empty());
+    EXPECT_TRUE(fake().stack.empty());
 }
 
 } // namespace

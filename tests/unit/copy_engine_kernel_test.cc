@@ -1,66 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// copy_engine_kernel_test.cc: which copies go by the gather kernel, how their end is seen, and what
-// happens when it cannot be loaded, launched or finished; on a scripted driver.
-#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
-
+// copy_engine_kernel_test.cc: which copies go by the gather kernel, how their end is seen, and
+// small and large copies beside each other, of which neither kind waits for the other for ever; on
+// a scripted driver.
 #include "tests/unit/copy_engine_support.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <iterator>
+#include <utility>
 
 namespace {
 
 using gpusm::copy_request;
 using gpusm::copy_way;
-using gpusm::status;
 using gpusm_test::copy_engine_fixture;
 using gpusm_test::fake;
 using gpusm_test::fake_launch;
 using gpusm_test::handle_of;
-using gpusm_test::log_capture;
 
-// Looks at a flag after which the driver is asked.
-constexpr int patience = 1024;
+constexpr std::size_t large_bytes = 4U << 20;
+
+// What is not for the kernel, where a copy of more than 1000 bytes is too long for it.
+const copy_request not_for_kernel[] = {
+    {.len_bytes = 64, .for_kernel = false},
+    {.len_bytes = 0, .for_kernel = true},
+    {.len_bytes = 1001, .for_kernel = true},
+    {.len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .for_kernel = true},
+};
 
 class CopyEngineKernel : public copy_engine_fixture {
   protected:
-    CopyEngineKernel() { make_engine({}); }
+    CopyEngineKernel() { make_engine({.kernel_blocks = 32}); }
 
-    // One copy in flight by the driver, `more` gathered behind it, then the first one done: the
-    // others are on their way. Returns how many launches there were.
-    std::size_t gather(int more, std::size_t len_bytes = 64, std::size_t on = 0)
+    // One copy by the driver and `more` gathered behind it, which are on their way when it has
+    // ended.
+    void gather(int more, std::size_t len_bytes = 64)
     {
-        const std::size_t first = requests_.size();
-        (void)submit_small(on, len_bytes);
-        for (int i = 0; i < more; ++i) {
-            (void)submit_small(on, len_bytes);
-        }
-        fake().finish(fake().recorded.size() - 1);
-        EXPECT_EQ(collect(), std::to_string(first) + " ");
-        return fake().launches.size();
+        small(1 + more, len_bytes);
+        finish(fake().units.size() - 1);
+        EXPECT_NE(collect(), "");
     }
-    // As many rounds as it takes until the driver is asked about a kernel that does not end.
-    std::string wait_for_the_driver()
-    {
-        std::string back;
-        for (int round = 0; round < patience; ++round) {
-            back += collect();
-        }
-        return back;
-    }
-    int queries() { return fake().calls["stream_query"]; }
+    static std::size_t launches() { return fake().launches.size(); }
 };
 
 TEST_F(CopyEngineKernel, IsLoadedByPrepareInTheDevicesContextAndOnceForEach)
 {
-    fake().stack = {handle_of<CUcontext>(0xbeef)};
     engine().prepare(device(1));
     EXPECT_EQ(fake().modules.size(), 1U);
     EXPECT_EQ(fake().modules.begin()->second, device(1).context);
@@ -68,15 +52,12 @@ TEST_F(CopyEngineKernel, IsLoadedByPrepareInTheDevicesContextAndOnceForEach)
     for (const auto &[stream, context] : fake().streams) {
         EXPECT_EQ(context, device(1).context);
     }
-    EXPECT_EQ(fake().stack, std::vector<CUcontext>{handle_of<CUcontext>(0xbeef)});
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
     engine().prepare(device(1));
-    (void)submit(1, 1);
+    large(1, 1, 1);
     EXPECT_EQ(fake().calls["module_load_data"], 1);
-    (void)submit(0, 1);
+    large(1);
     EXPECT_EQ(fake().calls["module_load_data"], 2) << "submit prepares what nobody prepared";
     EXPECT_EQ(fake().streams.size(), 4U);
-    fake().stack.clear();
 }
 
 TEST_F(CopyEngineKernel, WithoutBlocksNothingIsLoadedAndNothingLaunched)
@@ -84,53 +65,44 @@ TEST_F(CopyEngineKernel, WithoutBlocksNothingIsLoadedAndNothingLaunched)
     make_engine({.kernel_blocks = 0});
     engine().prepare(device(0));
     EXPECT_EQ(fake().calls["module_load_data"] + fake().calls["stream_create"], 0);
-    EXPECT_EQ(gather(10), 0U);
-    EXPECT_EQ(collect_until_idle(), "1 2 3 4 5 6 7 8 9 10 ");
+    gather(10);
+    EXPECT_EQ(started(), "single 0; single 1-10");
+    EXPECT_EQ(collect_until_idle(), "1-10");
 }
 
-TEST_F(CopyEngineKernel, ALoneCopyGoesByTheDriverAtOnce)
+TEST_F(CopyEngineKernel, GatheredCopiesAreOneLaunchWithoutAnEvent)
 {
-    (void)submit_small(0);
-    EXPECT_EQ(fake().copies.size(), 1U);
-    EXPECT_TRUE(fake().launches.empty());
-    EXPECT_EQ(collect_until_idle(), "0 ");
-}
-
-TEST_F(CopyEngineKernel, GatheredCopiesAreOneLaunch)
-{
-    ASSERT_EQ(gather(5, 1000), 1U);
+    gather(5, 1000);
+    EXPECT_EQ(started(), "single 0; kernel 1-5") << "a lone one goes by the driver at once";
     const fake_launch &made = fake().launches[0];
     EXPECT_EQ(made.context, device(0).context);
     EXPECT_NE(made.stream, device(0).stream);
     EXPECT_EQ(fake().streams[made.stream], device(0).context);
     EXPECT_STREQ(made.kernel, "gpusm_gather_few");
-    ASSERT_EQ(made.arguments.copies, 5U);
-    for (std::size_t i = 0; i < 5; ++i) {
-        EXPECT_EQ(made.arguments.copy[i].destination, request(i + 1).destination);
-        EXPECT_EQ(made.arguments.copy[i].source, request(i + 1).source);
-        EXPECT_EQ(made.arguments.copy[i].len_bytes, 1000U);
-    }
-    EXPECT_EQ(fake().copies.size(), 1U) << "no driver copy besides the first";
-    EXPECT_EQ(fake().recorded.size(), 1U) << "nor an event";
+    EXPECT_EQ(fake().calls["event_record"], 1);
     fake().finish_launch(0);
-    EXPECT_EQ(collect(), "1 2 3 4 5 ");
+    EXPECT_EQ(collect(), "1-5");
     EXPECT_TRUE(engine().idle());
+    EXPECT_EQ(submissions(copy_way::single), 1U);
+    EXPECT_EQ(submissions(copy_way::batch), 0U);
+    EXPECT_EQ(submissions(copy_way::kernel), 1U);
 }
 
 TEST_F(CopyEngineKernel, ItsGridHasNoMoreThanTheBlocksAllowed)
 {
     make_engine({.early_bytes = 64U << 20, .kernel_blocks = 3});
-    ASSERT_EQ(gather(63, 100000), 1U);
+    gather(63, 100000);
+    ASSERT_EQ(launches(), 1U);
     EXPECT_EQ(fake().launches[0].blocks, 3U);
 }
 
 TEST_F(CopyEngineKernel, ItsEndIsSeenWithoutADriverCallAndByABusyCallerToo)
 {
     for (const bool busy : {false, true}) {
-        const std::size_t launches = gather(3);
+        gather(3);
         const auto calls = fake().calls;
         EXPECT_EQ(collect(busy), "");
-        fake().finish_launch(launches - 1);
+        fake().finish_launch(launches() - 1);
         EXPECT_NE(collect(busy), "");
         EXPECT_EQ(fake().calls, calls);
         EXPECT_TRUE(engine().idle());
@@ -139,307 +111,279 @@ TEST_F(CopyEngineKernel, ItsEndIsSeenWithoutADriverCallAndByABusyCallerToo)
 
 TEST_F(CopyEngineKernel, LaunchesTakeTurnsOnItsTwoStreams)
 {
-    std::vector<CUstream> streams;
     for (int i = 0; i < 4; ++i) {
-        const std::size_t launches = gather(2);
-        streams.push_back(fake().launches[launches - 1].stream);
+        gather(2);
         (void)collect_until_idle();
     }
-    EXPECT_NE(streams[0], streams[1]);
-    EXPECT_EQ(streams[0], streams[2]);
-    EXPECT_EQ(streams[1], streams[3]);
+    ASSERT_EQ(launches(), 4U);
+    EXPECT_NE(fake().launches[0].stream, fake().launches[1].stream);
+    EXPECT_EQ(fake().launches[0].stream, fake().launches[2].stream);
+    EXPECT_EQ(fake().launches[1].stream, fake().launches[3].stream);
 }
 
 TEST_F(CopyEngineKernel, FullLaunchesFollowEachOtherUpToTheDepthInSlotsOfTheirOwn)
 {
-    make_engine({.depth = 3, .batch_copies = 4});
-    for (int i = 0; i < 30; ++i) {
-        (void)submit_small(0);
-    }
-    ASSERT_EQ(fake().launches.size(), 2U) << "and one copy by the driver";
-    fake().finish(0);
-    EXPECT_EQ(collect(), "0 ");
-    ASSERT_EQ(fake().launches.size(), 3U);
+    make_engine({.depth = 3, .batch_copies = 4, .kernel_blocks = 32});
+    small(30);
+    EXPECT_EQ(started(), "single 0; kernel 1-4; kernel 5-8");
+    finish(0);
+    EXPECT_EQ(collect(), "0");
+    EXPECT_EQ(started(), "kernel 9-12");
     std::set<std::uint32_t> slots;
     for (const fake_launch &each : fake().launches) {
-        EXPECT_EQ(each.arguments.copies, 4U);
         slots.insert(each.arguments.slot);
     }
     EXPECT_EQ(slots.size(), 3U);
     // The one in the middle is done first: its slot is free again, and no other.
     fake().finish_launch(1);
-    EXPECT_EQ(collect(), "5 6 7 8 ");
-    ASSERT_EQ(fake().launches.size(), 4U);
+    EXPECT_EQ(collect(), "5-8");
+    EXPECT_EQ(started(), "kernel 13-16");
     EXPECT_EQ(fake().launches[3].arguments.slot, fake().launches[1].arguments.slot);
     EXPECT_EQ(fake().launches[3].arguments.done_value, fake().launches[1].arguments.done_value + 1);
-    EXPECT_EQ(fake().launches[3].arguments.copy[0].source, request(13).source) << "in order";
 }
 
 TEST_F(CopyEngineKernel, AllSixtyFourSlotsCanBeInUse)
 {
-    make_engine({.depth = gpusm::gather_slots, .batch_copies = 2});
-    (void)submit_small(0);
-    for (unsigned i = 0; i < 2 * (gpusm::gather_slots - 1); ++i) {
-        (void)submit_small(0);
-    }
-    ASSERT_EQ(fake().launches.size(), gpusm::gather_slots - 1U);
+    make_engine({.depth = gpusm::gather_slots, .batch_copies = 2, .kernel_blocks = 32});
+    small(1 + 2 * (gpusm::gather_slots - 1));
+    ASSERT_EQ(launches(), gpusm::gather_slots - 1U);
     fake().finish_all();
-    std::size_t back = 0;
-    for (const copy_request *each = engine().collect(); each != nullptr; each = each->next) {
-        ++back;
-    }
-    EXPECT_EQ(back, requests_.size());
+    EXPECT_EQ(collect(), "0-126");
 }
 
-struct not_for_the_kernel {
-    const char *name;
-    copy_request request;
-};
-void PrintTo(const not_for_the_kernel &about, std::ostream *out)
+TEST_F(CopyEngineKernel, WhatIsNotForTheKernelGoesByTheDriverAmongOthers)
 {
-    *out << about.name;
-}
-
-class NotForTheKernel : public CopyEngineKernel,
-                        public testing::WithParamInterface<not_for_the_kernel> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Requests, NotForTheKernel,
-    testing::Values(not_for_the_kernel{"HostMemory", {.len_bytes = 64, .for_kernel = false}},
-                    not_for_the_kernel{"Empty", {.len_bytes = 0, .for_kernel = true}},
-                    not_for_the_kernel{"TooLong", {.len_bytes = 1001, .for_kernel = true}},
-                    not_for_the_kernel{"Waiting",
-                                       {.len_bytes = 64,
-                                        .wait_for = handle_of<CUevent>(0x77),
-                                        .for_kernel = true}}),
-    [](const auto &about) { return about.param.name; });
-
-TEST_P(NotForTheKernel, GoesByTheDriverAmongOthersThatDoNot)
-{
-    make_engine({.kernel_bytes = 1000});
-    for (int i = 0; i < 10; ++i) {
-        (void)submit_small(0, 1000);
-        (void)submit(0, GetParam().request);
-    }
-    std::string back = collect_until_idle();
-    EXPECT_EQ(std::count(back.begin(), back.end(), ' '), 20);
-    EXPECT_EQ(back.find('!'), std::string::npos);
-    std::size_t by_kernel = 0;
-    for (const fake_launch &each : fake().launches) {
-        for (std::uint32_t i = 0; i < each.arguments.copies; ++i) {
-            EXPECT_EQ(each.arguments.copy[i].len_bytes, 1000U);
-            ++by_kernel;
+    for (const copy_request &other : not_for_kernel) {
+        make_engine({.kernel_bytes = 1000, .kernel_blocks = 32});
+        for (int i = 0; i < 10; ++i) {
+            small(1, 1000);
+            submit(other);
         }
+        const std::string back = collect_until_idle();
+        EXPECT_EQ(back_.size(), 20U) << back;
+        EXPECT_EQ(back.find('!'), std::string::npos) << back;
+        std::size_t by_kernel = 0;
+        for (const auto &each : fake().units) {
+            by_kernel += each.by_kernel() ? each.copies.size() : 0;
+            for (const auto &copy : each.copies) {
+                EXPECT_TRUE(!each.by_kernel() || 0 == number_of(copy.destination) % 2);
+            }
+        }
+        EXPECT_EQ(by_kernel, 9U) << "all but the first of those that it may do";
+        back_.clear();
     }
-    EXPECT_EQ(by_kernel, 9U) << "all but the first of those that it may do";
-    EXPECT_EQ(fake().copies.size(), 11U);
 }
 
-TEST_F(CopyEngineKernel, SubmissionsAreCountedByTheWayTheyWent)
+TEST_F(CopyEngineKernel, WhatIsNotForTheKernelIsNotForItBehindALargeOneEither)
 {
-    (void)gather(5);
-    (void)collect_until_idle();
-    EXPECT_EQ(submissions(copy_way::single), 1U);
-    EXPECT_EQ(submissions(copy_way::batch), 0U);
-    EXPECT_EQ(submissions(copy_way::kernel), 1U);
-}
-
-TEST_F(CopyEngineKernel, TheDriverIsAskedNowAndThenAboutALaunchThatLasts)
-{
-    (void)gather(2);
-    for (int round = 1; round < patience; ++round) {
-        EXPECT_EQ(collect(round % 2 == 0), "");
+    make_engine({.kernel_bytes = 1000, .kernel_blocks = 32});
+    large(1, large_bytes);
+    for (const copy_request &each : not_for_kernel) {
+        submit(each);
     }
-    EXPECT_EQ(queries(), 0);
-    EXPECT_EQ(collect(), "");
-    EXPECT_EQ(queries(), 1);
-    EXPECT_EQ(wait_for_the_driver(), "") << "it runs on";
-    EXPECT_EQ(queries(), 2);
-    fake().finish_launch(0);
-    EXPECT_EQ(collect(), "1 2 ");
+    EXPECT_EQ(collect_until_idle(), "0 1-4");
+    EXPECT_EQ(launches(), 0U);
 }
 
-TEST_F(CopyEngineKernel, ALaunchThatWentWrongFailsItsCopies)
+using CopyEngineMixed = CopyEngineKernel;
+
+TEST_F(CopyEngineMixed, SmallCopiesOneByOneDoNotWaitForALargeOneInFlight)
 {
-    const log_capture log;
-    (void)gather(2);
-    fake().finish_launch(0, CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_EQ(wait_for_the_driver(), "1! 2! ");
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    EXPECT_TRUE(engine().idle());
+    large(1, large_bytes);
+    for (std::size_t i = 1; i <= 20; ++i) {
+        small(1);
+        ASSERT_EQ(launches(), i) << "at once, and not behind the large one in its stream";
+        EXPECT_NE(unit(i).stream, device(0).stream);
+        EXPECT_EQ(collect(), "");
+        finish(i);
+        EXPECT_EQ(collect(0 == i % 2), std::to_string(i)) << "also when the caller is busy";
+    }
+    finish(0);
+    while (!engine().idle()) {
+        (void)collect();
+    }
+    (void)started();
+    small(1);
+    EXPECT_EQ(started(), "single 21") << "by the driver again";
 }
 
-TEST_F(CopyEngineKernel, ALaunchThatEndedWithoutItsFlagFailsItsCopies)
+TEST_F(CopyEngineMixed, ALargeOneOfAnotherDeviceOrThatOnlyWaitsDoesNotMatter)
 {
-    const log_capture log;
-    (void)gather(2);
-    fake().stream_answer[fake().launches[0].stream] = CUDA_SUCCESS;
-    EXPECT_EQ(wait_for_the_driver(), "1! 2! ");
-    EXPECT_EQ(log.count(), 1U) << log.text();
+    large(1, large_bytes);
+    small(1, 64, 1);
+    EXPECT_EQ(started(), "single 0; single@1 1");
+    make_engine({.kernel_blocks = 32});
+    engine().hold(true);
+    large(1, large_bytes - 1);
+    small(1);
+    EXPECT_EQ(started(), "") << "both wait";
+    (void)collect();
+    EXPECT_EQ(started(), "single 1; single 0") << "the small one is first";
 }
 
-TEST_F(CopyEngineKernel, AFlagThatIsWrittenWhileTheDriverIsAskedCounts)
+TEST_F(CopyEngineMixed, WithoutTheKernelALoneSmallCopyGoesByTheDriverAtOnce)
 {
-    (void)gather(2);
-    api_.stream_query = [](CUstream) {
+    make_engine({.kernel_blocks = 0});
+    large(1, large_bytes);
+    small(1);
+    EXPECT_EQ(started(), "single 0; single 1");
+    EXPECT_EQ(collect_until_idle(), "0 1");
+}
+
+TEST_F(CopyEngineMixed, LargeCopiesLeaveAPlaceToSmallOnes)
+{
+    for (const std::uint32_t depth : {2U, 3U, 8U}) {
+        SCOPED_TRACE("depth " + std::to_string(depth));
+        make_engine({.depth = depth, .batch_copies = 4, .kernel_blocks = 32});
+        large(200, large_bytes);
+        EXPECT_EQ(fake().units.size(), depth - 1);
+        small(1);
+        ASSERT_EQ(launches(), 1U) << "no large one has to end before";
+        large(20, large_bytes);
+        EXPECT_EQ(fake().units.size(), depth) << "the place stays the small ones'";
         fake().finish_launch(0);
-        return CUDA_SUCCESS;
-    };
-    EXPECT_EQ(wait_for_the_driver(), "1 2 ");
-}
-
-TEST_F(CopyEngineKernel, ALaunchWhoseContextIsGoneFailsItsCopies)
-{
-    const log_capture log;
-    (void)gather(2);
-    fake().fail("ctx_push_current", 0, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    EXPECT_EQ(wait_for_the_driver(), "1! 2! ");
-    fake().heal();
-}
-
-TEST_F(CopyEngineKernel, CopiesOfARefusedLaunchGoByTheDriver)
-{
-    const log_capture log;
-    fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-    EXPECT_EQ(gather(3), 0U);
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    ASSERT_EQ(fake().copies.size(), 4U);
-    for (std::size_t i = 0; i < 4; ++i) {
-        EXPECT_EQ(fake().copies[i].destination, request(i).destination);
-        EXPECT_EQ(fake().copies[i].stream, device(0).stream);
+        EXPECT_EQ(collect(), "200");
+        EXPECT_EQ(fake().units.size(), depth);
+        finish(0);
+        EXPECT_NE(collect(), "");
+        EXPECT_EQ(fake().units.size(), depth + 1) << "one large submission follows another";
     }
-    EXPECT_EQ(collect_until_idle(), "1 2 3 ");
-    EXPECT_EQ(submissions(copy_way::kernel), 0U);
-    EXPECT_EQ(submissions(copy_way::single), 2U);
-    EXPECT_EQ(gather(3), 1U) << "the next ones go by the kernel again";
-    EXPECT_EQ(collect_until_idle(), "5 6 7 ");
 }
 
-TEST_F(CopyEngineKernel, IsNotTriedAgainAfterEightRefusalsInARowAndTheLogStaysShort)
+TEST_F(CopyEngineMixed, WithOnePlaceLargeCopiesHaveIt)
 {
-    const log_capture log;
-    fake().fail("launch_kernel", 0, CUDA_ERROR_INVALID_IMAGE);
-    for (int round = 0; round < 30; ++round) {
-        EXPECT_EQ(gather(3), 0U);
-        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
-    }
-    EXPECT_EQ(fake().calls["launch_kernel"], 8);
-    EXPECT_LE(log.count(), 9U) << log.text();
-    EXPECT_NE(log.text().find("no further copies by kernel on device 0"), std::string::npos)
-        << log.text();
-    fake().heal();
-    EXPECT_EQ(gather(3), 0U) << "for good";
-    EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
-    (void)submit(0, 4U << 20);
-    (void)submit_small(0);
-    EXPECT_TRUE(fake().launches.empty()) << "nor for a lone one behind a large one";
-    EXPECT_EQ(gather(3, 64, 1), 1U) << "the other device has it";
+    make_engine({.depth = 1, .kernel_blocks = 32});
+    large(1, large_bytes);
+    small(1);
+    EXPECT_EQ(started(), "single 0");
+    EXPECT_EQ(collect_until_idle(), "0 1");
 }
 
-TEST_F(CopyEngineKernel, ALaunchThatIsTakenForgivesTheRefusalsBeforeIt)
+// What comes of one kind keeps every place taken, and submissions end one at a time: a place that
+// becomes free must not go to the same kind for ever.
+TEST_F(CopyEngineMixed, NeitherKindKeepsTheOtherWaitingForEver)
 {
-    const log_capture log;
-    for (std::size_t good = 1; good <= 4; ++good) {
-        for (int nth = 1; nth <= 7; ++nth) {
-            fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-            EXPECT_EQ(gather(3), good - 1);
-            (void)collect_until_idle();
+    for (int choice = 0; choice < 12; ++choice) {
+        const bool small_waits = 0 == choice % 2;
+        const std::uint32_t depth = 1U << choice / 2 % 3;
+        const std::uint32_t blocks = choice < 6 ? 0 : 32;
+        make_engine({.depth = depth, .batch_copies = 4, .kernel_blocks = blocks});
+        const auto submit_one = [&](bool is_small) { is_small ? small(1) : large(1, large_bytes); };
+        for (int i = 0; i < 16; ++i) {
+            submit_one(!small_waits);
         }
-        EXPECT_EQ(gather(3), good);
-        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
+        const std::size_t wanted = requests_.size();
+        submit_one(small_waits);
+        std::set<std::size_t> begun;
+        for (int round = 0; round < 40 && !begun.contains(wanted); ++round) {
+            for (int i = 0; i < 8; ++i) {
+                submit_one(!small_waits);
+            }
+            // The oldest launch, or else the oldest of the driver's.
+            auto &units = fake().units;
+            auto oldest = units.end();
+            for (auto each = units.begin(); each != units.end(); ++each) {
+                if (!each->ended &&
+                    (oldest == units.end() || (each->by_kernel() && !oldest->by_kernel()))) {
+                    oldest = each;
+                }
+            }
+            finish(static_cast<std::size_t>(oldest - units.begin()));
+            (void)collect();
+            for (const auto &each : units) {
+                for (const auto &copy : each.copies) {
+                    begun.insert(number_of(copy.destination));
+                }
+            }
+        }
+        EXPECT_TRUE(begun.contains(wanted)) << (small_waits ? "a small one" : "a large one")
+                                            << ", depth " << depth << ", " << blocks << " blocks";
     }
-    EXPECT_EQ(log.text().find("no further"), std::string::npos) << log.text();
 }
 
-struct load_fault {
-    const char *name;
-    const char *function;
-    int nth;
+class CopyEngineOverBus : public CopyEngineKernel {
+  protected:
+    void over_bus(int count, bool for_kernel = false)
+    {
+        for (int i = 0; i < count; ++i) {
+            submit({.len_bytes = 64, .for_kernel = for_kernel, .over_bus = true});
+        }
+    }
 };
-void PrintTo(const load_fault &about, std::ostream *out)
+
+// One is on the bus, and one is begun meanwhile.
+TEST_F(CopyEngineOverBus, TwoSubmissionsAreInFlightBeforeFurtherCopiesGather)
 {
-    *out << about.name;
+    over_bus(5);
+    EXPECT_EQ(started(), "single 0; single 1");
+    finish(0);
+    EXPECT_EQ(collect(), "0");
+    EXPECT_EQ(started(), "single 2-4");
+    EXPECT_EQ(collect_until_idle(), "1 2-4");
 }
 
-class KernelLoadFault : public CopyEngineKernel, public testing::WithParamInterface<load_fault> {};
-
-INSTANTIATE_TEST_SUITE_P(Functions, KernelLoadFault,
-                         testing::Values(load_fault{"Context", "ctx_push_current", 1},
-                                         load_fault{"DevicePointer", "mem_host_get_device_pointer",
-                                                    1},
-                                         load_fault{"Module", "module_load_data", 1},
-                                         load_fault{"FirstFunction", "module_get_function", 1},
-                                         load_fault{"SecondFunction", "module_get_function", 2},
-                                         load_fault{"FirstStream", "stream_create", 1},
-                                         load_fault{"SecondStream", "stream_create", 2}),
-                         [](const auto &about) { return about.param.name; });
-
-TEST_P(KernelLoadFault, LeavesNothingBehindAndEverythingWorksWithoutTheKernel)
+// The processor has enough to do with what has come before.
+TEST_F(CopyEngineOverBus, CopiesGatherAsLongAsTheyAreToldTo)
 {
-    const log_capture log;
-    fake().fail(GetParam().function, GetParam().nth, CUDA_ERROR_NOT_SUPPORTED);
-    engine().prepare(device(0));
-    fake().heal();
-    EXPECT_TRUE(fake().registered.empty());
-    EXPECT_TRUE(fake().modules.empty());
-    EXPECT_TRUE(fake().streams.empty());
-    EXPECT_TRUE(fake().stack.empty());
-    EXPECT_EQ(gather(5), 0U);
-    EXPECT_EQ(collect_until_idle(), "1 2 3 4 5 ");
-    EXPECT_EQ(gather(5, 64, 1), 1U) << "the other device has it";
-    drop_engine();
-    EXPECT_TRUE(fake().streams.empty());
-    EXPECT_TRUE(fake().events.empty());
+    engine().gather_over_bus(true);
+    over_bus(3);
+    EXPECT_EQ(collect(), "");
+    EXPECT_EQ(started(), "") << "though the device is idle";
+    engine().gather_over_bus(false);
+    (void)collect();
+    EXPECT_EQ(started(), "single 0-2");
+    EXPECT_EQ(collect_until_idle(), "0-2");
 }
 
-TEST_F(CopyEngineKernel, CancelGivesBackItsCopiesOnceWithoutADriverCall)
+TEST_F(CopyEngineOverBus, NoOtherCopyWaitsForThoseThatGather)
 {
-    (void)gather(5);
-    for (int i = 0; i < 7; ++i) {
-        (void)submit_small(0);
-    }
-    const auto calls = fake().calls;
-    const auto back = gpusm_test::numbers_of(requests_, engine().cancel_all());
-    EXPECT_EQ(fake().calls, calls);
-    EXPECT_EQ(back.size(), 12U);
-    EXPECT_EQ(std::set<std::size_t>(back.begin(), back.end()).size(), 12U);
-    EXPECT_TRUE(engine().idle());
-}
-
-TEST_F(CopyEngineKernel, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreIdle)
-{
-    (void)gather(5, 64, 0);
-    (void)gather(5, 64, 1);
+    engine().gather_over_bus(true);
+    over_bus(1);
+    EXPECT_EQ(started(), "");
+    large(1, 64); // between devices
+    EXPECT_EQ(started(), "single 0-1") << "they go out together";
+    EXPECT_EQ(collect_until_idle(), "0-1");
+    over_bus(1);
+    EXPECT_EQ(started(), "") << "and then those gather again";
     (void)engine().cancel_all();
-    static int unloaded_after; // stream_synchronize calls
-    unloaded_after = 0;
-    static gpusm::driver_api usual;
-    usual = api_;
-    api_.module_unload = [](CUmodule module) {
-        unloaded_after = fake().calls["stream_synchronize"];
-        return usual.module_unload(module);
-    };
-    engine_.reset();
-    EXPECT_EQ(unloaded_after, 4) << "both streams of both devices";
-    EXPECT_TRUE(fake().streams.empty());
-    EXPECT_TRUE(fake().modules.empty());
-    EXPECT_TRUE(fake().registered.empty());
-    EXPECT_TRUE(fake().events.empty());
-    EXPECT_TRUE(fake().stack.empty());
+    large(1, 64);
+    EXPECT_EQ(started(), "single 3") << "nothing is left of what was cancelled";
+    EXPECT_EQ(collect_until_idle(), "3");
 }
 
-TEST_F(CopyEngineKernel, EndlessWorkForOneDeviceDoesNotKeepAnotherWaiting)
+TEST_F(CopyEngineOverBus, SmallCopiesDoNotGatherBehindLargeOnes)
 {
-    for (std::size_t round = 0; round < 100; ++round) {
-        for (int i = 0; i < 200; ++i) {
-            (void)submit_small(0);
-        }
-        const std::size_t other = requests_.size();
-        (void)submit_small(1);
-        fake().finish_all();
-        const std::string back = " " + collect();
-        EXPECT_NE(back.find(" " + std::to_string(other) + " "), std::string::npos) << back;
-    }
+    engine().gather_over_bus(true);
+    over_bus(1);
+    over_bus(1, true);
+    EXPECT_EQ(started(), "single 1");
+    engine().gather_over_bus(false);
+    EXPECT_EQ(collect_until_idle(), "1 0");
+}
+
+TEST_F(CopyEngineOverBus, AFullSubmissionGoesOutAtOnce)
+{
+    make_engine({.batch_copies = 4, .kernel_blocks = 32});
+    engine().gather_over_bus(true);
+    over_bus(3);
+    EXPECT_EQ(started(), "");
+    over_bus(2);
+    EXPECT_EQ(started(), "single 0-3");
+    engine().gather_over_bus(false);
+    EXPECT_EQ(collect_until_idle(), "0-3 4");
+}
+
+TEST_F(CopyEngineOverBus, TheKernelCopiesWhatItMay)
+{
+    engine().hold(true);
+    over_bus(4, true);
+    EXPECT_EQ(started(), "") << "held";
+    engine().hold(false);
+    (void)collect();
+    EXPECT_EQ(started(), "kernel 0-3");
+    over_bus(1, true);
+    EXPECT_EQ(started(), "single 4") << "alone, and not behind the launch";
+    EXPECT_EQ(collect_until_idle(), "0-4");
 }
 
 } // namespace

@@ -3,40 +3,169 @@
 //
 // copy_engine_model_test.cc: random copies on two devices, any driver call may fail, and what was
 // started ends in any order, well or badly: a seed tells. Every answer of the engine is checked
-// against a journal of what was really started.
-#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
-
-#include "tests/unit/copy_engine_journal.h"
+// against what was really started.
 #include "tests/unit/copy_engine_support.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <random>
-#include <set>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 namespace {
 
 using gpusm::copy_request;
 using gpusm::copy_way;
 using gpusm::status;
-using gpusm_test::book;
+#if GPUSM_HAVE_BATCH_COPY
+using gpusm_test::add_batches;
+#endif
 using gpusm_test::copy_engine_fixture;
 using gpusm_test::fake;
+using gpusm_test::fake_copy;
+using gpusm_test::fake_unit;
 using gpusm_test::handle_of;
 using gpusm_test::log_capture;
-using gpusm_test::started_unit;
+
+// What the units of the fake do not say.
+struct {
+    gpusm::driver_api real;
+    // Destinations of what may have been started in a batch that failed, or before an event that
+    // could not be recorded, or which runs while a question about it fails.
+    std::map<CUstream, std::set<std::uint64_t>> loose;
+    bool in_doubt = false; // the driver did not say whether something had ended
+
+    void lose(CUstream stream, const std::vector<fake_copy> &copies)
+    {
+        for (const fake_copy &each : copies) {
+            loose[stream].insert(each.destination);
+        }
+    }
+    // There is an end that can be seen.
+    void find(const fake_unit &unit)
+    {
+        for (const fake_copy &each : unit.copies) {
+            loose[unit.stream].erase(each.destination);
+        }
+    }
+    // The driver did not say what has become of those that run and are meant.
+    template <class predicate> void doubt(predicate is_meant)
+    {
+        in_doubt = true;
+        for (const fake_unit &each : fake().units) {
+            if (!each.ended && is_meant(each)) {
+                lose(each.stream, each.copies);
+            }
+        }
+    }
+    // May that copy be running, and nobody will see its end?
+    bool is_loose(std::uint64_t destination) const
+    {
+        return std::any_of(loose.begin(), loose.end(),
+                           [=](const auto &each) { return each.second.contains(destination); });
+    }
+} book;
+
+// Puts the book between the fake's table and who uses it from now on.
+void attach_book(gpusm::driver_api *api)
+{
+#if GPUSM_HAVE_BATCH_COPY
+    add_batches(*api);
+#endif
+    book = {};
+    book.real = *api;
+#if GPUSM_HAVE_BATCH_COPY
+    api->batch_copy = [](CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
+                         CUmemcpyAttributes *how, size_t *first, size_t attributes,
+                         CUstream stream) {
+        const CUresult result =
+            book.real.batch_copy(to, from, sizes, count, how, first, attributes, stream);
+        // One that fails may have started some, here every other one.
+        for (size_t i = 0; i < count && CUDA_SUCCESS != result; i += 2) {
+            book.loose[stream].insert(to[i]);
+        }
+        return result;
+    };
+#endif
+    api->event_record = [](CUevent event, CUstream stream) {
+        const CUresult result = book.real.event_record(event, stream);
+        if (CUDA_SUCCESS == result) {
+            book.find(fake().units.back());
+        } else {
+            book.lose(stream, std::exchange(fake().open[stream], {}).copies);
+        }
+        return result;
+    };
+    api->stream_synchronize = [](CUstream stream) {
+        book.loose[stream].clear();
+        return book.real.stream_synchronize(stream);
+    };
+    api->launch_kernel = [](CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                            CUstream stream, void **parameters, void **extra) {
+        const CUresult result =
+            book.real.launch_kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared, stream, parameters, extra);
+        if (CUDA_SUCCESS == result) {
+            const auto slot_of = [](const fake_unit &unit) {
+                return fake().launches[unit.launch].arguments.slot;
+            };
+            const fake_unit &made = fake().units.back();
+            for (const fake_unit &each : fake().units) {
+                EXPECT_FALSE(&each != &made && each.by_kernel() && !each.ended &&
+                             each.context == made.context && slot_of(each) == slot_of(made) &&
+                             !book.in_doubt)
+                    << "slot " << slot_of(made) << " is in use";
+            }
+            book.find(made);
+        }
+        return result;
+    };
+    api->event_query = [](CUevent event) {
+        const CUresult result = book.real.event_query(event);
+        if (result != fake().query_answer[event]) {
+            book.doubt([event](const fake_unit &each) { return each.event == event; });
+        }
+        return result;
+    };
+    // After a bad end the driver says so about everything on that stream.
+    api->stream_query = [](CUstream stream) {
+        CUresult result = book.real.stream_query(stream);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+            book.doubt([stream](const fake_unit &each) { return each.stream == stream; });
+        }
+        bool others_run = false;
+        for (const fake_unit &each : fake().units) {
+            if (each.by_kernel() && each.stream == stream && !each.handed_back) {
+                others_run = others_run || !each.ended;
+                result = each.badly ? CUDA_ERROR_LAUNCH_FAILED : result;
+            }
+        }
+        book.in_doubt = book.in_doubt || (others_run && CUDA_ERROR_LAUNCH_FAILED == result);
+        return result;
+    };
+}
+
+// A unit ends. `asked`: the driver will say so when it is asked, a kernel's flag is written.
+void end(fake_unit &unit, bool badly, bool asked = true)
+{
+    unit.ended = true;
+    unit.badly = badly;
+    if (!unit.by_kernel()) {
+        fake().query_answer[unit.event] = !asked  ? fake().query_answer[unit.event]
+                                          : badly ? CUDA_ERROR_LAUNCH_FAILED
+                                                  : CUDA_SUCCESS;
+    } else if (asked && !badly) {
+        fake().finish_launch(unit.launch);
+    } else {
+        fake().launches[unit.launch].finished = true;
+    }
+}
 
 class CopyEngineModel : public copy_engine_fixture {
   protected:
-    CopyEngineModel() { book().attach(&api_); }
+    CopyEngineModel() { attach_book(&api_); }
 
     std::size_t any(std::size_t below) { return random_() % below; }
     bool once_in(std::size_t times) { return 0 == any(times); }
@@ -44,11 +173,13 @@ class CopyEngineModel : public copy_engine_fixture {
     void start(unsigned seed)
     {
         drop_engine();
-        requests_.clear();
         back_.clear();
         next_number_.clear();
+        unit_of_.clear();
         checked_units_ = 0;
-        book().clear();
+        fake().open.clear();
+        book.loose.clear();
+        book.in_doubt = false;
         random_.seed(seed);
         limits_ = {};
         limits_.depth = static_cast<std::uint32_t>(1 + any(5));
@@ -67,12 +198,6 @@ class CopyEngineModel : public copy_engine_fixture {
         return request.for_kernel && nullptr == request.wait_for && request.len_bytes > 0 &&
                request.len_bytes <= limits_.kernel_bytes;
     }
-    // The number of the request that has that destination, see the fixture.
-    static std::size_t number_of(std::uint64_t destination)
-    {
-        return static_cast<std::size_t>(destination - 0xd0000001U);
-    }
-
     void submit_something()
     {
         copy_request what;
@@ -80,23 +205,31 @@ class CopyEngineModel : public copy_engine_fixture {
         what.for_kernel = !once_in(3);
         what.over_bus = once_in(3);
         what.wait_for = once_in(10) ? handle_of<CUevent>(0x77) : nullptr;
-        (void)submit(any(2), what);
+        submit(what, any(2));
         check_started();
     }
 
+    static std::vector<fake_unit *> running()
+    {
+        std::vector<fake_unit *> all;
+        for (fake_unit &each : fake().units) {
+            if (!each.ended) {
+                all.push_back(&each);
+            }
+        }
+        return all;
+    }
     // One of those that run. A bad end is the end of all that run on its device.
     void end_something(bool badly)
     {
-        const std::set<std::size_t> running = book().running;
-        if (running.empty()) {
+        const std::vector<fake_unit *> all = running();
+        if (all.empty()) {
             return;
         }
-        const std::size_t chosen =
-            *std::next(running.begin(), static_cast<std::ptrdiff_t>(any(running.size())));
-        for (const std::size_t each : running) {
-            if (each == chosen ||
-                (badly && book().units[each].context == book().units[chosen].context)) {
-                book().end(each, badly);
+        const fake_unit *chosen = all[any(all.size())];
+        for (fake_unit *each : all) {
+            if (each == chosen || (badly && each->context == chosen->context)) {
+                end(*each, badly);
             }
         }
     }
@@ -104,62 +237,63 @@ class CopyEngineModel : public copy_engine_fixture {
     // What the engine has started since the last call of this.
     void check_started()
     {
-        for (; checked_units_ < book().units.size(); ++checked_units_) {
-            const started_unit &unit = book().units[checked_units_];
-            ASSERT_FALSE(unit.copies.empty());
-            ASSERT_LE(unit.copies.size(), limits_.batch_copies);
-            const bool small = is_small(request(number_of(unit.copies[0].destination)));
-            ASSERT_TRUE(small || !unit.by_kernel) << "none for the kernel";
-            auto &next = next_number_[{unit.context, small}];
-            for (const auto &copy : unit.copies) {
+        for (; checked_units_ < fake().units.size(); ++checked_units_) {
+            const fake_unit &made = unit(checked_units_);
+            ASSERT_FALSE(made.copies.empty());
+            ASSERT_LE(made.copies.size(), limits_.batch_copies);
+            const bool small = is_small(request(number_of(made.copies[0].destination)));
+            ASSERT_TRUE(small || !made.by_kernel()) << "none for the kernel";
+            auto &next = next_number_[{made.context, small}];
+            for (const fake_copy &copy : made.copies) {
                 const std::size_t number = number_of(copy.destination);
                 ASSERT_LT(number, requests_.size());
                 ASSERT_EQ(copy.source, request(number).source);
                 ASSERT_EQ(copy.len_bytes, request(number).len_bytes);
-                ASSERT_EQ(copy.context, unit.context);
+                ASSERT_EQ(copy.context, made.context);
                 ASSERT_EQ(is_small(request(number)), small) << "these do not gather together";
                 ASSERT_GE(number, next) << "not in the order of submission, or twice";
                 next = number + 1;
+                unit_of_[number] = checked_units_;
             }
         }
-        std::map<CUcontext, std::size_t> running;
-        std::map<CUcontext, std::size_t> large;
-        for (const std::size_t each : book().running) {
-            const started_unit &unit = book().units[each];
-            ++running[unit.context];
-            large[unit.context] += is_small(request(number_of(unit.copies[0].destination))) ? 0 : 1;
+        std::map<CUcontext, std::size_t> units;
+        std::map<CUcontext, std::size_t> large_units;
+        for (const fake_unit *each : running()) {
+            const bool small = is_small(request(number_of(each->copies[0].destination)));
+            ++units[each->context];
+            large_units[each->context] += small ? 0 : 1;
         }
         const std::size_t most_large = std::max(limits_.depth - 1, 1U);
-        for (const auto &[context, units] : running) {
-            ASSERT_TRUE(units <= limits_.depth || in_doubt());
-            ASSERT_TRUE(large[context] <= most_large || in_doubt()) << "a place is the small ones'";
+        for (const auto &[context, count] : units) {
+            ASSERT_TRUE(count <= limits_.depth || in_doubt());
+            ASSERT_TRUE(large_units[context] <= most_large || in_doubt())
+                << "a place is the small ones'";
         }
     }
 
-    void check_handed_back(copy_request *list, bool cancelled)
+    void check_handed_back(const copy_request *list, bool cancelled)
     {
-        for (const std::size_t number : gpusm_test::numbers_of(requests_, list)) {
+        for (; list != nullptr; list = list->next) {
+            const std::size_t number = number_of(list->destination);
             ASSERT_LT(number, requests_.size());
             ASSERT_TRUE(back_.insert(number).second) << number << " came back twice";
-            const copy_request &one = request(number);
-            const auto found = book().unit_of.find(one.destination);
-            started_unit *in =
-                book().unit_of.end() == found ? nullptr : &book().units[found->second];
-            if (status::ok == one.outcome) {
+            const auto found = unit_of_.find(number);
+            fake_unit *in = unit_of_.end() == found ? nullptr : &unit(found->second);
+            if (status::ok == list->outcome) {
                 ASSERT_FALSE(cancelled);
                 ASSERT_NE(in, nullptr) << number << " was never started";
                 ASSERT_TRUE(in->ended && !in->badly) << number << " has not been copied";
             } else {
-                ASSERT_EQ(one.outcome, status::driver_failed);
+                ASSERT_EQ(list->outcome, status::driver_failed);
                 ASSERT_TRUE(cancelled || nullptr == in || in->badly || in_doubt())
                     << number << " was copied, or still is";
-                ASSERT_TRUE(cancelled || !book().is_loose(one.destination))
+                ASSERT_TRUE(cancelled || !book.is_loose(list->destination))
                     << number << " may still run";
             }
             if (in != nullptr) {
                 in->handed_back = true;
                 if (!in->ended) {
-                    book().note_end(found->second, true);
+                    end(*in, true, false);
                 }
             }
         }
@@ -167,7 +301,7 @@ class CopyEngineModel : public copy_engine_fixture {
 
     void collect_and_check(bool busy)
     {
-        book().in_doubt = false;
+        book.in_doubt = false;
         copy_request *list = engine().collect(busy);
         ASSERT_NO_FATAL_FAILURE(check_started());
         ASSERT_NO_FATAL_FAILURE(check_handed_back(list, false));
@@ -196,7 +330,7 @@ class CopyEngineModel : public copy_engine_fixture {
         }
     }
     // Whether something has ended cannot be asked.
-    bool in_doubt() const { return no_context_ || book().in_doubt; }
+    bool in_doubt() const { return no_context_ || book.in_doubt; }
 
     void step()
     {
@@ -232,8 +366,8 @@ class CopyEngineModel : public copy_engine_fixture {
         heal();
         engine().gather_over_bus(false);
         for (int round = 0; round < 4000 && !engine().idle(); ++round) {
-            for (const std::size_t each : std::set<std::size_t>(book().running)) {
-                book().end(each, false);
+            for (fake_unit *each : running()) {
+                end(*each, false);
             }
             ASSERT_NO_FATAL_FAILURE(collect_and_check(false));
         }
@@ -243,19 +377,19 @@ class CopyEngineModel : public copy_engine_fixture {
     void expect_tally()
     {
         std::uint64_t by_kernel = 0;
-        for (const started_unit &each : book().units) {
-            by_kernel += each.by_kernel ? 1 : 0;
+        for (const fake_unit &each : fake().units) {
+            by_kernel += each.by_kernel() ? 1 : 0;
         }
         EXPECT_EQ(submissions(copy_way::kernel), by_kernel);
         EXPECT_EQ(submissions(copy_way::kernel) + submissions(copy_way::batch) +
                       submissions(copy_way::single),
-                  book().units.size());
+                  fake().units.size());
     }
 
     std::mt19937 random_;
     gpusm_test::test_limits limits_;
     bool no_context_ = false;
-    std::set<std::size_t> back_;                                    // numbers
+    std::map<std::size_t, std::size_t> unit_of_;                    // by number of the request
     std::map<std::pair<CUcontext, bool>, std::size_t> next_number_; // least, by context and kind
     std::size_t checked_units_ = 0;
 };

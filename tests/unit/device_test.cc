@@ -9,6 +9,7 @@
 #include "tests/unit/shm_support.h"
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -20,7 +21,6 @@ namespace {
 
 using gpusm::device;
 using gpusm::device_table;
-using gpusm::pointer_facts;
 using gpusm::status;
 using gpusm_test::fake;
 using gpusm_test::handle_of;
@@ -28,15 +28,6 @@ using gpusm_test::log_capture;
 
 const auto context_0 = handle_of<CUcontext>(0xc0); // on device 0
 const auto context_1 = handle_of<CUcontext>(0xc1); // on device 1
-
-pointer_facts memory_of(CUcontext context, int ordinal)
-{
-    pointer_facts facts;
-    facts.on_device = true;
-    facts.context = context;
-    facts.ordinal = ordinal;
-    return facts;
-}
 
 class DeviceTable : public testing::Test {
   protected:
@@ -64,63 +55,43 @@ TEST_F(DeviceTable, MakesNothingBeforeItIsAsked)
     EXPECT_TRUE(fake().calls.empty()) << "not one driver call";
 }
 
-TEST_F(DeviceTable, AContextGetsOneNonBlockingStreamOfTheHighestPriority)
-{
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
-    EXPECT_EQ(found_->context, context_1);
-    EXPECT_EQ(found_->ordinal, 1);
-    EXPECT_EQ(found_->uuid[0], 0x11);
-    EXPECT_EQ(found_->uuid[15], 0x11);
-    ASSERT_EQ(fake().stream_arguments.size(), 1U);
-    EXPECT_EQ(fake().stream_arguments[0].first, unsigned{CU_STREAM_NON_BLOCKING});
-    EXPECT_LE(fake().stream_arguments[0].second, -5) << "clamped by the driver";
-    EXPECT_EQ(fake().streams[found_->stream], context_1);
-    device *again = nullptr;
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &again), status::ok);
-    EXPECT_EQ(again, found_);
-    EXPECT_EQ(fake().streams.size(), 1U);
-    expect_all_given_back();
-}
-
-TEST_F(DeviceTable, TwoContextsAreTwoDevicesWithIndicesOfTheirOwn)
+TEST_F(DeviceTable, EachContextIsADeviceWithOneNonBlockingStreamOfTheHighestPriority)
 {
     device *second = nullptr;
-    ASSERT_EQ(table_->for_memory(memory_of(context_0, 0), &found_), status::ok);
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &second), status::ok);
+    ASSERT_EQ(table_->for_memory(context_0, 0, &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &second), status::ok);
+    EXPECT_TRUE(fake().stack.empty()) << "in a thread without a context";
+    EXPECT_EQ(fake().retained.size(), 0U) << "no primary context is touched for that";
     EXPECT_EQ(found_->index, 0U);
     EXPECT_EQ(second->index, 1U);
-    EXPECT_NE(found_->stream, second->stream);
+    EXPECT_EQ(second->context, context_1);
+    EXPECT_EQ(second->ordinal, 1);
+    EXPECT_EQ(second->uuid[0], 0x11);
+    EXPECT_EQ(second->uuid[15], 0x11);
+    EXPECT_EQ(fake().streams[found_->stream], context_0);
+    EXPECT_EQ(fake().streams[second->stream], context_1);
+    for (const auto &[flags, priority] : fake().stream_arguments) {
+        EXPECT_EQ(flags, unsigned{CU_STREAM_NON_BLOCKING});
+        EXPECT_LE(priority, -5) << "clamped by the driver";
+    }
     device *again = nullptr;
-    ASSERT_EQ(table_->for_memory(memory_of(context_0, 0), &again), status::ok);
+    ASSERT_EQ(table_->for_memory(context_0, 0, &again), status::ok);
     EXPECT_EQ(again, found_);
+    EXPECT_EQ(fake().streams.size(), 2U);
     expect_all_given_back();
 }
 
-TEST_F(DeviceTable, MemoryOfAContextIsServedInAThreadWithoutOne)
-{
-    ASSERT_TRUE(fake().stack.empty());
-    EXPECT_EQ(table_->for_memory(memory_of(context_0, 0), &found_), status::ok);
-    EXPECT_TRUE(fake().stack.empty());
-    EXPECT_EQ(fake().retained.size(), 0U) << "no primary context is touched for that";
-}
-
-TEST_F(DeviceTable, MemoryWithoutAContextIsServedByTheThreadsContextOnItsDevice)
-{
-    fake().stack = {context_1};
-    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
-    EXPECT_EQ(found_->context, context_1);
-    fake().stack.clear();
-}
-
-TEST_F(DeviceTable, AThreadsContextOnAnotherDeviceIsNotUsed)
+TEST_F(DeviceTable, MemoryWithoutAContextIsServedByTheThreadsContextOnItsDeviceOrOneThatWeKnow)
 {
     fake().stack = {context_0};
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::not_ready);
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::not_ready) << "another device";
     EXPECT_EQ(found_, nullptr);
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(nullptr, 0, &found_), status::ok);
+    EXPECT_EQ(found_->context, context_0);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
     device *known = nullptr;
-    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &known), status::ok);
-    EXPECT_EQ(known, found_) << "one that we know on that device";
+    ASSERT_EQ(table_->for_memory(nullptr, 1, &known), status::ok);
+    EXPECT_EQ(known, found_);
     fake().stack.clear();
     expect_all_given_back();
 }
@@ -128,18 +99,18 @@ TEST_F(DeviceTable, AThreadsContextOnAnotherDeviceIsNotUsed)
 TEST_F(DeviceTable, AnActivePrimaryContextIsRetainedOnceAndGivenBack)
 {
     fake().active_primary = {1};
-    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     EXPECT_EQ(found_->ordinal, 1);
     EXPECT_TRUE(found_->retained_primary);
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     EXPECT_EQ(fake().retained[1], 1);
     expect_all_given_back();
 }
 
 TEST_F(DeviceTable, APrimaryContextThatTheProgramDoesNotUseIsNeverMade)
 {
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::not_ready);
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, -1), &found_), status::not_ready);
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::not_ready);
+    EXPECT_EQ(table_->for_memory(nullptr, -1, &found_), status::not_ready);
     EXPECT_EQ(fake().calls["primary_ctx_retain"], 0);
     EXPECT_EQ(found_, nullptr);
 }
@@ -152,7 +123,7 @@ TEST_F(DeviceTable, HostWorkUsesTheThreadsContextElseTheLastOneElseNone)
     ASSERT_EQ(table_->for_host(&found_), status::ok);
     EXPECT_EQ(found_->context, context_0);
     fake().stack.clear();
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
     ASSERT_EQ(table_->for_host(&found_), status::ok);
     EXPECT_EQ(found_->context, context_1);
     expect_all_given_back();
@@ -160,44 +131,64 @@ TEST_F(DeviceTable, HostWorkUsesTheThreadsContextElseTheLastOneElseNone)
 
 TEST_F(DeviceTable, ItsInterprocessEventIsMadeOnceAndInItsContext)
 {
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
+    const log_capture log;
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
     EXPECT_TRUE(fake().events.empty()) << "not before somebody asks";
+    fake().stack = {context_0};
     CUevent event = nullptr;
-    ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok);
+    for (const char *function : {"event_create", "ctx_push_current"}) {
+        fake().fail(function, 0, CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
+        EXPECT_EQ(event, nullptr);
+        fake().heal();
+    }
+    EXPECT_TRUE(fake().events.empty()) << "and in no other context";
+    EXPECT_EQ(log.count(), 2U) << log.text();
+    ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok) << "it is asked for again";
     EXPECT_EQ(fake().events[event], context_1);
     EXPECT_EQ(fake().event_flags[event],
               unsigned{CU_EVENT_INTERPROCESS} | unsigned{CU_EVENT_DISABLE_TIMING});
     CUevent again = nullptr;
     ASSERT_EQ(table_->ipc_event(*found_, &again), status::ok);
     EXPECT_EQ(again, event);
-    expect_all_given_back();
-}
-
-TEST_F(DeviceTable, NoEventIsMadeInAnotherContextWhenItsOwnCannotBeEntered)
-{
-    const log_capture log;
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
-    fake().stack = {context_0};
-    fake().fail("ctx_push_current", 0, CUDA_ERROR_INVALID_CONTEXT);
-    CUevent event = nullptr;
-    EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
-    EXPECT_EQ(event, nullptr);
-    EXPECT_TRUE(fake().events.empty());
     fake().stack.clear();
     expect_all_given_back();
 }
 
-TEST_F(DeviceTable, AnEventThatCannotBeMadeIsAskedForAgain)
+// The id of what lies where the canary was.
+unsigned long long id_now = 0;
+
+TEST_F(DeviceTable, AContextThatTheProgramHasDestroyedHasNoneAndNothingOfItIsTouched)
 {
-    const log_capture log;
-    ASSERT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::ok);
-    fake().fail("event_create", 1, CUDA_ERROR_OUT_OF_MEMORY);
-    CUevent event = nullptr;
-    EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
-    EXPECT_EQ(event, nullptr);
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    EXPECT_EQ(table_->ipc_event(*found_, &event), status::ok);
-    expect_all_given_back();
+    constexpr CUdeviceptr canary_at = 0x9000;
+    api_.mem_alloc = [](CUdeviceptr *out, size_t) {
+        *out = canary_at;
+        return CUDA_SUCCESS;
+    };
+    api_.mem_free = [](CUdeviceptr) { return fake().enter("mem_free"); };
+    api_.pointer_get_attribute = [](void *out, CUpointer_attribute, CUdeviceptr) {
+        std::memcpy(out, &id_now, sizeof(id_now));
+        return 0 == id_now ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    };
+    for (const unsigned long long id_then : {0ULL, 8ULL}) { // nothing, or something of another one
+        id_now = 7;
+        table_ = std::make_unique<device_table>(api_);
+        ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
+        CUevent event = nullptr;
+        ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok);
+        EXPECT_TRUE(table_->is_alive(*found_));
+        id_now = id_then;
+        EXPECT_FALSE(table_->is_alive(*found_));
+        EXPECT_EQ(found_->context, nullptr);
+        device *made = nullptr;
+        EXPECT_EQ(table_->for_host(&made), status::not_ready) << "it is not the last one any more";
+        const log_capture log;
+        EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
+        table_.reset();
+        EXPECT_EQ(fake().calls["mem_free"] + fake().calls["stream_destroy"] +
+                      fake().calls["event_destroy"],
+                  0);
+    }
 }
 
 // What the driver says about an address, by attribute; zero for the rest.
@@ -213,35 +204,20 @@ address_answers answers;
 
 CUresult CUDAAPI answer(unsigned count, CUpointer_attribute *attributes, void **out, CUdeviceptr)
 {
-    const CUresult result = fake().enter("pointer_get_attributes");
-    for (unsigned i = 0; i < count && CUDA_SUCCESS == result; ++i) {
-        switch (attributes[i]) {
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-            *static_cast<CUmemorytype *>(out[i]) = answers.type;
-            break;
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-            *static_cast<CUcontext *>(out[i]) = answers.context;
-            break;
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-            *static_cast<unsigned *>(out[i]) = answers.managed;
-            break;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-            *static_cast<CUdeviceptr *>(out[i]) = answers.start;
-            break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-            *static_cast<std::size_t *>(out[i]) = answers.len_bytes;
-            break;
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            *static_cast<int *>(out[i]) = answers.ordinal;
-            break;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-            *static_cast<unsigned long long *>(out[i]) = 7;
-            break;
-        default:
-            *static_cast<int *>(out[i]) = 0;
+    const auto put = [&](CUpointer_attribute which, auto value) {
+        for (unsigned i = 0; i < count; ++i) {
+            if (attributes[i] == which) {
+                std::memcpy(out[i], &value, sizeof(value));
+            }
         }
-    }
-    return result;
+    };
+    put(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, answers.type);
+    put(CU_POINTER_ATTRIBUTE_CONTEXT, answers.context);
+    put(CU_POINTER_ATTRIBUTE_IS_MANAGED, answers.managed);
+    put(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, answers.start);
+    put(CU_POINTER_ATTRIBUTE_RANGE_SIZE, answers.len_bytes);
+    put(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, answers.ordinal);
+    return fake().enter("pointer_get_attributes");
 }
 
 // for_address on memory [start, start + len_bytes).
@@ -280,18 +256,14 @@ TEST_F(DeviceOfAnAddress, MemoryOfAContextIsPlainToTheEndOfItsAllocation)
     expect_all_given_back();
 }
 
-TEST_F(DeviceOfAnAddress, AnAddressOutsideTheAllocationIsNotPlain)
+TEST_F(DeviceOfAnAddress, AnAddressOutsideTheAllocationAndManagedMemoryIsNotPlain)
 {
     expect_nothing_plain(start + len_bytes);
     expect_nothing_plain(start - 1);
     answers.len_bytes = 0; // a driver that does not say
     expect_nothing_plain();
     EXPECT_EQ(found_->context, context_1);
-}
-
-TEST_F(DeviceOfAnAddress, ManagedMemoryIsOfItsDeviceButNotPlain)
-{
-    answers.managed = 1;
+    answers = {CU_MEMORYTYPE_DEVICE, context_1, 1, start, len_bytes, 1};
     expect_nothing_plain();
     EXPECT_EQ(found_->context, context_1);
 }
@@ -350,14 +322,14 @@ TEST_P(DeviceFault, GivesBackThePrimaryContextOfThatDeviceAndLeavesNoEntry)
     const log_capture log;
     fake().active_primary = {0, 1};
     fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::driver_failed);
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::driver_failed);
     EXPECT_EQ(found_, nullptr);
     EXPECT_TRUE(table_->all().empty());
     EXPECT_EQ(log.count(), 1U) << log.text();
     EXPECT_EQ(fake().retained[1], 0) << "ours to give back";
     EXPECT_EQ(fake().retained[0], 0) << "not ours";
     fake().heal();
-    EXPECT_EQ(table_->for_memory(memory_of(nullptr, 1), &found_), status::ok);
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     expect_all_given_back();
 }
 
@@ -365,7 +337,7 @@ TEST_P(DeviceFault, OfAProgramsOwnContextTouchesNoPrimaryContext)
 {
     const log_capture log;
     fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(table_->for_memory(memory_of(context_1, 1), &found_), status::driver_failed);
+    EXPECT_EQ(table_->for_memory(context_1, 1, &found_), status::driver_failed);
     EXPECT_TRUE(fake().retained.empty());
     EXPECT_TRUE(fake().stack.empty());
     EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -375,7 +347,7 @@ TEST_F(DeviceTable, EndsQuietlyWhenTheDriverIsGone)
 {
     const log_capture log;
     fake().active_primary = {0};
-    ASSERT_EQ(table_->for_memory(memory_of(nullptr, 0), &found_), status::ok);
+    ASSERT_EQ(table_->for_memory(nullptr, 0, &found_), status::ok);
     for (const char *function : {"exchange_capture_mode", "ctx_push_current", "ctx_get_current",
                                  "stream_destroy", "event_destroy", "primary_ctx_release"}) {
         fake().fail(function, 0, CUDA_ERROR_DEINITIALIZED);

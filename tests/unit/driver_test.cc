@@ -28,37 +28,24 @@ class DriverScope : public testing::Test {
     const CUcontext other_ = handle_of<CUcontext>(0xc0);
 };
 
+// Of a thread without a context, with another one, and with the one that is wanted.
 TEST_F(DriverScope, MakesTheContextCurrentAndBringsTheCallersBack)
 {
-    fake().stack = {mine_};
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_TRUE(scope.entered());
-        EXPECT_EQ(fake().current(), other_);
+    const std::vector<CUcontext> stacks[] = {{}, {mine_}, {other_}};
+    for (const std::vector<CUcontext> &before : stacks) {
+        fake().stack = before;
+        fake().capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        {
+            const driver_scope scope(api_, other_);
+            EXPECT_TRUE(scope.entered());
+            EXPECT_EQ(fake().current(), other_);
+            EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+        }
+        EXPECT_EQ(fake().stack, before);
+        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     }
-    EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
-}
-
-TEST_F(DriverScope, WorksInAThreadWithoutAContext)
-{
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_TRUE(scope.entered());
-        EXPECT_EQ(fake().current(), other_);
-    }
-    EXPECT_TRUE(fake().stack.empty());
-}
-
-TEST_F(DriverScope, DoesNotPushWhatIsCurrentAlready)
-{
-    fake().stack = {other_};
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_TRUE(scope.entered());
-    }
-    EXPECT_EQ(fake().calls["ctx_push_current"], 0);
-    EXPECT_EQ(fake().calls["ctx_pop_current"], 0);
-    EXPECT_EQ(fake().stack, std::vector<CUcontext>{other_});
+    EXPECT_EQ(fake().calls["ctx_push_current"], 2) << "what is current already is not pushed";
+    EXPECT_EQ(fake().calls["ctx_pop_current"], 2);
 }
 
 TEST_F(DriverScope, NestsLikeItsScopes)
@@ -72,36 +59,23 @@ TEST_F(DriverScope, NestsLikeItsScopes)
     EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED) << "of the outer one";
 }
 
-TEST_F(DriverScope, RelaxesTheCaptureModeOfTheThreadAndBringsItBack)
+// And null is what a context that has been destroyed is replaced by (device_table::is_alive).
+TEST_F(DriverScope, ThatFailsOrIsOfNoContextIsNotEnteredAndLeavesEverythingAsItWas)
 {
-    fake().capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
-    }
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-}
-
-TEST_F(DriverScope, ThatCannotPushIsNotEnteredAndPopsNothing)
-{
-    fake().stack = {mine_};
-    fake().fail("ctx_push_current", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_FALSE(scope.entered());
-    }
-    EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-// What a context that has been destroyed is replaced by (device_table::is_alive).
-TEST_F(DriverScope, OfNoContextIsNotEnteredAlsoInAThreadWithoutOne)
-{
-    for (const std::vector<CUcontext> &before : {std::vector<CUcontext>{}, {mine_}}) {
-        fake().stack = before;
-        const driver_scope scope(api_, nullptr);
-        EXPECT_FALSE(scope.entered());
-        EXPECT_EQ(fake().stack, before);
+    const std::pair<const char *, CUcontext> table[] = {
+        {"ctx_push_current", other_}, {"exchange_capture_mode", other_}, {"nothing", nullptr}};
+    const std::vector<CUcontext> stacks[] = {{}, {mine_}};
+    for (const auto &[function, context] : table) {
+        for (const std::vector<CUcontext> &before : stacks) {
+            fake().stack = before;
+            fake().fail(function, 1, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            {
+                const driver_scope scope(api_, context);
+                EXPECT_FALSE(scope.entered()) << function;
+            }
+            EXPECT_EQ(fake().stack, before) << function;
+            EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << function;
+        }
     }
 }
 
@@ -117,23 +91,13 @@ TEST_F(DriverScope, ThatDoesNotKnowTheCurrentContextPushesItsOwn)
     EXPECT_EQ(fake().stack, std::vector<CUcontext>{mine_});
 }
 
-TEST_F(DriverScope, ThatCouldNotRelaxTheCaptureModeLeavesItAsItWas)
-{
-    fake().fail("exchange_capture_mode", 1, CUDA_ERROR_UNKNOWN);
-    {
-        const driver_scope scope(api_, other_);
-        EXPECT_FALSE(scope.entered());
-    }
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    EXPECT_TRUE(fake().stack.empty());
-}
-
-class DriverReport : public DriverScope {};
+using DriverReport = DriverScope;
 
 TEST_F(DriverReport, NamesTheCallAndTheErrorInOneLine)
 {
     const log_capture log;
     EXPECT_EQ(api_.report("cuThisOrThat", CUDA_ERROR_INVALID_VALUE), status::driver_failed);
+    EXPECT_EQ(api_.report("cuThisOrThat", CUDA_SUCCESS), status::ok);
     EXPECT_EQ(log.text(), "cuThisOrThat failed: CUDA_ERROR_INVALID_VALUE\n");
 }
 

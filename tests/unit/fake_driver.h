@@ -17,6 +17,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusm_test {
@@ -30,8 +31,22 @@ struct fake_copy {
     std::uint64_t destination;
     std::uint64_t source;
     std::size_t len_bytes;
-    CUstream stream;
     CUcontext context; // that was current
+};
+
+// Copies that have one end: those of one stream before an event, or of one launch.
+struct fake_unit {
+    std::string way = "single";
+    CUstream stream = nullptr;
+    CUcontext context = nullptr;
+    CUevent event = nullptr; // not of a launch
+    std::size_t launch = 0;  // of a launch: which one
+    std::vector<fake_copy> copies;
+    bool ended = false;
+    bool badly = false;       // and
+    bool handed_back = false; // are kept by the test
+
+    bool by_kernel() const { return nullptr == event; }
 };
 
 struct fake_launch {
@@ -55,9 +70,9 @@ struct fake_driver {
     std::set<int> active_primary;       // devices whose primary context is active
     std::map<int, int> retained;        // primary contexts: references taken here
 
-    std::vector<fake_copy> copies;
-    std::vector<CUevent> recorded; // one entry per cuEventRecord
-    std::vector<CUevent> waited;   // one entry per cuStreamWaitEvent
+    std::vector<fake_unit> units;       // with an end that can be seen
+    std::map<CUstream, fake_unit> open; // started, and no event after them yet
+    std::vector<CUevent> waited;        // one entry per cuStreamWaitEvent
     std::map<CUevent, CUresult> query_answer;
     std::map<CUevent, CUcontext> events;     // live ones, and where they were made
     std::map<CUevent, unsigned> event_flags; // of all ever made
@@ -78,6 +93,7 @@ struct fake_driver {
     std::map<std::string, int> calls;
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
     bool quiet = false;                                     // keeps no record of calls
+    std::uintptr_t next_handle = 0x1000;
 
     CUcontext current() const { return stack.empty() ? nullptr : stack.back(); }
 
@@ -86,11 +102,6 @@ struct fake_driver {
         failing[function][0 == nth ? 0 : calls[function] + nth] = result;
     }
     void heal() { failing.clear(); }
-    // The work that the n-th event record stands for is done; or it went wrong.
-    void finish(std::size_t record, CUresult result = CUDA_SUCCESS)
-    {
-        query_answer[recorded.at(record)] = result;
-    }
     // The n-th launch has ended: its flag is written. Or it went wrong, and with it its stream.
     void finish_launch(std::size_t nth, CUresult result = CUDA_SUCCESS)
     {
@@ -103,6 +114,17 @@ struct fake_driver {
         auto *flag = reinterpret_cast<std::atomic<std::uint32_t> *>(launch.arguments.done -
                                                                     fake_device_view);
         flag->store(launch.arguments.done_value, std::memory_order_release);
+    }
+    // The n-th unit is done, or it went wrong.
+    void finish(std::size_t nth, CUresult result = CUDA_SUCCESS)
+    {
+        fake_unit &unit = units.at(nth);
+        unit.ended = true;
+        if (unit.by_kernel()) {
+            finish_launch(unit.launch, result);
+        } else {
+            query_answer[unit.event] = result;
+        }
     }
     // Whatever was recorded or launched has ended well.
     void finish_all()
@@ -131,7 +153,7 @@ struct fake_driver {
         const auto found = answers.count(nth) != 0 ? answers.find(nth) : answers.find(0);
         return found == answers.end() ? CUDA_SUCCESS : found->second;
     }
-    std::uintptr_t next_handle = 0x1000;
+    template <typename Handle> Handle make() { return handle_of<Handle>(next_handle++); }
 };
 
 inline fake_driver &fake()
@@ -140,64 +162,119 @@ inline fake_driver &fake()
     return the_one;
 }
 
-#define GPUSM_FAKE_ENTER(function)                                                                 \
-    if (const CUresult failed = fake().enter(function); CUDA_SUCCESS != failed) {                  \
-        return failed;                                                                             \
-    }
+// A function of the table: counted, and failing when it is to; what it does otherwise, up to a
+// `return` of another answer than success.
+#define GPUSM_FAKE(member, parameters, ...)                                                        \
+    api.member = [] parameters {                                                                   \
+        if (const CUresult failed = fake().enter(#member); CUDA_SUCCESS != failed) {               \
+            return failed;                                                                         \
+        }                                                                                          \
+        __VA_ARGS__                                                                                \
+        return CUDA_SUCCESS;                                                                       \
+    };
 
-inline void add_host_memory(gpusm::driver_api &api)
+inline CUresult if_one(std::size_t erased, CUresult otherwise)
 {
-    api.mem_host_register = [](void *memory, size_t len_bytes, unsigned flags) {
-        GPUSM_FAKE_ENTER("mem_host_register")
-        const auto at = reinterpret_cast<std::uintptr_t>(memory);
-        return fake().registered.emplace(at, fake_driver::registration{len_bytes, flags}).second
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    };
-    api.mem_host_unregister = [](void *memory) {
-        GPUSM_FAKE_ENTER("mem_host_unregister")
-        return 1 == fake().registered.erase(reinterpret_cast<std::uintptr_t>(memory))
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    };
-    api.mem_host_get_device_pointer = [](CUdeviceptr *out, void *memory, unsigned) {
-        GPUSM_FAKE_ENTER("mem_host_get_device_pointer")
-        const auto at = reinterpret_cast<std::uintptr_t>(memory);
-        if (0 == fake().registered.count(at)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *out = at + fake_device_view;
-        return CUDA_SUCCESS;
-    };
+    return 1 == erased ? CUDA_SUCCESS : otherwise;
 }
 
-// Modules and launches.
+// One line of these for each statement.
+// clang-format off
+inline void add_contexts(gpusm::driver_api &api)
+{
+    GPUSM_FAKE(ctx_get_current, (CUcontext *out), *out = fake().current();)
+    GPUSM_FAKE(ctx_push_current, (CUcontext context), fake().stack.push_back(context);)
+    GPUSM_FAKE(ctx_pop_current, (CUcontext *out),
+        if (fake().stack.empty()) { return CUDA_ERROR_INVALID_CONTEXT; }
+        *out = fake().current();
+        fake().stack.pop_back();)
+    GPUSM_FAKE(ctx_get_device, (CUdevice *out),
+        if (nullptr == fake().current()) { return CUDA_ERROR_INVALID_CONTEXT; }
+        *out = fake().device_of[fake().current()];)
+    GPUSM_FAKE(device_get_uuid, (CUuuid *out, CUdevice device),
+        std::memset(out->bytes, 0x10 + device, sizeof(out->bytes));)
+    GPUSM_FAKE(primary_ctx_get_state, (CUdevice device, unsigned *flags, int *active),
+        *flags = 0;
+        *active = fake().active_primary.count(device) != 0 ? 1 : 0;)
+    GPUSM_FAKE(primary_ctx_retain, (CUcontext *out, CUdevice device),
+        *out = handle_of<CUcontext>(0xa0U + static_cast<unsigned>(device));
+        fake().device_of[*out] = device;
+        ++fake().retained[device];)
+    GPUSM_FAKE(primary_ctx_release, (CUdevice device), --fake().retained[device];)
+    GPUSM_FAKE(exchange_capture_mode, (CUstreamCaptureMode *mode),
+        std::swap(*mode, fake().capture_mode);)
+    GPUSM_FAKE(get_error_name, (CUresult result, const char **out),
+        *out = CUDA_ERROR_INVALID_VALUE == result ? "CUDA_ERROR_INVALID_VALUE" : "SOME_ERROR";)
+}
+
+inline void add_streams(gpusm::driver_api &api)
+{
+    GPUSM_FAKE(stream_create, (CUstream *out, unsigned flags, int priority),
+        *out = fake().make<CUstream>();
+        fake().streams[*out] = fake().current();
+        fake().stream_arguments.emplace_back(flags, priority);)
+    GPUSM_FAKE(stream_destroy, (CUstream stream),
+        return if_one(fake().streams.erase(stream), CUDA_ERROR_INVALID_HANDLE);)
+    GPUSM_FAKE(stream_synchronize, (CUstream), )
+    GPUSM_FAKE(stream_wait_event, (CUstream, CUevent event, unsigned),
+        fake().waited.push_back(event);)
+    GPUSM_FAKE(event_create, (CUevent *out, unsigned flags),
+        *out = fake().make<CUevent>();
+        fake().events[*out] = fake().current();
+        fake().event_flags[*out] = flags;)
+    GPUSM_FAKE(event_destroy, (CUevent event),
+        return if_one(fake().events.erase(event), CUDA_ERROR_INVALID_HANDLE);)
+    GPUSM_FAKE(event_record, (CUevent event, CUstream stream),
+        fake().query_answer[event] = CUDA_ERROR_NOT_READY;
+        if (!fake().quiet) {
+            fake_unit made = std::exchange(fake().open[stream], {});
+            made.stream = stream;
+            made.context = fake().current();
+            made.event = event;
+            fake().units.push_back(std::move(made));
+        })
+    GPUSM_FAKE(event_query, (CUevent event), return fake().query_answer[event];)
+    GPUSM_FAKE(stream_query, (CUstream stream),
+        if (fake().stream_answer.count(stream) != 0) { return fake().stream_answer[stream]; }
+        for (const fake_launch &each : fake().launches) {
+            if (each.stream == stream && !each.finished) { return CUDA_ERROR_NOT_READY; }
+        })
+    GPUSM_FAKE(memcpy_async, (CUdeviceptr to, CUdeviceptr from, size_t len_bytes, CUstream stream),
+        if (!fake().quiet) {
+            fake().open[stream].copies.push_back({to, from, len_bytes, fake().current()});
+        })
+}
+
+// Page-locked memory, modules and launches.
 inline void add_kernels(gpusm::driver_api &api)
 {
-    api.module_load_data = [](CUmodule *out, const void *text, unsigned, CUjit_option *, void **) {
-        GPUSM_FAKE_ENTER("module_load_data")
+    GPUSM_FAKE(mem_host_register, (void *memory, size_t len_bytes, unsigned flags),
+        const auto at = reinterpret_cast<std::uintptr_t>(memory);
+        const fake_driver::registration made{len_bytes, flags};
+        return if_one(fake().registered.emplace(at, made).second,
+                      CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);)
+    GPUSM_FAKE(mem_host_unregister, (void *memory),
+        return if_one(fake().registered.erase(reinterpret_cast<std::uintptr_t>(memory)),
+                      CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);)
+    GPUSM_FAKE(mem_host_get_device_pointer, (CUdeviceptr *out, void *memory, unsigned),
+        const auto at = reinterpret_cast<std::uintptr_t>(memory);
+        *out = at + fake_device_view;
+        return if_one(fake().registered.count(at), CUDA_ERROR_INVALID_VALUE);)
+    GPUSM_FAKE(module_load_data,
+               (CUmodule *out, const void *text, unsigned, CUjit_option *, void **),
         fake().module_text = static_cast<const char *>(text);
-        *out = handle_of<CUmodule>(fake().next_handle++);
-        fake().modules[*out] = fake().current();
-        return CUDA_SUCCESS;
-    };
-    api.module_unload = [](CUmodule module) {
-        GPUSM_FAKE_ENTER("module_unload")
-        return 1 == fake().modules.erase(module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    };
-    api.module_get_function = [](CUfunction *out, CUmodule module, const char *name) {
-        GPUSM_FAKE_ENTER("module_get_function")
-        if (0 == fake().modules.count(module)) {
-            return CUDA_ERROR_INVALID_HANDLE;
-        }
-        *out = handle_of<CUfunction>(fake().next_handle++);
+        *out = fake().make<CUmodule>();
+        fake().modules[*out] = fake().current();)
+    GPUSM_FAKE(module_unload, (CUmodule module),
+        return if_one(fake().modules.erase(module), CUDA_ERROR_INVALID_HANDLE);)
+    GPUSM_FAKE(module_get_function, (CUfunction *out, CUmodule module, const char *name),
+        *out = fake().make<CUfunction>();
         fake().functions[*out] = name;
-        return CUDA_SUCCESS;
-    };
-    api.launch_kernel = [](CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
-                           CUstream stream, void **parameters, void **) {
-        GPUSM_FAKE_ENTER("launch_kernel")
+        return if_one(fake().modules.count(module), CUDA_ERROR_INVALID_HANDLE);)
+    GPUSM_FAKE(launch_kernel,
+               (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                unsigned block_x, unsigned block_y, unsigned block_z, unsigned, CUstream stream,
+                void **parameters, void **),
         const auto found = fake().functions.find(function);
         if (found == fake().functions.end() || grid_y * grid_z * block_y * block_z != 1) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -216,9 +293,42 @@ inline void add_kernels(gpusm::driver_api &api)
                     "gpusm_gather_few" == found->second
                         ? sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)
                         : sizeof(made.arguments));
-        return CUDA_SUCCESS;
-    };
+        if (!fake().quiet) {
+            fake_unit &unit = fake().units.emplace_back();
+            unit.way = "kernel";
+            unit.stream = stream;
+            unit.context = fake().current();
+            unit.launch = fake().launches.size() - 1;
+            for (std::uint32_t i = 0; i < made.arguments.copies; ++i) {
+                const gpusm::gather_copy &copy = made.arguments.copy[i];
+                unit.copies.push_back(
+                    {copy.destination, copy.source, copy.len_bytes, fake().current()});
+            }
+        })
 }
+
+inline void add_sharing(gpusm::driver_api &api)
+{
+    GPUSM_FAKE(mem_get_address_range, (CUdeviceptr *base, size_t *len_bytes, CUdeviceptr address),
+        *base = address / 0x10000 * 0x10000;
+        *len_bytes = 0x8000;)
+    GPUSM_FAKE(ipc_get_mem_handle, (CUipcMemHandle *out, CUdeviceptr base),
+        std::memset(out, 0, sizeof(*out));
+        std::memcpy(out->reserved, &base, sizeof(base));)
+    GPUSM_FAKE(ipc_open_mem_handle, (CUdeviceptr *out, CUipcMemHandle handle, unsigned),
+        std::memcpy(out, handle.reserved, sizeof(*out));
+        *out += 0x100000000ULL;)
+    GPUSM_FAKE(ipc_close_mem_handle, (CUdeviceptr), )
+    GPUSM_FAKE(ipc_get_event_handle, (CUipcEventHandle *out, CUevent event),
+        std::memset(out, 0, sizeof(*out));
+        std::memcpy(out->reserved, &event, sizeof(event));)
+    GPUSM_FAKE(ipc_open_event_handle, (CUevent *out, CUipcEventHandle handle),
+        std::memcpy(out, handle.reserved, sizeof(*out));)
+    GPUSM_FAKE(pointer_set_attribute, (const void *, CUpointer_attribute, CUdeviceptr), )
+}
+// clang-format on
+
+#undef GPUSM_FAKE
 
 // The table of a fresh fake. The fake knows the contexts 0xc0 and 0xc1 on devices 0 and 1.
 inline gpusm::driver_api reset_fake()
@@ -226,171 +336,12 @@ inline gpusm::driver_api reset_fake()
     fake() = fake_driver{};
     fake().device_of = {{handle_of<CUcontext>(0xc0), 0}, {handle_of<CUcontext>(0xc1), 1}};
     gpusm::driver_api api;
-    api.ctx_get_current = [](CUcontext *out) {
-        GPUSM_FAKE_ENTER("ctx_get_current")
-        *out = fake().current();
-        return CUDA_SUCCESS;
-    };
-    api.ctx_push_current = [](CUcontext context) {
-        GPUSM_FAKE_ENTER("ctx_push_current")
-        fake().stack.push_back(context);
-        return CUDA_SUCCESS;
-    };
-    api.ctx_pop_current = [](CUcontext *out) {
-        GPUSM_FAKE_ENTER("ctx_pop_current")
-        if (fake().stack.empty()) {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        *out = fake().current();
-        fake().stack.pop_back();
-        return CUDA_SUCCESS;
-    };
-    api.ctx_get_device = [](CUdevice *out) {
-        GPUSM_FAKE_ENTER("ctx_get_device")
-        if (nullptr == fake().current()) {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
-        *out = fake().device_of[fake().current()];
-        return CUDA_SUCCESS;
-    };
-    api.device_get_uuid = [](CUuuid *out, CUdevice device) {
-        GPUSM_FAKE_ENTER("device_get_uuid")
-        std::memset(out->bytes, 0x10 + device, sizeof(out->bytes));
-        return CUDA_SUCCESS;
-    };
-    api.primary_ctx_get_state = [](CUdevice device, unsigned *flags, int *active) {
-        GPUSM_FAKE_ENTER("primary_ctx_get_state")
-        *flags = 0;
-        *active = fake().active_primary.count(device) != 0 ? 1 : 0;
-        return CUDA_SUCCESS;
-    };
-    api.primary_ctx_retain = [](CUcontext *out, CUdevice device) {
-        GPUSM_FAKE_ENTER("primary_ctx_retain")
-        *out = handle_of<CUcontext>(0xa0U + static_cast<unsigned>(device));
-        fake().device_of[*out] = device;
-        ++fake().retained[device];
-        return CUDA_SUCCESS;
-    };
-    api.primary_ctx_release = [](CUdevice device) {
-        GPUSM_FAKE_ENTER("primary_ctx_release")
-        --fake().retained[device];
-        return CUDA_SUCCESS;
-    };
-    api.stream_create = [](CUstream *out, unsigned flags, int priority) {
-        GPUSM_FAKE_ENTER("stream_create")
-        *out = handle_of<CUstream>(fake().next_handle++);
-        fake().streams[*out] = fake().current();
-        fake().stream_arguments.emplace_back(flags, priority);
-        return CUDA_SUCCESS;
-    };
-    api.stream_destroy = [](CUstream stream) {
-        GPUSM_FAKE_ENTER("stream_destroy")
-        return 1 == fake().streams.erase(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    };
-    api.stream_synchronize = [](CUstream) {
-        GPUSM_FAKE_ENTER("stream_synchronize")
-        return CUDA_SUCCESS;
-    };
-    api.stream_wait_event = [](CUstream, CUevent event, unsigned) {
-        GPUSM_FAKE_ENTER("stream_wait_event")
-        fake().waited.push_back(event);
-        return CUDA_SUCCESS;
-    };
-    api.event_create = [](CUevent *out, unsigned flags) {
-        GPUSM_FAKE_ENTER("event_create")
-        *out = handle_of<CUevent>(fake().next_handle++);
-        fake().events[*out] = fake().current();
-        fake().event_flags[*out] = flags;
-        return CUDA_SUCCESS;
-    };
-    api.event_destroy = [](CUevent event) {
-        GPUSM_FAKE_ENTER("event_destroy")
-        return 1 == fake().events.erase(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    };
-    api.event_record = [](CUevent event, CUstream) {
-        GPUSM_FAKE_ENTER("event_record")
-        if (!fake().quiet) {
-            fake().recorded.push_back(event);
-        }
-        fake().query_answer[event] = CUDA_ERROR_NOT_READY;
-        return CUDA_SUCCESS;
-    };
-    api.event_query = [](CUevent event) {
-        GPUSM_FAKE_ENTER("event_query")
-        return fake().query_answer[event];
-    };
-    api.stream_query = [](CUstream stream) {
-        GPUSM_FAKE_ENTER("stream_query")
-        if (fake().stream_answer.count(stream) != 0) {
-            return fake().stream_answer[stream];
-        }
-        for (const fake_launch &each : fake().launches) {
-            if (each.stream == stream && !each.finished) {
-                return CUDA_ERROR_NOT_READY;
-            }
-        }
-        return CUDA_SUCCESS;
-    };
-    api.memcpy_async = [](CUdeviceptr to, CUdeviceptr from, size_t len_bytes, CUstream stream) {
-        GPUSM_FAKE_ENTER("memcpy_async")
-        if (!fake().quiet) {
-            fake().copies.push_back({to, from, len_bytes, stream, fake().current()});
-        }
-        return CUDA_SUCCESS;
-    };
-    api.exchange_capture_mode = [](CUstreamCaptureMode *mode) {
-        GPUSM_FAKE_ENTER("exchange_capture_mode")
-        std::swap(*mode, fake().capture_mode);
-        return CUDA_SUCCESS;
-    };
-    api.get_error_name = [](CUresult result, const char **out) {
-        GPUSM_FAKE_ENTER("get_error_name")
-        *out = CUDA_ERROR_INVALID_VALUE == result ? "CUDA_ERROR_INVALID_VALUE" : "SOME_ERROR";
-        return CUDA_SUCCESS;
-    };
-    api.mem_get_address_range = [](CUdeviceptr *base, size_t *len_bytes, CUdeviceptr address) {
-        GPUSM_FAKE_ENTER("mem_get_address_range")
-        *base = address / 0x10000 * 0x10000;
-        *len_bytes = 0x8000;
-        return CUDA_SUCCESS;
-    };
-    api.ipc_get_mem_handle = [](CUipcMemHandle *out, CUdeviceptr base) {
-        GPUSM_FAKE_ENTER("ipc_get_mem_handle")
-        std::memset(out, 0, sizeof(*out));
-        std::memcpy(out->reserved, &base, sizeof(base));
-        return CUDA_SUCCESS;
-    };
-    api.ipc_open_mem_handle = [](CUdeviceptr *out, CUipcMemHandle handle, unsigned) {
-        GPUSM_FAKE_ENTER("ipc_open_mem_handle")
-        std::memcpy(out, handle.reserved, sizeof(*out));
-        *out += 0x100000000ULL;
-        return CUDA_SUCCESS;
-    };
-    api.ipc_close_mem_handle = [](CUdeviceptr) {
-        GPUSM_FAKE_ENTER("ipc_close_mem_handle")
-        return CUDA_SUCCESS;
-    };
-    api.ipc_get_event_handle = [](CUipcEventHandle *out, CUevent event) {
-        GPUSM_FAKE_ENTER("ipc_get_event_handle")
-        std::memset(out, 0, sizeof(*out));
-        std::memcpy(out->reserved, &event, sizeof(event));
-        return CUDA_SUCCESS;
-    };
-    api.ipc_open_event_handle = [](CUevent *out, CUipcEventHandle handle) {
-        GPUSM_FAKE_ENTER("ipc_open_event_handle")
-        std::memcpy(out, handle.reserved, sizeof(*out));
-        return CUDA_SUCCESS;
-    };
-    api.pointer_set_attribute = [](const void *, CUpointer_attribute, CUdeviceptr) {
-        GPUSM_FAKE_ENTER("pointer_set_attribute")
-        return CUDA_SUCCESS;
-    };
-    add_host_memory(api);
+    add_contexts(api);
+    add_streams(api);
     add_kernels(api);
+    add_sharing(api);
     return api;
 }
-
-#undef GPUSM_FAKE_ENTER
 
 } // namespace gpusm_test
 

@@ -8,13 +8,10 @@
 
 #include "tests/unit/gpu_memory_support.h"
 
-#include "opal/mca/btl/gpusm/ipc/legacy.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,39 +27,54 @@ using gpusm::gather_slots;
 using gpusm_test::driver;
 using gpusm_test::mib;
 
-CUstream make_stream()
-{
-    CUstream stream = nullptr;
-    EXPECT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    return stream;
-}
-
-// The kernel in the current context; ends the child when it cannot be loaded.
-std::unique_ptr<gather_kernel> load_kernel(unsigned blocks)
-{
-    auto kernel = std::make_unique<gather_kernel>(driver(), blocks);
-    if (!kernel->load()) {
-        ADD_FAILURE() << "the driver does not take the kernel";
-        _exit(12);
+// The kernel and a stream in a fresh context of that device; ends the child when the kernel cannot
+// be loaded.
+struct gatherer {
+    explicit gatherer(unsigned blocks, int device = 0)
+        : context(start(device)), kernel(driver(), blocks), stream(another_stream())
+    {
+        if (!kernel.load()) {
+            ADD_FAILURE() << "the driver does not take the kernel";
+            _exit(12);
+        }
     }
-    return kernel;
-}
-
-// The flag alone says so: nothing is synchronized.
-bool wait_until_finished(const gather_kernel &kernel, std::uint32_t slot)
-{
-    const gpusm_test::deadline end(30);
-    while (!kernel.finished(slot) && !end.over()) {
+    static CUstream another_stream()
+    {
+        CUstream stream = nullptr;
+        EXPECT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        return stream;
     }
-    return kernel.finished(slot);
-}
+    void launch(CUstream on, const std::vector<gather_copy> &copies, std::uint32_t slot)
+    {
+        EXPECT_EQ(kernel.launch(on, slot, copies.data(), static_cast<std::uint32_t>(copies.size())),
+                  CUDA_SUCCESS);
+    }
+    // The flag alone says so: nothing is synchronized.
+    bool wait(std::uint32_t slot) const
+    {
+        const gpusm_test::deadline end(30);
+        while (!kernel.finished(slot) && !end.over()) {
+        }
+        return kernel.finished(slot);
+    }
+    void run(const std::vector<gather_copy> &copies, std::uint32_t slot = 0)
+    {
+        launch(stream, copies, slot);
+        EXPECT_TRUE(wait(slot)) << "the flag is not set";
+    }
 
-void run_now(gather_kernel &kernel, CUstream stream, const std::vector<gather_copy> &copies,
-             std::uint32_t slot = 0)
+    const CUcontext context;
+    gather_kernel kernel;
+    const CUstream stream;
+};
+
+// Host memory that the device sees, too.
+char *allocate_host(std::size_t len_bytes, CUdeviceptr *seen)
 {
-    EXPECT_EQ(kernel.launch(stream, slot, copies.data(), static_cast<std::uint32_t>(copies.size())),
-              CUDA_SUCCESS);
-    EXPECT_TRUE(wait_until_finished(kernel, slot)) << "the flag is not set";
+    void *memory = nullptr;
+    EXPECT_EQ(CU(cuMemHostAlloc)(&memory, len_bytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuMemHostGetDevicePointer)(seen, memory, 0), CUDA_SUCCESS);
+    return static_cast<char *>(memory);
 }
 
 std::string noise(std::size_t len_bytes, unsigned seed)
@@ -113,24 +125,18 @@ class image {
     std::size_t next_ = 0;
 };
 
-// What a launch is going to do, on the device and in the image of the destination.
-class gathering {
-  public:
-    gathering(image &from, image &to) : from_(from), to_(to) {}
+// Copies from one image to another, which are to be made on the device, and are made here.
+struct gathering {
+    image &from;
+    image &to;
+    std::vector<gather_copy> copies = {};
+
     void add(std::size_t source, std::size_t destination, std::size_t len_bytes)
     {
-        copies_.push_back({to_.at() + destination, from_.at() + source,
-                           static_cast<std::uint32_t>(len_bytes), 0});
-        to_.text().replace(destination, len_bytes, from_.text(), source, len_bytes);
+        copies.push_back(
+            {to.at() + destination, from.at() + source, static_cast<std::uint32_t>(len_bytes), 0});
+        to.text().replace(destination, len_bytes, from.text(), source, len_bytes);
     }
-    bool full() const { return copies_.size() == gather_most_copies; }
-    const std::vector<gather_copy> &copies() const { return copies_; }
-    void clear() { copies_.clear(); }
-
-  private:
-    image &from_;
-    image &to_;
-    std::vector<gather_copy> copies_;
 };
 
 // Lengths where the kernel changes its way: bytes only, words and bytes, full and last batches.
@@ -155,28 +161,27 @@ std::vector<std::size_t> lengths(std::mt19937 &random)
 TEST(GatherOnDriver, EveryMisalignmentOfSourceAndDestinationAndEveryLengthArrives)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(16);
-        const CUstream stream = make_stream();
+        gatherer g(16);
         image from(2 * mib, 1);
         image to(12 * mib, 2);
-        gathering all(from, to);
+        gathering all{from, to};
+        const auto run = [&] {
+            if (!all.copies.empty()) {
+                g.run(all.copies);
+                all.copies.clear();
+            }
+        };
         std::mt19937 random(3);
         for (std::size_t source = 0; source < 16; ++source) {
             for (std::size_t destination = 0; destination < 16; ++destination) {
                 for (const std::size_t len_bytes : lengths(random)) {
                     const std::size_t somewhere = random() % (mib / 16) * 16;
                     all.add(somewhere + source, to.place(len_bytes, destination), len_bytes);
-                    if (all.full()) {
-                        run_now(*kernel, stream, all.copies());
-                        all.clear();
+                    if (all.copies.size() == gather_most_copies) {
+                        run();
                     }
                 }
-                // Few copies in a launch at the end, the other kernel.
-                if (!all.copies().empty()) {
-                    run_now(*kernel, stream, all.copies());
-                    all.clear();
-                }
+                run(); // few copies in a launch, the other kernel
             }
             to.expect_held("misalignment " + std::to_string(source) + " of the source");
             to.start_again();
@@ -188,24 +193,23 @@ TEST(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
 {
     alone([] {
         (void)start();
-        const CUstream stream = make_stream();
         image from(24 * mib, 4);
         image to(24 * mib, 5);
         std::mt19937 random(6);
         for (const unsigned blocks : {1U, 7U, 64U}) {
-            const auto kernel = load_kernel(blocks);
+            gatherer g(blocks);
             for (const std::size_t count : {1U, 5U, 17U}) {
-                gathering all(from, to);
+                gathering all{from, to};
                 to.start_again();
                 for (std::size_t i = 0; i < count; ++i) {
                     const std::size_t len_bytes = 22 * mib / count - random() % 100000;
                     const std::size_t source = random() % (24 * mib - len_bytes);
                     all.add(source, to.place(len_bytes, random() % 256), len_bytes);
                 }
-                run_now(*kernel, stream, all.copies());
+                g.run(all.copies);
                 to.expect_held(std::to_string(blocks) + " blocks");
             }
-            kernel->unload();
+            g.kernel.unload();
         }
     });
 }
@@ -214,9 +218,7 @@ TEST(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
 TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(4);
-        const CUstream stream = make_stream();
+        gatherer g(4);
         const std::size_t bytes = 2 * mib;
         const CUdeviceptr source = gpusm_test::allocate_vmm(bytes);
         const CUdeviceptr destination = gpusm_test::allocate_vmm(bytes);
@@ -227,9 +229,8 @@ TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
             for (const std::size_t inside : {0U, 1U, 5U, 15U}) {
                 const std::size_t last = bytes - len_bytes;
                 const auto length = static_cast<std::uint32_t>(len_bytes);
-                run_now(*kernel, stream,
-                        {{destination + inside, source, length, 0},
-                         {destination + last, source + last - inside, length, 0}});
+                g.run({{destination + inside, source, length, 0},
+                       {destination + last, source + last - inside, length, 0}});
                 EXPECT_TRUE(load(destination + inside, len_bytes) == text.substr(0, len_bytes))
                     << len_bytes;
                 EXPECT_TRUE(load(destination + last, len_bytes) ==
@@ -237,7 +238,7 @@ TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
                     << len_bytes;
             }
         }
-        EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuStreamSynchronize)(g.stream), CUDA_SUCCESS);
     });
 }
 
@@ -245,9 +246,8 @@ TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
 TEST(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(8);
-        const CUstream streams[] = {make_stream(), make_stream()};
+        gatherer g(8);
+        const CUstream streams[] = {g.stream, gatherer::another_stream()};
         image from(mib, 9);
         image to(mib, 10);
         std::mt19937 random(11);
@@ -256,19 +256,16 @@ TEST(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
             store(from.at(), from.text());
             to.start_again();
             for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-                gathering all(from, to);
-                const std::size_t count = 1 + random() % 24;
-                for (std::size_t i = 0; i < count; ++i) {
+                gathering all{from, to};
+                for (std::size_t i = 1 + random() % 24; i > 0; --i) {
                     const std::size_t len_bytes = 1 + random() % 400;
                     all.add(random() % (mib - len_bytes), to.place(len_bytes, random() % 256),
                             len_bytes);
                 }
-                EXPECT_EQ(kernel->launch(streams[slot % 2], slot, all.copies().data(),
-                                         static_cast<std::uint32_t>(count)),
-                          CUDA_SUCCESS);
+                g.launch(streams[slot % 2], all.copies, slot);
             }
             for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-                EXPECT_TRUE(wait_until_finished(*kernel, slot));
+                EXPECT_TRUE(g.wait(slot));
             }
             to.expect_held("round " + std::to_string(round));
         }
@@ -279,20 +276,15 @@ TEST(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
 TEST(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(16);
-        const CUstream stream = make_stream();
+        gatherer g(16);
         image device(mib, 12);
-        void *memory = nullptr;
-        ASSERT_EQ(CU(cuMemHostAlloc)(&memory, mib, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
         CUdeviceptr seen = 0;
-        ASSERT_EQ(CU(cuMemHostGetDevicePointer)(&seen, memory, 0), CUDA_SUCCESS);
-        char *host = static_cast<char *>(memory);
+        char *host = allocate_host(mib, &seen);
         for (const std::uint32_t len_bytes : {1U, 100U, 4099U, 300001U, 1000000U}) {
             for (std::uint32_t round = 0; round < 40; ++round) {
                 const std::size_t from = round * 37 % 1000;
                 std::memset(host, '.', mib);
-                run_now(*kernel, stream, {{seen + round, device.at() + from, len_bytes, 0}});
+                g.run({{seen + round, device.at() + from, len_bytes, 0}});
                 EXPECT_EQ(std::memcmp(host + round, device.text().data() + from, len_bytes), 0)
                     << len_bytes;
                 EXPECT_EQ(host[round + len_bytes], '.');
@@ -300,7 +292,7 @@ TEST(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
         }
         const std::string text = noise(70000, 13);
         std::memcpy(host + 3, text.data(), text.size());
-        run_now(*kernel, stream, {{device.at() + 8, seen + 3, 70000, 0}});
+        g.run({{device.at() + 8, seen + 3, 70000, 0}});
         device.text().replace(8, text.size(), text);
         device.expect_held("from the host");
     });
@@ -309,26 +301,21 @@ TEST(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
 TEST(GatherOnDriver, TheFlagWaitsForTheStream)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(4);
-        const CUstream stream = make_stream();
+        gatherer g(4);
         image from(4096, 14);
         image to(4096, 15);
-        void *gate = nullptr;
-        ASSERT_EQ(CU(cuMemHostAlloc)(&gate, 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
         CUdeviceptr seen = 0;
-        ASSERT_EQ(CU(cuMemHostGetDevicePointer)(&seen, gate, 0), CUDA_SUCCESS);
-        auto *word = static_cast<std::atomic<std::uint32_t> *>(gate);
-        word->store(0);
-        ASSERT_EQ(CU(cuStreamWaitValue32)(stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
-        const gather_copy copy = {to.at(), from.at(), 4096, 0};
-        EXPECT_EQ(kernel->launch(stream, 9, &copy, 1), CUDA_SUCCESS);
+        auto *gate = reinterpret_cast<std::atomic<std::uint32_t> *>(allocate_host(4, &seen));
+        gate->store(0);
+        ASSERT_EQ(CU(cuStreamWaitValue32)(g.stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ),
+                  CUDA_SUCCESS);
+        g.launch(g.stream, {{to.at(), from.at(), 4096, 0}}, 9);
         for (int i = 0; i < 1000; ++i) {
-            EXPECT_FALSE(kernel->finished(9));
+            EXPECT_FALSE(g.kernel.finished(9));
         }
-        EXPECT_EQ(driver().stream_query(stream), CUDA_ERROR_NOT_READY);
-        word->store(1);
-        EXPECT_TRUE(wait_until_finished(*kernel, 9));
+        EXPECT_EQ(driver().stream_query(g.stream), CUDA_ERROR_NOT_READY);
+        gate->store(1);
+        EXPECT_TRUE(g.wait(9));
         EXPECT_TRUE(load(to.at(), 4096) == from.text());
     });
 }
@@ -336,19 +323,16 @@ TEST(GatherOnDriver, TheFlagWaitsForTheStream)
 TEST(GatherOnDriver, ABadAddressFailsTheStreamAndSetsNoFlag)
 {
     alone([] {
-        (void)start();
-        const auto kernel = load_kernel(4);
-        const CUstream stream = make_stream();
+        gatherer g(4);
         const CUdeviceptr to = allocate(mib);
-        const gather_copy copies[] = {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}};
-        EXPECT_EQ(kernel->launch(stream, 2, copies, 2), CUDA_SUCCESS);
+        g.launch(g.stream, {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}}, 2);
         const gpusm_test::deadline end(30);
         CUresult answer = CUDA_ERROR_NOT_READY;
         while (CUDA_ERROR_NOT_READY == answer && !end.over()) {
-            answer = driver().stream_query(stream);
+            answer = driver().stream_query(g.stream);
         }
         EXPECT_EQ(answer, CUDA_ERROR_ILLEGAL_ADDRESS);
-        EXPECT_FALSE(kernel->finished(2));
+        EXPECT_FALSE(g.kernel.finished(2));
     });
 }
 
@@ -356,21 +340,16 @@ TEST(GatherOnDriver, TwoContextsHaveAKernelEach)
 {
     NEEDS_DEVICES(2)
     alone([] {
-        const CUcontext contexts[] = {start(0), start(1)};
-        std::unique_ptr<gather_kernel> kernels[2];
-        for (int i = 0; i < 2; ++i) {
-            ASSERT_EQ(CU(cuCtxSetCurrent)(contexts[i]), CUDA_SUCCESS);
-            kernels[i] = load_kernel(4);
-        }
-        for (int i = 0; i < 2; ++i) {
-            ASSERT_EQ(CU(cuCtxSetCurrent)(contexts[i]), CUDA_SUCCESS);
+        gatherer both[] = {gatherer(4, 0), gatherer(4, 1)};
+        for (gatherer &each : both) {
+            ASSERT_EQ(CU(cuCtxSetCurrent)(each.context), CUDA_SUCCESS);
             image from(mib, 16);
             image to(mib, 17);
-            gathering all(from, to);
+            gathering all{from, to};
             all.add(5, 100, 50000);
-            run_now(*kernels[i], make_stream(), all.copies());
-            to.expect_held("device " + std::to_string(i));
-            kernels[i]->unload();
+            each.run(all.copies);
+            to.expect_held("one of two devices");
+            each.kernel.unload();
         }
     });
 }
@@ -393,9 +372,7 @@ void gather_over_ipc(int owner_device, int reader_device)
             }
         },
         [=](line &l) {
-            (void)start(reader_device);
-            const auto kernel = load_kernel(16);
-            const CUstream stream = make_stream();
+            gatherer g(16, reader_device);
             image to(bytes, 18);
             const auto handle = l.get<CUipcMemHandle>();
             CUdeviceptr from = 0;
@@ -415,7 +392,7 @@ void gather_over_ipc(int owner_device, int reader_device)
                     copies.push_back({to.at() + destination, from + source,
                                       static_cast<std::uint32_t>(len_bytes), 0});
                 }
-                run_now(*kernel, stream, copies, round);
+                g.run(copies, round);
                 to.expect_held("round " + std::to_string(round));
                 l.step();
             }

@@ -89,29 +89,28 @@ TEST_F(GatherKernelLoad, HandsTheDriverTextThatDriversFromCuda118OnCompileForVol
     EXPECT_NE(text.find("\n.visible .entry gpusm_gather("), std::string::npos);
     EXPECT_NE(text.find("\n.visible .entry gpusm_gather_few("), std::string::npos);
     EXPECT_EQ(fake().modules.begin()->second, context_);
-}
-
-TEST_F(GatherKernelLoad, TwiceIsOnce)
-{
-    EXPECT_TRUE(kernel().load());
+    EXPECT_TRUE(kernel().load()) << "twice is once";
     EXPECT_EQ(fake().calls["module_load_data"], 1);
-    EXPECT_EQ(fake().registered.size(), 1U);
 }
 
 // What the driver allocates goes with the context that was current, which is the program's.
-TEST_F(GatherKernelLoad, KeepsTheFlagsInMemoryOfItsOwnThatEveryContextMayUse)
+TEST_F(GatherKernelLoad, KeepsTheFlagsInAPageOfItsOwnThatEveryContextMayUseEachInALineOfItsOwn)
 {
     ASSERT_EQ(fake().registered.size(), 1U);
     const auto &[start, page] = *fake().registered.begin();
     EXPECT_EQ(start % 4096, 0U);
     EXPECT_EQ(page.len_bytes % 4096, 0U) << "or it would share a page with somebody else's memory";
     EXPECT_EQ(page.flags, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    std::set<std::uint64_t> lines;
     for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-        const std::uint64_t flag =
-            launch(same(1, 10), slot).arguments.done - gpusm_test::fake_device_view;
+        const fake_launch &made = launch(same(1, 10), slot);
+        const std::uint64_t flag = made.arguments.done - gpusm_test::fake_device_view;
         EXPECT_GE(flag, start);
         EXPECT_LE(flag + sizeof(std::uint32_t), start + page.len_bytes);
+        EXPECT_EQ(made.arguments.slot, slot);
+        lines.insert(flag / 64);
     }
+    EXPECT_EQ(lines.size(), std::size_t{gather_slots});
 }
 
 TEST_F(GatherKernelLoad, ContextThatIsGoneIsAbandonedWithoutADriverCall)
@@ -131,20 +130,23 @@ TEST_F(GatherKernelLoad, ContextThatIsGoneIsAbandonedWithoutADriverCall)
 
 TEST_F(GatherKernelLoad, UnloadGivesEverythingBackAndLoadMayFollow)
 {
-    EXPECT_TRUE(kernel().loaded());
-    for (int round = 0; round < 2; ++round) {
+    const log_capture log;
+    for (const CUresult answer : {CUDA_SUCCESS, CUDA_ERROR_DEINITIALIZED}) { // the driver is down
         (void)launch(same(3, 100), 7);
         fake().finish_all();
+        fake().fail("module_unload", 1, answer);
+        fake().fail("mem_host_unregister", 1, answer);
+        kernel().unload();
         kernel().unload();
         EXPECT_FALSE(kernel().loaded());
-        EXPECT_TRUE(fake().modules.empty());
-        EXPECT_TRUE(fake().registered.empty());
+        EXPECT_EQ(fake().modules.empty() && fake().registered.empty(), CUDA_SUCCESS == answer);
+        fake().registered.clear();
         ASSERT_TRUE(kernel().load());
         EXPECT_TRUE(kernel().finished(7)) << "nothing is in flight";
     }
-    kernel().unload();
-    kernel().unload();
-    EXPECT_EQ(fake().calls["module_unload"], 3);
+    EXPECT_EQ(fake().calls["module_unload"], 2);
+    EXPECT_EQ(fake().calls["mem_host_unregister"], 2);
+    EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
 TEST_F(GatherKernelLoad, ThatFailsLeavesNothingBehindAndSaysWhy)
@@ -192,17 +194,6 @@ TEST_F(GatherKernelLoad, SaysWhatTheCompilerOfTheDriverSaid)
     const log_capture log(log_level::info);
     EXPECT_FALSE(kernel().load());
     EXPECT_NE(log.text().find("ptxas fatal: does not like it"), std::string::npos) << log.text();
-}
-
-TEST_F(GatherKernelLoad, UnloadOfADriverThatIsDownIsSilent)
-{
-    const log_capture log;
-    fake().fail("module_unload", 1, CUDA_ERROR_DEINITIALIZED);
-    fake().fail("mem_host_unregister", 1, CUDA_ERROR_DEINITIALIZED);
-    kernel().unload();
-    EXPECT_EQ(fake().calls["mem_host_unregister"], 1);
-    EXPECT_FALSE(kernel().loaded());
-    EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
 using GatherKernelLaunch = GatherKernel;
@@ -317,19 +308,19 @@ TEST_F(GatherKernelLaunch, FewCopiesAreTheShorterParameter)
 
 TEST_F(GatherKernelLaunch, RefusesWhatIsOutOfRange)
 {
-    const std::vector<gather_copy> good = same(gather_most_copies + 1, 10);
-    std::vector<gather_copy> none = same(2, 10);
-    none[1].len_bytes = 0;
-    std::vector<gather_copy> too_long = same(2, 10);
-    too_long[1].len_bytes = gather_most_len + 1;
-    EXPECT_EQ(kernel().launch(stream_, 0, good.data(), 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(kernel().launch(stream_, 0, good.data(), gather_most_copies + 1),
-              CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(kernel().launch(stream_, gather_slots, good.data(), 1), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(kernel().launch(stream_, 0, none.data(), 2), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(kernel().launch(stream_, 0, too_long.data(), 2), CUDA_ERROR_INVALID_VALUE);
+    const auto refused = [&](std::uint32_t slot, std::size_t count, std::uint32_t last_bytes) {
+        std::vector<gather_copy> copies = same(gather_most_copies + 1, 10);
+        copies[count > 0 ? count - 1 : 0].len_bytes = last_bytes;
+        return CUDA_ERROR_INVALID_VALUE ==
+               kernel().launch(stream_, slot, copies.data(), static_cast<std::uint32_t>(count));
+    };
+    EXPECT_TRUE(refused(0, 0, 10));
+    EXPECT_TRUE(refused(0, gather_most_copies + 1, 10));
+    EXPECT_TRUE(refused(gather_slots, 1, 10));
+    EXPECT_TRUE(refused(0, 2, 0));
+    EXPECT_TRUE(refused(0, 2, gather_most_len + 1));
     kernel().unload();
-    EXPECT_EQ(kernel().launch(stream_, 0, good.data(), 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_TRUE(refused(0, 1, 10));
     EXPECT_TRUE(fake().launches.empty());
 }
 
@@ -348,30 +339,15 @@ TEST_F(GatherKernelFlag, IsSetByItsLaunchAndNoOther)
             EXPECT_EQ(kernel().finished(slot), slot <= done);
         }
     }
-    EXPECT_EQ(fake().calls["stream_query"] + fake().calls["event_query"], 0);
-}
-
-TEST_F(GatherKernelFlag, LiesApartFromTheOthersAndTheCounterIsTheSlots)
-{
-    std::set<std::uint64_t> lines;
-    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-        const fake_launch &made = launch(same(1, 10), slot);
-        EXPECT_EQ(made.arguments.slot, slot);
-        lines.insert(made.arguments.done / 64);
-    }
-    EXPECT_EQ(lines.size(), std::size_t{gather_slots});
-}
-
-TEST_F(GatherKernelFlag, OfAReusedSlotIsNotThatOfTheLaunchBefore)
-{
     std::set<std::uint32_t> values;
     for (std::size_t round = 0; round < 100; ++round) {
         const fake_launch &made = launch(same(1, 10), 5);
-        EXPECT_FALSE(kernel().finished(5));
+        EXPECT_FALSE(kernel().finished(5)) << "by the launch before";
         EXPECT_TRUE(values.insert(made.arguments.done_value).second);
-        fake().finish_launch(round);
+        fake().finish_launch(gather_slots + round);
         EXPECT_TRUE(kernel().finished(5));
     }
+    EXPECT_EQ(fake().calls["stream_query"] + fake().calls["event_query"], 0);
 }
 
 TEST_F(GatherKernelFlag, OfALaunchThatTheDriverRefusedIsAsBefore)
@@ -384,14 +360,6 @@ TEST_F(GatherKernelFlag, OfALaunchThatTheDriverRefusedIsAsBefore)
     EXPECT_FALSE(kernel().finished(3));
     fake().finish_all();
     EXPECT_TRUE(kernel().finished(3));
-}
-
-TEST_F(GatherKernelFlag, StaysUnsetWhenTheDeviceFailed)
-{
-    (void)launch(same(2, 10), 3);
-    fake().finish_launch(0, CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_FALSE(kernel().finished(3));
-    EXPECT_EQ(api_.stream_query(stream_), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 } // namespace

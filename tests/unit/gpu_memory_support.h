@@ -30,6 +30,39 @@ inline const gpusm::driver_api &driver()
     return *api;
 }
 
+// A program that has started a device, memory there, and what gpusm keeps of it. Ends the child
+// when the device cannot be used.
+struct program {
+    explicit program(std::size_t len_bytes, int ordinal = 0)
+        : context(softcuda_test::start(ordinal)), at(softcuda_test::allocate(len_bytes)),
+          on(device_of(at))
+    {
+    }
+    gpusm::device &device_of(CUdeviceptr memory)
+    {
+        gpusm::device *found = nullptr;
+        if (gpusm::status::ok !=
+            table.for_memory(gpusm::inspect_pointer(driver(), memory), &found)) {
+            ADD_FAILURE() << "no device for the test's memory";
+            _exit(11);
+        }
+        return *found;
+    }
+
+    const CUcontext context;
+    const CUdeviceptr at;
+    gpusm::device_table table{driver()};
+    gpusm::device &on;
+};
+
+// What the driver says is current here.
+inline CUcontext current_context()
+{
+    CUcontext current = nullptr;
+    EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
+    return current;
+}
+
 inline CUdeviceptr allocate_managed(std::size_t len_bytes)
 {
     CUdeviceptr at = 0;

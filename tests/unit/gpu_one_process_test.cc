@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
-#include <memory>
 #include <random>
 #include <thread>
 
@@ -20,51 +19,46 @@ using gpusm::copy_engine;
 using gpusm::copy_request;
 using gpusm::device;
 using gpusm::device_table;
-using gpusm::inspect_pointer;
 using gpusm::pointer_facts;
 using gpusm::status;
 using gpusm_test::driver;
 using gpusm_test::mib;
+using gpusm_test::program;
 
 pointer_facts facts_of(CUdeviceptr at)
 {
-    return inspect_pointer(driver(), at);
+    return gpusm::inspect_pointer(driver(), at);
 }
 CUdeviceptr address_of(const void *memory)
 {
     return reinterpret_cast<CUdeviceptr>(memory);
 }
-void expect_host(CUdeviceptr at)
+void expect_host(const void *memory)
 {
-    const pointer_facts facts = facts_of(at);
-    EXPECT_FALSE(facts.on_device);
-    EXPECT_FALSE(facts.legacy_ipc);
+    const pointer_facts facts = facts_of(address_of(memory));
+    EXPECT_FALSE(facts.on_device) << memory;
+    EXPECT_FALSE(facts.legacy_ipc) << memory;
 }
 
-TEST(InspectPointer, WithoutAnInitializedDriverEverythingIsHostMemory)
+TEST(InspectPointer, HostMemoryIsHostMemoryPinnedOrNotAndEverythingIsWithoutAnInitializedDriver)
 {
     alone([] {
-        const int on_the_stack = 0;
-        expect_host(address_of(&on_the_stack));
-        expect_host(0);
-    });
-}
-
-TEST(InspectPointer, HostMemoryIsHostMemoryPinnedOrNot)
-{
-    alone([] {
-        (void)start();
         std::vector<char> plain(mib);
-        expect_host(address_of(plain.data()));
-        expect_host(0);
-        expect_host(0x1000);
-        expect_host(~0ULL);
+        for (const bool initialized : {false, true}) {
+            if (initialized) {
+                (void)start();
+            }
+            expect_host(plain.data());
+            for (const std::uint64_t nothing : {std::uint64_t{0}, std::uint64_t{0x1000}, ~0UL}) {
+                expect_host(reinterpret_cast<void *>(nothing));
+            }
+        }
         EXPECT_EQ(CU(cuMemHostRegister)(plain.data(), plain.size(), 0), CUDA_SUCCESS);
-        expect_host(address_of(plain.data()));
+        expect_host(plain.data());
         EXPECT_EQ(CU(cuMemHostUnregister)(plain.data()), CUDA_SUCCESS);
         void *pinned = nullptr;
         EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, 4096, 0), CUDA_SUCCESS);
-        expect_host(address_of(pinned));
+        expect_host(pinned);
     });
 }
 
@@ -103,18 +97,29 @@ TEST(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
     });
 }
 
-TEST(InspectPointer, DeviceMemoryCanBeSharedAndKnowsItsContext)
+TEST(InspectPointer, DeviceMemoryKnowsItsContextAndWhetherItCanBeShared)
 {
     alone([] {
         const CUcontext context = start();
-        const CUdeviceptr at = allocate(mib);
-        for (const CUdeviceptr inside : {at, at + 1, at + mib - 1}) {
-            const pointer_facts facts = facts_of(inside);
-            EXPECT_TRUE(facts.on_device);
-            EXPECT_TRUE(facts.legacy_ipc);
-            EXPECT_EQ(facts.context, context);
-            EXPECT_EQ(facts.ordinal, 0);
-            EXPECT_EQ(facts.buffer_id, buffer_id(at));
+        struct {
+            CUdeviceptr at;
+            CUcontext context;
+            bool can_be_shared;
+        } const table[] = {{allocate(2 * mib), context, true},
+                           {gpusm_test::allocate_managed(2 * mib), context, false},
+                           {gpusm_test::allocate_vmm(2 * mib), nullptr, false},
+                           {gpusm_test::allocate_pool(2 * mib), nullptr, false}};
+        for (const auto &row : table) {
+            for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, 2 * mib - 1}) {
+                const pointer_facts facts = facts_of(row.at + inside);
+                EXPECT_TRUE(facts.on_device);
+                EXPECT_EQ(facts.legacy_ipc, row.can_be_shared);
+                EXPECT_EQ(facts.ordinal, 0);
+                if (&row != &table[1]) { // of managed memory drivers say what they like
+                    EXPECT_EQ(facts.context, row.context);
+                }
+                EXPECT_EQ(facts.buffer_id, buffer_id(row.at));
+            }
         }
     });
 }
@@ -130,31 +135,6 @@ TEST(InspectPointer, AnAddressThatIsAllocatedAnewHasAnotherBufferId)
         const CUdeviceptr again = allocate(64 * mib);
         EXPECT_NE(facts_of(again).buffer_id, before);
         EXPECT_NE(facts_of(again).buffer_id, 0U);
-    });
-}
-
-TEST(InspectPointer, ManagedMemoryIsDeviceMemoryThatCannotBeShared)
-{
-    alone([] {
-        (void)start();
-        const pointer_facts facts = facts_of(gpusm_test::allocate_managed(mib));
-        EXPECT_TRUE(facts.on_device);
-        EXPECT_FALSE(facts.legacy_ipc);
-    });
-}
-
-TEST(InspectPointer, VmmAndPoolMemoryIsDeviceMemoryWithoutAContextThatCannotBeShared)
-{
-    alone([] {
-        (void)start();
-        for (const CUdeviceptr at :
-             {gpusm_test::allocate_vmm(2 * mib), gpusm_test::allocate_pool(2 * mib)}) {
-            const pointer_facts facts = facts_of(at + 100);
-            EXPECT_TRUE(facts.on_device);
-            EXPECT_FALSE(facts.legacy_ipc);
-            EXPECT_EQ(facts.context, nullptr);
-            EXPECT_EQ(facts.ordinal, 0);
-        }
     });
 }
 
@@ -176,29 +156,26 @@ TEST(InspectPointer, KnowsTheDeviceAlsoInAThreadWithoutAContext)
 TEST(DeviceTableOnDriver, ServesMemoryInAThreadWithoutAContext)
 {
     alone([] {
-        const CUcontext context = start();
-        const CUdeviceptr plain = allocate(mib);
+        program p(mib);
         const CUdeviceptr pool = gpusm_test::allocate_pool(mib);
-        device_table table(driver());
         std::thread([&] {
+            device_table table(driver());
             device *found = nullptr;
             EXPECT_EQ(table.for_memory(facts_of(pool), &found), status::ok) << "active primary";
-            EXPECT_EQ(found->context, context);
+            EXPECT_EQ(found->context, p.context);
             device *again = nullptr;
-            EXPECT_EQ(table.for_memory(facts_of(plain), &again), status::ok);
+            EXPECT_EQ(table.for_memory(facts_of(p.at), &again), status::ok);
             EXPECT_EQ(again, found);
-            CUcontext current = nullptr;
-            EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
-            EXPECT_EQ(current, nullptr) << "the thread is left as it was";
+            EXPECT_EQ(gpusm_test::current_context(), nullptr) << "the thread is left as it was";
+            EXPECT_EQ(table.all().size(), 1U);
         }).join();
-        EXPECT_EQ(table.all().size(), 1U);
     });
 }
 
 TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
 {
     alone([] {
-        const CUcontext primary = start();
+        program p(mib);
         CUcontext own = nullptr;
 #if CUDA_VERSION >= 13000
         ASSERT_EQ(CU(cuCtxCreate)(&own, nullptr, 0, 0), CUDA_SUCCESS);
@@ -206,21 +183,13 @@ TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
         ASSERT_EQ(CU(cuCtxCreate)(&own, 0, 0), CUDA_SUCCESS);
 #endif
         const CUdeviceptr in_own = allocate(mib);
-        ASSERT_EQ(CU(cuCtxSetCurrent)(primary), CUDA_SUCCESS);
-        const CUdeviceptr in_primary = allocate(mib);
-        device_table table(driver());
-        device *a = nullptr;
-        device *b = nullptr;
-        ASSERT_EQ(table.for_memory(facts_of(in_primary), &a), status::ok);
-        ASSERT_EQ(table.for_memory(facts_of(in_own), &b), status::ok);
-        EXPECT_NE(a, b);
-        EXPECT_EQ(a->context, primary);
-        EXPECT_EQ(b->context, own);
-        EXPECT_EQ(a->uuid, b->uuid);
-        EXPECT_NE(a->stream, b->stream);
-        CUcontext current = nullptr;
-        EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
-        EXPECT_EQ(current, primary);
+        ASSERT_EQ(CU(cuCtxSetCurrent)(p.context), CUDA_SUCCESS);
+        const device &other = p.device_of(in_own);
+        EXPECT_EQ(p.on.context, p.context);
+        EXPECT_EQ(other.context, own);
+        EXPECT_EQ(p.on.uuid, other.uuid);
+        EXPECT_NE(p.on.stream, other.stream);
+        EXPECT_EQ(gpusm_test::current_context(), p.context);
     });
 }
 
@@ -231,10 +200,7 @@ TEST(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
         device_table table(driver());
         device *found = nullptr;
         EXPECT_EQ(table.for_host(&found), status::not_ready);
-        pointer_facts facts;
-        facts.on_device = true;
-        facts.ordinal = 0;
-        EXPECT_EQ(table.for_memory(facts, &found), status::not_ready);
+        EXPECT_EQ(table.for_memory(nullptr, 0, &found), status::not_ready);
         unsigned flags = 0;
         int active = 1;
         EXPECT_EQ(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active), CUDA_SUCCESS);
@@ -245,44 +211,36 @@ TEST(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
 // Copies between device memory, pinned and pageable host memory in pieces of every size.
 void copy_pieces(gpusm::copy_limits limits)
 {
-    (void)start();
     constexpr std::size_t bytes = mib;
+    program p(bytes);
     const std::string text = gpusm_test::pattern(bytes, 1);
-    const CUdeviceptr from = allocate(bytes);
     const CUdeviceptr to = allocate(bytes);
-    store(from, text);
+    store(p.at, text);
     store(to, std::string(bytes, '.'));
-    device_table table(driver());
-    device *on = nullptr;
-    ASSERT_EQ(table.for_memory(facts_of(from), &on), status::ok);
-    {
-        copy_engine engine(driver(), limits);
-        std::mt19937 random(7);
-        std::deque<copy_request> requests;
-        for (std::size_t at = 0; at < bytes;) {
-            const std::size_t longest = random() % 8 == 0 ? 90000 : 900;
-            const std::size_t piece = std::min<std::size_t>(bytes - at, 1 + random() % longest);
-            copy_request &made = requests.emplace_back();
-            made.destination = to + at;
-            made.source = from + at;
-            made.len_bytes = piece;
-            at += piece;
-            engine.submit(*on, &made);
-        }
-        EXPECT_EQ(gpusm_test::collect_all(engine), static_cast<int>(requests.size()));
-        EXPECT_TRUE(load(to, bytes) == text) << "what arrived is not what was sent";
-
-        std::vector<char> host(bytes);
-        EXPECT_EQ(CU(cuMemHostRegister)(host.data(), bytes, 0), CUDA_SUCCESS);
-        EXPECT_EQ(gpusm_test::copy_now(engine, *on, address_of(host.data()), to, bytes),
-                  status::ok);
-        EXPECT_TRUE(text == std::string(host.begin(), host.end()));
-        EXPECT_EQ(CU(cuMemHostUnregister)(host.data()), CUDA_SUCCESS);
-        store(to, std::string(bytes, '.'));
-        EXPECT_EQ(gpusm_test::copy_now(engine, *on, to, address_of(text.data()), bytes),
-                  status::ok);
-        EXPECT_TRUE(load(to, bytes) == text);
+    copy_engine engine(driver(), limits);
+    std::mt19937 random(7);
+    std::deque<copy_request> requests;
+    for (std::size_t at = 0; at < bytes;) {
+        const std::size_t longest = random() % 8 == 0 ? 90000 : 900;
+        const std::size_t piece = std::min<std::size_t>(bytes - at, 1 + random() % longest);
+        copy_request &made = requests.emplace_back();
+        made.destination = to + at;
+        made.source = p.at + at;
+        made.len_bytes = piece;
+        at += piece;
+        engine.submit(p.on, &made);
     }
+    EXPECT_EQ(gpusm_test::collect_all(engine), static_cast<int>(requests.size()));
+    EXPECT_TRUE(load(to, bytes) == text) << "what arrived is not what was sent";
+
+    std::vector<char> host(bytes);
+    EXPECT_EQ(CU(cuMemHostRegister)(host.data(), bytes, 0), CUDA_SUCCESS);
+    EXPECT_EQ(gpusm_test::copy_now(engine, p.on, address_of(host.data()), to, bytes), status::ok);
+    EXPECT_TRUE(text == std::string(host.begin(), host.end()));
+    EXPECT_EQ(CU(cuMemHostUnregister)(host.data()), CUDA_SUCCESS);
+    store(to, std::string(bytes, '.'));
+    EXPECT_EQ(gpusm_test::copy_now(engine, p.on, to, address_of(text.data()), bytes), status::ok);
+    EXPECT_TRUE(load(to, bytes) == text);
 }
 
 TEST(CopyEngineOnDriver, EveryPieceArrivesWhateverTheBatches)
@@ -311,14 +269,10 @@ TEST(CopyEngineOnDriver, CopiesBetweenTwoDevices)
         (void)start(1);
         const CUdeviceptr from = allocate(mib);
         store(from, text);
-        (void)start(0);
-        const CUdeviceptr to = allocate(mib);
-        device_table table(driver());
-        device *on = nullptr;
-        ASSERT_EQ(table.for_memory(facts_of(to), &on), status::ok);
+        program p(mib);
         copy_engine engine(driver(), {});
-        EXPECT_EQ(gpusm_test::copy_now(engine, *on, to, from, text.size()), status::ok);
-        EXPECT_TRUE(load(to, text.size()) == text);
+        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, text.size()), status::ok);
+        EXPECT_TRUE(load(p.at, text.size()) == text);
     });
 }
 
@@ -328,17 +282,13 @@ TEST(CopyEngineOnDriver, ACopyThatTheDriverRefusesComesBackFailedAndTheNextWorks
     alone([] {
         const gpusm_test::log_capture log;
         setenv("GPUSM_SOFTCUDA_FAIL", "cuMemcpyAsync:1:1", 1);
-        (void)start();
+        program p(4096);
         const CUdeviceptr from = allocate(4096);
-        const CUdeviceptr to = allocate(4096);
         store(from, "arrives");
-        device_table table(driver());
-        device *on = nullptr;
-        ASSERT_EQ(table.for_memory(facts_of(to), &on), status::ok);
         copy_engine engine(driver(), {});
-        EXPECT_EQ(gpusm_test::copy_now(engine, *on, to, from, 7), status::driver_failed);
-        EXPECT_EQ(gpusm_test::copy_now(engine, *on, to, from, 7), status::ok);
-        EXPECT_EQ(load(to, 7), "arrives");
+        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, 7), status::driver_failed);
+        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, 7), status::ok);
+        EXPECT_EQ(load(p.at, 7), "arrives");
     });
 }
 

@@ -12,22 +12,17 @@ using namespace softcuda_test;
 namespace {
 
 using gpusm::copy_engine;
-using gpusm::device;
-using gpusm::device_table;
 using gpusm::exported_memory;
-using gpusm::inspect_pointer;
 using gpusm::status;
 using gpusm_test::driver;
 using gpusm_test::mib;
+using gpusm_test::program;
 
-device &device_of(device_table &table, CUdeviceptr memory)
+exported_memory export_of(program &owner, CUdeviceptr at)
 {
-    device *found = nullptr;
-    if (status::ok != table.for_memory(inspect_pointer(driver(), memory), &found)) {
-        ADD_FAILURE() << "no device for the test's memory";
-        _exit(11);
-    }
-    return *found;
+    exported_memory out;
+    EXPECT_EQ(export_memory(driver(), owner.on, at, &out), status::ok);
+    return out;
 }
 
 // An owner on `owner_device` and a reader on `reader_device`: what a get does.
@@ -37,39 +32,33 @@ void read_over_ipc(int owner_device, int reader_device)
     constexpr std::size_t bytes = 300000;
     together(
         [=](line &l) {
-            (void)start(owner_device);
-            const CUdeviceptr at = allocate(4 * mib);
-            store(at + offset, gpusm_test::pattern(bytes, 5));
-            device_table table(driver());
-            device &on = device_of(table, at);
-            exported_memory out;
-            EXPECT_EQ(export_memory(driver(), on, at + offset, &out), status::ok);
-            EXPECT_EQ(out.base, at);
+            program owner(4 * mib, owner_device);
+            store(owner.at + offset, gpusm_test::pattern(bytes, 5));
+            const exported_memory out = export_of(owner, owner.at + offset);
+            EXPECT_EQ(out.base, owner.at);
             EXPECT_EQ(out.len_bytes, 4 * mib);
             unsigned sync = 0;
-            EXPECT_EQ(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at),
+            EXPECT_EQ(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, owner.at),
                       CUDA_SUCCESS);
             EXPECT_EQ(sync & 0xffU, 1U) << "synchronous copies must be complete when they return";
             l.put(out);
             l.wait();
         },
         [=](line &l) {
-            (void)start(reader_device);
-            const CUdeviceptr to = allocate(mib);
-            device_table table(driver());
-            device &on = device_of(table, to);
+            program reader(mib, reader_device);
             const auto in = l.get<exported_memory>();
             std::uint64_t base = 0;
-            EXPECT_EQ(open_memory(driver(), on, in.handle, &base), status::ok);
+            EXPECT_EQ(open_memory(driver(), reader.on, in.handle, &base), status::ok);
             {
                 copy_engine engine(driver(), {});
-                EXPECT_EQ(gpusm_test::copy_now(engine, on, to, base + offset, bytes), status::ok);
+                EXPECT_EQ(gpusm_test::copy_now(engine, reader.on, reader.at, base + offset, bytes),
+                          status::ok);
             }
-            EXPECT_TRUE(load(to, bytes) == gpusm_test::pattern(bytes, 5));
+            EXPECT_TRUE(load(reader.at, bytes) == gpusm_test::pattern(bytes, 5));
             const gpusm_test::log_capture log;
-            close_memory(driver(), on, base);
+            close_memory(driver(), reader.on, base);
             EXPECT_EQ(log.count(), 0U) << log.text();
-            close_memory(driver(), on, base);
+            close_memory(driver(), reader.on, base);
             EXPECT_EQ(log.count(), 1U) << "closed twice: " << log.text();
             l.step();
         });
@@ -91,45 +80,26 @@ TEST(GpuIpc, TheCallersContextIsNotTouched)
 {
     NEEDS_DEVICES(2)
     alone([] {
-        (void)start(1);
-        const CUdeviceptr at = allocate(mib);
+        program owner(mib, 1);
         const CUcontext elsewhere = start(0);
-        device_table table(driver());
-        exported_memory out;
-        EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
-        CUcontext current = nullptr;
-        EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
-        EXPECT_EQ(current, elsewhere);
+        (void)export_of(owner, owner.at);
+        EXPECT_EQ(gpusm_test::current_context(), elsewhere);
     });
 }
 
-TEST(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnError)
+TEST(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnErrorAndHostMemoryCannotBeExported)
 {
     alone([] {
-        (void)start();
+        program owner(mib);
         const gpusm_test::log_capture log;
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
+        exported_memory out;
         for (const CUdeviceptr at :
              {gpusm_test::allocate_vmm(2 * mib), gpusm_test::allocate_pool(2 * mib),
               gpusm_test::allocate_managed(2 * mib)}) {
-            exported_memory out;
-            EXPECT_EQ(export_memory(driver(), on, at, &out), status::unsupported);
+            EXPECT_EQ(export_memory(driver(), owner.on, at, &out), status::unsupported);
         }
         EXPECT_EQ(log.count(), 0U) << log.text();
-    });
-}
-
-TEST(GpuIpc, HostMemoryCannotBeExported)
-{
-    alone([] {
-        (void)start();
-        const gpusm_test::log_capture log;
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
-        const int host = 0;
-        exported_memory out;
-        EXPECT_NE(export_memory(driver(), on, reinterpret_cast<CUdeviceptr>(&host), &out),
+        EXPECT_NE(export_memory(driver(), owner.on, reinterpret_cast<CUdeviceptr>(&out), &out),
                   status::ok);
     });
 }
@@ -139,22 +109,17 @@ TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
     NEEDS_SOFTCUDA()
     together(
         [](line &l) {
-            (void)start();
-            const CUdeviceptr at = allocate(mib);
-            device_table table(driver());
-            exported_memory out;
-            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
-            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            program owner(mib);
+            const exported_memory out = export_of(owner, owner.at);
+            EXPECT_EQ(CU(cuMemFree)(owner.at), CUDA_SUCCESS);
             l.put(out);
             l.wait();
         },
         [](line &l) {
-            (void)start();
             const gpusm_test::log_capture log;
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program reader(mib);
             std::uint64_t base = 42;
-            EXPECT_NE(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+            EXPECT_NE(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
                       status::ok);
             EXPECT_EQ(base, 42U);
             l.step();
@@ -166,24 +131,18 @@ TEST(GpuIpc, DevicesThatCannotReachEachOtherAreUnsupported)
     NEEDS_SOFTCUDA()
     together(
         [](line &l) {
-            (void)start();
-            const CUdeviceptr at = allocate(mib);
-            device_table table(driver());
-            exported_memory out;
-            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
-            l.put(out);
+            program owner(mib);
+            l.put(export_of(owner, owner.at));
             l.wait();
         },
         [](line &l) {
             const std::string code =
                 std::to_string(static_cast<int>(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
             setenv("GPUSM_SOFTCUDA_FAIL", ("cuIpcOpenMemHandle:0:" + code).c_str(), 1);
-            (void)start();
             const gpusm_test::log_capture log;
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program reader(mib);
             std::uint64_t base = 42;
-            EXPECT_EQ(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+            EXPECT_EQ(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
                       status::unsupported);
             EXPECT_EQ(log.count(), 0U) << log.text();
             l.step();
@@ -205,46 +164,41 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             if (soft()) {
                 setenv("GPUSM_SOFTCUDA_DELAY_US", "200000", 1);
             }
-            (void)start();
-            const CUdeviceptr at = allocate(bytes);
+            program owner(bytes);
             CUstream slow = nullptr;
             EXPECT_EQ(CU(cuStreamCreate)(&slow, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuMemsetD8Async)(at, 'o', bytes, slow), CUDA_SUCCESS);
+            EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow), CUDA_SUCCESS);
             EXPECT_EQ(CU(cuStreamSynchronize)(slow), CUDA_SUCCESS);
-            device_table table(driver());
-            device &on = device_of(table, at);
-            offer out{};
-            EXPECT_EQ(export_memory(driver(), on, at, &out.memory), status::ok);
-            EXPECT_EQ(export_event(driver(), table, on, &out.event), status::ok);
+            offer out{export_of(owner, owner.at), {}};
+            EXPECT_EQ(export_event(driver(), owner.table, owner.on, &out.event), status::ok);
             l.put(out);
             l.wait(); // opened
             for (int i = 0; i < 4; ++i) {
-                EXPECT_EQ(CU(cuMemsetD8Async)(at, 'a' + i, bytes, slow), CUDA_SUCCESS);
+                EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'a' + i, bytes, slow), CUDA_SUCCESS);
             }
             CUevent event = nullptr;
-            EXPECT_EQ(table.ipc_event(on, &event), status::ok);
+            EXPECT_EQ(owner.table.ipc_event(owner.on, &event), status::ok);
             EXPECT_EQ(CU(cuEventRecord)(event, slow), CUDA_SUCCESS);
             l.step();
             l.wait();
         },
         [](line &l) {
-            (void)start();
-            const CUdeviceptr to = allocate(bytes);
-            device_table table(driver());
-            device &on = device_of(table, to);
+            program reader(bytes);
             const auto in = l.get<offer>();
             std::uint64_t base = 0;
-            EXPECT_EQ(open_memory(driver(), on, in.memory.handle, &base), status::ok);
+            EXPECT_EQ(open_memory(driver(), reader.on, in.memory.handle, &base), status::ok);
             CUevent event = nullptr;
-            EXPECT_EQ(open_event(driver(), on, in.event, &event), status::ok);
+            EXPECT_EQ(open_event(driver(), reader.on, in.event, &event), status::ok);
             l.step();
             l.wait(); // recorded
             {
                 copy_engine engine(driver(), {});
-                EXPECT_EQ(gpusm_test::copy_now(engine, on, to, base, bytes, event), status::ok);
+                EXPECT_EQ(gpusm_test::copy_now(engine, reader.on, reader.at, base, bytes, event),
+                          status::ok);
             }
-            EXPECT_TRUE(load(to, bytes) == std::string(bytes, 'd')) << "the last memset's letter";
-            close_memory(driver(), on, base);
+            EXPECT_TRUE(load(reader.at, bytes) == std::string(bytes, 'd'))
+                << "the last memset's letter";
+            close_memory(driver(), reader.on, base);
             EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
             l.step();
         });
@@ -254,25 +208,19 @@ TEST(GpuIpc, AMappingOutlivesItsOwnersEndWithoutACrash)
 {
     together(
         [](line &l) {
-            (void)start();
-            const CUdeviceptr at = allocate(mib);
-            device_table table(driver());
-            exported_memory out;
-            EXPECT_EQ(export_memory(driver(), device_of(table, at), at, &out), status::ok);
-            l.put(out);
+            program owner(mib);
+            l.put(export_of(owner, owner.at));
             l.wait(); // and ends
         },
         [](line &l) {
-            (void)start();
             const gpusm_test::log_capture log;
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program reader(mib);
             std::uint64_t base = 0;
-            EXPECT_EQ(open_memory(driver(), on, l.get<exported_memory>().handle, &base),
+            EXPECT_EQ(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
                       status::ok);
             l.step();
             (void)usleep(200000);
-            close_memory(driver(), on, base);
+            close_memory(driver(), reader.on, base);
         });
 }
 

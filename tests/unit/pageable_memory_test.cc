@@ -50,16 +50,13 @@ TEST(PageableMemory, OfOtherPlacesOrLengthsIsNotKnown)
 
 TEST(PageableMemory, OfAWindowOfBuffersIsKept)
 {
-    constexpr unsigned buffers = 64;
     pageable_memory memory;
     unsigned known = 0;
-    for (unsigned round = 0; round < 2; ++round) {
-        for (unsigned i = 0; i < buffers; ++i) {
-            known += memory.is_known(address + i * len, len, i) ? 1 : 0;
-            memory.note(address + i * len, len, i);
-        }
+    for (unsigned i = 0; i < 128; ++i) {
+        known += memory.is_known(address + i % 64 * len, len, i) ? 1 : 0;
+        memory.note(address + i % 64 * len, len, i);
     }
-    EXPECT_GE(known, buffers / 2) << "some may share a place";
+    EXPECT_GE(known, 32U) << "some may share a place";
 }
 
 } // namespace
