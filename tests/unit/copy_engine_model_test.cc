@@ -152,14 +152,11 @@ void end(fake_unit &unit, bool badly, bool asked = true)
 {
     unit.ended = true;
     unit.badly = badly;
-    if (!unit.by_kernel()) {
-        fake().query_answer[unit.event] = !asked  ? fake().query_answer[unit.event]
-                                          : badly ? CUDA_ERROR_LAUNCH_FAILED
-                                                  : CUDA_SUCCESS;
-    } else if (asked && !badly) {
-        fake().finish_launch(unit.launch);
-    } else {
-        fake().launches[unit.launch].finished = true;
+    if (unit.by_kernel()) {
+        asked && !badly ? fake().finish_launch(unit.launch)
+                        : static_cast<void>(fake().launches[unit.launch].finished = true);
+    } else if (asked) {
+        fake().query_answer[unit.event] = badly ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
     }
 }
 

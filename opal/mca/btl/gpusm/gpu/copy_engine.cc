@@ -320,20 +320,21 @@ void copy_engine::finish(chain *requests, status outcome)
     finished_.append(requests);
 }
 
-copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
+// `busy`: not yet.
+status copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
 {
     submission &in = of.slots[slot];
     const bool by_kernel = copy_way::kernel == in.way;
     if (by_kernel) {
         if (of.kernel.finished(slot)) {
-            return answer::done;
+            return status::ok;
         }
         if (++in.polls < looks_before_asking) {
-            return answer::not_ready;
+            return status::busy;
         }
         in.polls = 0;
     } else if (!ask_driver) {
-        return answer::not_ready;
+        return status::busy;
     }
     CUresult result = CUDA_ERROR_INVALID_CONTEXT; // what runs in one that is gone ends with it
     if (const driver_scope scope(driver_, of.on->context); scope.entered()) {
@@ -347,15 +348,13 @@ copy_engine::answer copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driv
         if (by_kernel) {
             tell_if_late(of, in);
         }
-        return answer::not_ready;
+        return status::busy;
     }
     // An idle stream means that the flag has been written, if it ever will be.
     if (CUDA_SUCCESS == result && by_kernel && !of.kernel.finished(slot)) {
         result = CUDA_ERROR_LAUNCH_FAILED;
     }
-    return status::ok == driver_.report("a copy from a peer's device memory", result)
-               ? answer::done
-               : answer::failed;
+    return driver_.report("a copy from a peer's device memory", result);
 }
 
 // A kernel of the program that fills the device keeps ours waiting. If it waits for the very
@@ -396,12 +395,12 @@ copy_request *copy_engine::collect(bool busy)
         for (const std::uint32_t slot : each.in_order) {
             submission &in = each.slots[slot];
             const std::uint32_t bit = copy_way::kernel == in.way ? 0 : 1U << in.turn;
-            const answer told = ask(each, slot, ask_driver && 0 == (asked & bit));
+            const status outcome = ask(each, slot, ask_driver && 0 == (asked & bit));
             asked |= bit;
-            if (answer::not_ready == told) {
+            if (status::busy == outcome) {
                 each.in_order[kept++] = slot;
             } else {
-                retire(each, in, answer::done == told ? status::ok : status::driver_failed);
+                retire(each, in, outcome);
             }
         }
         each.in_order.resize(kept);

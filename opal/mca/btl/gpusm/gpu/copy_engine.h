@@ -132,8 +132,6 @@ class copy_engine {
         std::uint32_t refused_launches = 0; // in a row
         bool told_late = false;
     };
-    enum class answer { not_ready, done, failed };
-
     lane *lane_of(device &on);
     void add_streams(std::vector<CUstream> *to, std::size_t until);
     void unload_kernel(lane &of);
@@ -144,7 +142,7 @@ class copy_engine {
     bool start_by_kernel(lane &of, std::uint32_t slot);
     CUresult start_as_batch(CUstream stream, const chain &requests);
     bool start_alone(CUstream stream, const copy_request &request);
-    answer ask(lane &of, std::uint32_t slot, bool ask_driver);
+    status ask(lane &of, std::uint32_t slot, bool ask_driver);
     void tell_if_late(lane &of, submission &in);
     void retire(lane &of, submission &in, status outcome);
     void finish(chain *requests, status outcome);

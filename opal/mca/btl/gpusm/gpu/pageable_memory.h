@@ -27,7 +27,8 @@ class pageable_memory {
     bool is_known(std::uint64_t address, std::size_t len_bytes, std::uint64_t now_ns) const
     {
         const std::uint64_t memory = mixed_memory(address, len_bytes);
-        const std::uint64_t found = places_[place_of(memory)].load(std::memory_order_relaxed);
+        const std::uint64_t found =
+            places_[place_of_mixed(memory, place_bits)].load(std::memory_order_relaxed);
         const std::uint32_t age = ticks(now_ns) - static_cast<std::uint32_t>(found);
         return found != 0 && found >> 32 == memory >> 32 && age <= ticks(believed_ns);
     }
@@ -36,13 +37,12 @@ class pageable_memory {
     void note(std::uint64_t address, std::size_t len_bytes, std::uint64_t now_ns)
     {
         const std::uint64_t memory = mixed_memory(address, len_bytes);
-        places_[place_of(memory)].store(memory >> 32 << 32 | ticks(now_ns),
-                                        std::memory_order_relaxed);
+        places_[place_of_mixed(memory, place_bits)].store(memory >> 32 << 32 | ticks(now_ns),
+                                                          std::memory_order_relaxed);
     }
 
   private:
     static constexpr unsigned place_bits = 8;
-    static std::size_t place_of(std::uint64_t memory) { return place_of_mixed(memory, place_bits); }
     // They come round after an hour. What has been found then by chance is believed once more.
     static constexpr std::uint32_t ticks(std::uint64_t ns)
     {
