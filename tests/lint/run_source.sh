@@ -53,14 +53,8 @@ report "protocol includes itself, shm and base only" \
     "$(includes_of $btl/protocol "$standard|include \"$btl/(base|shm|protocol)/"; grep -rnE "$no_gpu_or_mpi" $btl/protocol)"
 report "nobody but start-up writes btl_eager_limit" \
     "$(grep -rnE 'btl_eager_limit[)]?[[:space:]]*(=[^=]|\.store)' opal --include='*.cc' --include='*.h' | grep -v "^$btl/btl_gpusm_params.cc:")"
-cache=opal/mca/rcache/gpusm
-report "ipc includes itself, gpu, shm, base, the cache and cuda.h only" \
-    "$(includes_of $btl/ipc "$standard|include \"($btl/(base|gpu|ipc|shm)/|$cache/rcache_gpusm_(cache|export))"; grep -rnE "$no_gpu_or_mpi" $btl/ipc | grep -v 'include <cuda.h>')"
-report "the cache includes itself and base only" "$(for file in $cache/rcache_gpusm_cache.* $cache/rcache_gpusm_export.*; do
-    grep -Hn '^[[:space:]]*#[[:space:]]*include' "$file" |
-        grep -v -E "$standard|include \"($cache/rcache_gpusm_(cache|export)|$btl/base/)"
-    grep -HnE "$no_gpu_or_mpi" "$file"
-done)"
+report "ipc includes itself, gpu, shm, base and cuda.h only" \
+    "$(includes_of $btl/ipc "$standard|include \"$btl/(base|gpu|ipc|shm)/"; grep -rnE "$no_gpu_or_mpi" $btl/ipc | grep -v 'include <cuda.h>')"
 report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' opal --include='*.cc' --include='*.h' | grep -v -e '_opal\.h:' -e 'openmpi_headers_begin\.h:')"
 report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
 report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|cu|h|am|ac|m4|map|ptx|sh|in)$') $scripts; do

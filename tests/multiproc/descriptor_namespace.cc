@@ -20,20 +20,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+using namespace gpusm_test;
+
 namespace {
 
 using gpusm::descriptor_message;
 using gpusm::descriptor_socket;
 using gpusm::file_descriptor;
 using gpusm::status;
-using gpusm_test::deadline;
-using gpusm_test::file_with;
-using gpusm_test::make_socket;
-using gpusm_test::result_in_child;
-using gpusm_test::scratch_folder;
-using gpusm_test::send_from;
-using gpusm_test::text_in;
-
 constexpr int patience_s = 30;
 
 // How a process ends.
@@ -93,9 +87,8 @@ int exchange(const std::string &folder, std::uint32_t self, std::uint32_t peer)
         received = own.receive(&got);
         (void)usleep(100);
     }
-    bool good = status::ok == sent && status::ok == received && 2 == got.label.count &&
-                got.label.from == gpusm_test::identity_of(peer) &&
-                text_in(got.fds[1].get()) == text_of(peer);
+    bool good = status::ok == sent && status::ok == received && 2 == got.fds.size() &&
+                got.from == identity_of(peer) && text_in(got.fds[1].get()) == text_of(peer);
     // It is that very file: what is written there is read here.
     const std::string answer = "answer of process " + std::to_string(self) + ", in the same file";
     good = good && pwrite(got.fds[0].get(), answer.data(), answer.size(), 0) ==

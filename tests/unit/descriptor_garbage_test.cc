@@ -7,10 +7,11 @@
 
 #include "tests/unit/descriptor_support.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <gtest/gtest.h>
+
+using namespace gpusm_test;
 
 namespace {
 
@@ -18,18 +19,6 @@ using gpusm::descriptor_message;
 using gpusm::descriptor_packet;
 using gpusm::descriptor_socket;
 using gpusm::status;
-using gpusm_test::file_with;
-using gpusm_test::good_message;
-using gpusm_test::identity_of;
-using gpusm_test::log_capture;
-using gpusm_test::make_socket;
-using gpusm_test::open_descriptors;
-using gpusm_test::raw_message;
-using gpusm_test::raw_sender;
-using gpusm_test::result_in_child;
-using gpusm_test::scratch_folder;
-using gpusm_test::send_from;
-using gpusm_test::text_in;
 
 constexpr uid_t nobody = 65534;
 
@@ -52,49 +41,62 @@ void PrintTo(const garbage &about, std::ostream *out)
     *out << about.name;
 }
 
-class WithFolder : public testing::Test {
+// Processes 1, which sends, and 2, which receives.
+class DescriptorReceiver : public testing::Test {
   protected:
-    void SetUp() override { (void)alarm(gpusm_test::child_deadline_s); }
-    void TearDown() override { (void)alarm(0); }
+    DescriptorReceiver() { (void)alarm(child_deadline_s); }
+    ~DescriptorReceiver() override { (void)alarm(0); }
+    status send(std::uint32_t slot, const std::vector<int> &fds, std::uint32_t to = 2) const
+    {
+        return send_from(sender_, 1, folder_.path(), to, slot, fds);
+    }
+    void expect_said(const char *what) const
+    {
+        EXPECT_NE(log_.text().find(what), std::string::npos) << log_.text();
+    }
+
     const scratch_folder folder_;
+    descriptor_socket receiver_ = make_socket(folder_.path(), 2);
+    const descriptor_socket sender_ = make_socket(folder_.path(), 1);
+    const gpusm::file_descriptor file_ = file_with("good");
+    raw_message three_ = good_message(2, {file_.get(), file_.get(), file_.get()});
+    const std::size_t before_ = open_descriptors();
+    descriptor_message got_;
+    const log_capture log_;
 };
-class DescriptorGarbage : public WithFolder, public testing::WithParamInterface<garbage> {};
-class DescriptorReceiver : public WithFolder {};
-class DescriptorSender : public WithFolder {};
+class DescriptorGarbage : public DescriptorReceiver, public testing::WithParamInterface<garbage> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Messages, DescriptorGarbage,
     testing::Values(
-        garbage{"Empty", [](raw_message *m) { m->payload.clear(); }, "not from gpusm"},
-        garbage{"Short", [](raw_message *m) { m->payload.resize(63); }, "not from gpusm"},
+        garbage{"Empty", [](raw_message *m) { m->payload.clear(); }, "not from this version"},
+        garbage{"Short", [](raw_message *m) { m->payload.resize(63); }, "not from this version"},
         garbage{"WithoutLengths", [](raw_message *m) { m->payload.resize(64); }, "length is wrong"},
         garbage{"ALengthTooFew", [](raw_message *m) { m->payload.resize(80); }, "length is wrong"},
         garbage{"AByteTooMuch", [](raw_message *m) { m->payload += 'x'; }, "length is wrong"},
         garbage{"LongerThanAnyMessage", [](raw_message *m) { m->payload.resize(5000); },
-                "not from gpusm"},
+                "not from this version"},
         garbage{"WrongMagic",
                 [](raw_message *m) { change_packet(m, [](auto &p) { p.magic ^= 1; }); },
-                "not from gpusm"},
+                "not from this version"},
         garbage{"OtherVersion",
                 [](raw_message *m) { change_packet(m, [](auto &p) { p.version += 1; }); },
-                "another version"},
+                "not from this version"},
         garbage{"ForAnotherProcess",
                 [](raw_message *m) { change_packet(m, [](auto &p) { p.to.nonce ^= 1; }); },
-                "meant for another process"},
+                "not from this version"},
         garbage{"CountZero",
                 [](raw_message *m) {
-                    change_packet(m, [](auto &p) { p.label.count = 0; });
+                    change_packet(m, [](auto &p) { p.count = 0; });
                     m->payload.resize(sizeof(descriptor_packet));
                 },
+                "number of its"},
+        garbage{"CountTooLarge",
+                [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0xffffffff; }); },
                 "length is wrong"},
-        garbage{
-            "CountTooLarge",
-            [](raw_message *m) { change_packet(m, [](auto &p) { p.label.count = 0xffffffff; }); },
-            "length is wrong"},
-        garbage{
-            "CountThatWrapsAround",
-            [](raw_message *m) { change_packet(m, [](auto &p) { p.label.count = 0x20000003; }); },
-            "length is wrong"},
+        garbage{"CountThatWrapsAround",
+                [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0x20000003; }); },
+                "length is wrong"},
         garbage{"NoDescriptors", [](raw_message *m) { m->fds.clear(); }, "number of its"},
         garbage{"OneDescriptorTooFew", [](raw_message *m) { m->fds.pop_back(); }, "number of its"},
         garbage{"OneDescriptorTooMany", [](raw_message *m) { m->fds.push_back(m->fds[0]); },
@@ -105,42 +107,30 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(DescriptorGarbage, IsDroppedWithOneLineAndItsDescriptorsAreClosed)
 {
-    descriptor_socket receiver = make_socket(folder_.path(), 2);
-    const descriptor_socket sender = make_socket(folder_.path(), 1);
-    const raw_sender raw;
-    const auto file = file_with("good");
-    raw_message message = good_message(2, {file.get(), file.get(), file.get()});
-    GetParam().spoil(&message);
-    const std::size_t before = open_descriptors();
-    const log_capture log;
-    ASSERT_EQ(raw.send(receiver.path(), message), 0);
-    descriptor_message got;
-    got.label.slot = 77;
-    EXPECT_EQ(receiver.receive(&got), status::not_found);
-    EXPECT_EQ(got.label.slot, 77U) << "outputs are written on success only";
-    EXPECT_EQ(open_descriptors(), before);
-    EXPECT_EQ(receiver.dropped(), 1U);
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    EXPECT_NE(log.text().find(GetParam().said), std::string::npos) << log.text();
+    GetParam().spoil(&three_);
+    ASSERT_EQ(send_raw(receiver_.path(), three_), 0);
+    got_.slot = 77;
+    EXPECT_EQ(receiver_.receive(&got_), status::not_found);
+    EXPECT_EQ(got_.slot, 77U) << "outputs are written on success only";
+    EXPECT_EQ(open_descriptors(), before_);
+    EXPECT_EQ(receiver_.dropped(), 1U);
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+    expect_said(GetParam().said);
 
-    ASSERT_EQ(raw.send(receiver.path(), message), 0);
-    ASSERT_EQ(send_from(sender, 1, folder_.path(), 2, 4, {file.get()}), status::ok);
-    ASSERT_EQ(receiver.receive(&got), status::ok) << "what follows garbage arrives";
-    EXPECT_EQ(text_in(got.fds[0].get()), "good");
-    EXPECT_EQ(got.label.slot, 4U);
+    ASSERT_EQ(send_raw(receiver_.path(), three_), 0);
+    ASSERT_EQ(send(4, {file_.get()}), status::ok);
+    ASSERT_EQ(receiver_.receive(&got_), status::ok) << "what follows garbage arrives";
+    EXPECT_EQ(text_in(got_.fds[0].get()), "good");
+    EXPECT_EQ(got_.slot, 4U);
 }
 
 // So that the table above spoils what would otherwise be taken.
 TEST_F(DescriptorReceiver, TakesAMessageThatNobodySpoilt)
 {
-    descriptor_socket receiver = make_socket(folder_.path(), 2);
-    const auto file = file_with("raw");
-    const int fd = file.get();
-    ASSERT_EQ(raw_sender().send(receiver.path(), good_message(2, {fd, fd, fd})), 0);
-    descriptor_message got;
-    ASSERT_EQ(receiver.receive(&got), status::ok);
-    EXPECT_EQ(got.label.from, identity_of(99)) << "who that is, the caller knows";
-    EXPECT_EQ(text_in(got.fds[2].get()), "raw");
+    ASSERT_EQ(send_raw(receiver_.path(), three_), 0);
+    ASSERT_EQ(receiver_.receive(&got_), status::ok);
+    EXPECT_EQ(got_.from, identity_of(99)) << "who that is, the caller knows";
+    EXPECT_EQ(text_in(got_.fds[2].get()), "good");
 }
 
 TEST_F(DescriptorReceiver, TakesNothingFromAnotherUser)
@@ -148,78 +138,61 @@ TEST_F(DescriptorReceiver, TakesNothingFromAnotherUser)
     if (0 != geteuid()) {
         GTEST_SKIP() << "only root can say that it is somebody else";
     }
-    descriptor_socket receiver = make_socket(folder_.path(), 2);
-    raw_message message = good_message(2, {0});
     const ucred other{getpid(), nobody, nobody};
-    message.credentials = &other;
-    const std::size_t before = open_descriptors();
-    const log_capture log;
-    ASSERT_EQ(raw_sender().send(receiver.path(), message), 0);
-    descriptor_message got;
-    EXPECT_EQ(receiver.receive(&got), status::not_found);
-    EXPECT_EQ(open_descriptors(), before);
-    EXPECT_NE(log.text().find("another user"), std::string::npos) << log.text();
+    three_.credentials = &other;
+    ASSERT_EQ(send_raw(receiver_.path(), three_), 0);
+    EXPECT_EQ(receiver_.receive(&got_), status::not_found);
+    EXPECT_EQ(open_descriptors(), before_);
+    expect_said("another user");
 }
 
 TEST_F(DescriptorReceiver, GarbageCannotKeepItBusyNorFillTheLog)
 {
-    descriptor_socket receiver = make_socket(folder_.path(), 2);
-    const descriptor_socket sender = make_socket(folder_.path(), 1);
-    const raw_sender raw;
-    raw_message nonsense = good_message(2, {0});
-    nonsense.payload = "nonsense";
-    const std::size_t before = open_descriptors();
-    const log_capture log;
-    descriptor_message got;
+    three_.payload = "nonsense";
     std::uint32_t sent = 0;
     for (int round = 0; round < 5; ++round) {
-        while (0 == raw.send(receiver.path(), nonsense)) {
+        while (0 == send_raw(receiver_.path(), three_)) {
             ++sent;
         }
-        ASSERT_GT(sent, receiver.dropped() + descriptor_socket::most_dropped_at_once)
+        ASSERT_GT(sent, receiver_.dropped() + descriptor_socket::most_dropped_at_once)
             << "the queue must hold more than one call drops";
-        const std::uint32_t dropped = receiver.dropped();
-        ASSERT_EQ(receiver.receive(&got), status::not_found);
-        ASSERT_EQ(receiver.dropped(), dropped + descriptor_socket::most_dropped_at_once);
+        const std::uint32_t dropped = receiver_.dropped();
+        ASSERT_EQ(receiver_.receive(&got_), status::not_found);
+        ASSERT_EQ(receiver_.dropped(), dropped + descriptor_socket::most_dropped_at_once);
     }
-    ASSERT_EQ(send_from(sender, 1, folder_.path(), 2, 4, {0}), status::ok);
+    ASSERT_EQ(send(4, {0}), status::ok);
     status last = status::not_found;
     for (std::uint32_t calls = 0; calls < sent && status::not_found == last; ++calls) {
-        last = receiver.receive(&got);
+        last = receiver_.receive(&got_);
     }
     EXPECT_EQ(last, status::ok) << "what is behind the garbage arrives";
-    EXPECT_EQ(receiver.dropped(), sent);
+    EXPECT_EQ(receiver_.dropped(), sent);
     ASSERT_GT(sent, descriptor_socket::most_lines);
-    EXPECT_EQ(log.count(), descriptor_socket::most_lines) << log.text();
-    EXPECT_NE(log.text().find("no more is said"), std::string::npos) << log.text();
-    got = descriptor_message();
-    EXPECT_EQ(open_descriptors(), before);
+    EXPECT_EQ(log_.count(), descriptor_socket::most_lines) << log_.text();
+    expect_said("no more is said");
+    got_ = {};
+    EXPECT_EQ(open_descriptors(), before_);
 }
 
 TEST_F(DescriptorReceiver, WithoutRoomForTheDescriptorsTheMessageIsDroppedWhole)
 {
     EXPECT_EQ(result_in_child([&] {
-                  descriptor_socket receiver = make_socket(folder_.path(), 2);
-                  const descriptor_socket sender = make_socket(folder_.path(), 1);
                   const std::vector<int> fds(40, 0);
-                  EXPECT_EQ(send_from(sender, 1, folder_.path(), 2, 3, fds), status::ok);
-                  EXPECT_EQ(send_from(sender, 1, folder_.path(), 2, 4, fds), status::ok);
-                  const std::size_t before = open_descriptors();
-                  const rlimit few{before + 20, 1000};
+                  EXPECT_EQ(send(3, fds), status::ok);
+                  EXPECT_EQ(send(4, fds), status::ok);
+                  const rlimit few{before_ + 20, 1000};
                   const rlimit enough{1000, 1000};
-                  const log_capture log;
-                  descriptor_message got;
                   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
                   // The second message goes the same way, in the same call.
-                  EXPECT_EQ(receiver.receive(&got), status::not_found);
-                  EXPECT_EQ(receiver.dropped(), 2U);
-                  EXPECT_EQ(open_descriptors(), before) << "those that did find room";
-                  EXPECT_EQ(log.count(), 2U);
-                  EXPECT_NE(log.text().find("too many open files"), std::string::npos);
+                  EXPECT_EQ(receiver_.receive(&got_), status::not_found);
+                  EXPECT_EQ(receiver_.dropped(), 2U);
+                  EXPECT_EQ(open_descriptors(), before_) << "those that did find room";
+                  EXPECT_EQ(log_.count(), 2U);
+                  expect_said("too many open files");
                   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &enough), 0);
-                  EXPECT_EQ(send_from(sender, 1, folder_.path(), 2, 5, fds), status::ok);
-                  EXPECT_EQ(receiver.receive(&got), status::ok);
-                  EXPECT_EQ(got.label.slot, 5U);
+                  EXPECT_EQ(send(5, fds), status::ok);
+                  EXPECT_EQ(receiver_.receive(&got_), status::ok);
+                  EXPECT_EQ(got_.slot, 5U);
                   return HasFailure() ? 1 : 0;
               }),
               0);
@@ -227,35 +200,20 @@ TEST_F(DescriptorReceiver, WithoutRoomForTheDescriptorsTheMessageIsDroppedWhole)
 
 // Where everybody may make files, somebody may make one with the name that a peer's socket will
 // have.
-TEST_F(DescriptorSender, SendsNothingToASocketOfAnotherUser)
+TEST_F(DescriptorReceiver, IsSentNothingIfItIsAnotherUsersOrBehindASymbolicLink)
 {
-    if (0 != geteuid()) {
-        GTEST_SKIP() << "only root can give a file away";
+    const std::string link = gpusm::descriptor_socket_path(folder_.path(), identity_of(3));
+    ASSERT_EQ(symlink(receiver_.path().c_str(), link.c_str()), 0);
+    EXPECT_EQ(send(4, {0}, 3), status::system_failed);
+    expect_said(link.c_str());
+    if (0 == geteuid()) { // who can give a file away
+        ASSERT_EQ(chown(receiver_.path().c_str(), nobody, nobody), 0);
+        EXPECT_EQ(send(4, {0}), status::system_failed);
+        EXPECT_EQ(log_.count(), 2U) << log_.text();
+        expect_said(receiver_.path().c_str());
     }
-    const descriptor_socket sender = make_socket(folder_.path(), 1);
-    descriptor_socket trap = make_socket(folder_.path(), 2);
-    ASSERT_EQ(chown(trap.path().c_str(), nobody, nobody), 0);
-    const log_capture log;
-    EXPECT_EQ(send_from(sender, 1, folder_.path(), 2, 4, {0}), status::system_failed);
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    EXPECT_NE(log.text().find(trap.path()), std::string::npos) << log.text();
-    descriptor_message got;
-    EXPECT_EQ(trap.receive(&got), status::not_found);
-    EXPECT_EQ(trap.dropped(), 0U);
-}
-
-TEST_F(DescriptorSender, FollowsNoSymbolicLink)
-{
-    const descriptor_socket sender = make_socket(folder_.path(), 1);
-    descriptor_socket elsewhere = make_socket(folder_.path(), 3);
-    const std::string link = gpusm::descriptor_socket_path(folder_.path(), identity_of(2));
-    ASSERT_EQ(symlink(elsewhere.path().c_str(), link.c_str()), 0);
-    const log_capture log;
-    EXPECT_EQ(send_from(sender, 1, folder_.path(), 2, 4, {0}), status::system_failed);
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    descriptor_message got;
-    EXPECT_EQ(elsewhere.receive(&got), status::not_found);
-    EXPECT_EQ(elsewhere.dropped(), 0U);
+    EXPECT_EQ(receiver_.receive(&got_), status::not_found);
+    EXPECT_EQ(receiver_.dropped(), 0U);
 }
 
 } // namespace

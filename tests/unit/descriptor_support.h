@@ -10,6 +10,7 @@
 
 #include "tests/unit/shm_support.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -58,17 +59,9 @@ inline std::size_t open_descriptors()
     return files_in("/proc/self/fd").size();
 }
 
-// Makes the socket; stops the program when that fails, as no test can go on without it.
 inline gpusm::descriptor_socket make_socket(const std::string &folder, std::uint32_t vpid)
 {
-    gpusm::descriptor_socket made;
-    std::string why;
-    if (gpusm::status::ok !=
-        gpusm::descriptor_socket::create(folder, identity_of(vpid), &made, &why)) {
-        std::fprintf(stderr, "no socket for the test: %s\n", why.c_str());
-        std::abort();
-    }
-    return made;
+    return {folder, identity_of(vpid)};
 }
 
 // Sends the descriptors of process `from` to `to`; piece i of export `slot` has 1000 * slot + i
@@ -77,13 +70,12 @@ inline gpusm::status send_from(const gpusm::descriptor_socket &by, std::uint32_t
                                const std::string &folder, std::uint32_t to, std::uint32_t slot,
                                const std::vector<int> &fds)
 {
-    std::vector<std::uint64_t> lengths;
-    for (std::size_t i = 0; i < fds.size(); ++i) {
-        lengths.push_back(1000ULL * slot + i);
+    gpusm::descriptor_message message{identity_of(from), slot + 7ULL, slot, {}, {}};
+    for (const int each : fds) {
+        message.lengths.push_back(1000ULL * slot + message.fds.size());
+        message.fds.emplace_back(dup(each));
     }
-    const gpusm::descriptor_label label{identity_of(from), slot + 7ULL, slot,
-                                        static_cast<std::uint32_t>(fds.size())};
-    return by.send(folder, identity_of(to), label, lengths.data(), fds.data());
+    return by.send(folder, identity_of(to), message);
 }
 
 // A message as bytes, to be spoilt. `credentials`: added if given.
@@ -95,12 +87,14 @@ struct raw_message {
 
 inline raw_message good_message(std::uint32_t to, const std::vector<int> &fds)
 {
-    const gpusm::descriptor_packet packet{
-        gpusm::descriptor_magic,
-        gpusm::wire_version,
-        0,
-        identity_of(to),
-        {identity_of(99), 1, 2, static_cast<std::uint32_t>(fds.size())}};
+    const gpusm::descriptor_packet packet{gpusm::descriptor_magic,
+                                          gpusm::wire_version,
+                                          0,
+                                          identity_of(to),
+                                          identity_of(99),
+                                          1,
+                                          2,
+                                          static_cast<std::uint32_t>(fds.size())};
     raw_message made;
     made.payload.assign(reinterpret_cast<const char *>(&packet), sizeof(packet));
     made.payload.append(fds.size() * sizeof(std::uint64_t), '\1');
@@ -108,83 +102,65 @@ inline raw_message good_message(std::uint32_t to, const std::vector<int> &fds)
     return made;
 }
 
-// A socket without any of the checks. Returns an errno value, 0 for success.
-class raw_sender {
-  public:
-    int send(const std::string &path, const raw_message &message) const
-    {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-        std::string payload = message.payload;
-        iovec part{payload.data(), payload.size()};
-        alignas(cmsghdr) unsigned char control[2048] = {};
-        msghdr head{};
-        head.msg_name = &address;
-        head.msg_namelen = sizeof(address);
-        head.msg_iov = &part;
-        head.msg_iovlen = 1;
-        head.msg_control = control;
-        const auto add = [&](int type, const void *data, std::size_t bytes) {
-            auto *next = reinterpret_cast<cmsghdr *>(control + head.msg_controllen);
-            *next = {CMSG_LEN(bytes), SOL_SOCKET, type};
-            std::memcpy(CMSG_DATA(next), data, bytes);
-            head.msg_controllen += CMSG_SPACE(bytes);
-        };
-        if (!message.fds.empty()) {
-            add(SCM_RIGHTS, message.fds.data(), message.fds.size() * sizeof(int));
-        }
-        if (message.credentials != nullptr) {
-            add(SCM_CREDENTIALS, message.credentials, sizeof(*message.credentials));
-        }
-        return sendmsg(socket_.get(), &head, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+// Sends it without any of the checks. An errno value, 0 for success.
+inline int send_raw(const std::string &path, const raw_message &message)
+{
+    const gpusm::file_descriptor by(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    std::string payload = message.payload;
+    iovec part{payload.data(), payload.size()};
+    alignas(cmsghdr) unsigned char control[2048] = {};
+    msghdr head{};
+    head.msg_name = &address;
+    head.msg_namelen = sizeof(address);
+    head.msg_iov = &part;
+    head.msg_iovlen = 1;
+    head.msg_control = control;
+    const auto add = [&](int type, const void *data, std::size_t bytes) {
+        auto *next = reinterpret_cast<cmsghdr *>(control + head.msg_controllen);
+        *next = {CMSG_LEN(bytes), SOL_SOCKET, type};
+        std::memcpy(CMSG_DATA(next), data, bytes);
+        head.msg_controllen += CMSG_SPACE(bytes);
+    };
+    if (!message.fds.empty()) {
+        add(SCM_RIGHTS, message.fds.data(), message.fds.size() * sizeof(int));
     }
-
-  private:
-    gpusm::file_descriptor socket_{socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-};
-
-// Another process, which does `body` and then lives until it is killed: at the latest here.
-class other_process {
-  public:
-    template <typename Body> explicit other_process(Body &&body)
-    {
-        int ends[2] = {-1, -1};
-        if (pipe(ends) != 0 || (child_ = fork()) < 0) {
-            std::perror("fork");
-            std::abort();
-        }
-        if (0 == child_) {
-            (void)alarm(child_deadline_s);
-            const auto keeps = body();
-            (void)!write(ends[1], "!", 1);
-            for (;;) {
-                (void)pause();
-            }
-        }
-        (void)close(ends[1]);
-        char ready = 0;
-        ready_ = 1 == read(ends[0], &ready, 1);
-        (void)close(ends[0]);
+    if (message.credentials != nullptr) {
+        add(SCM_CREDENTIALS, message.credentials, sizeof(*message.credentials));
     }
-    ~other_process() { end(); }
-    other_process(const other_process &) = delete;
-    other_process &operator=(const other_process &) = delete;
+    return sendmsg(by.get(), &head, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
 
-    bool ready() const { return ready_; } // it has come to the end of its body
-    void end()
-    {
-        if (child_ > 0) {
-            (void)kill(child_, SIGKILL);
-            (void)waitpid(child_, nullptr, 0);
-            child_ = -1;
+// Another process, which does `body` and lives on with what that returns, until end_process(); here
+// when it has done so.
+template <typename Body> pid_t start_process(Body &&body)
+{
+    int ends[2] = {-1, -1};
+    const pid_t child = 0 == pipe(ends) ? fork() : -1;
+    if (0 == child) {
+        (void)alarm(child_deadline_s);
+        const auto keeps = body();
+        (void)!write(ends[1], "!", 1);
+        for (;;) {
+            (void)pause();
         }
     }
-
-  private:
-    pid_t child_ = -1;
-    bool ready_ = false;
-};
+    (void)close(ends[1]);
+    char ready = 0;
+    if (child < 0 || 1 != read(ends[0], &ready, 1)) {
+        std::perror("another process");
+        std::abort();
+    }
+    (void)close(ends[0]);
+    return child;
+}
+inline void end_process(pid_t child)
+{
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, nullptr, 0);
+}
 
 // What `body` returns in a process of its own, from 0 to 254; 255: that process failed.
 template <typename Body> int result_in_child(Body &&body)

@@ -2,13 +2,17 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // export_directory_test.cc: what ipc/export_directory.h promises, of memory of every kind on
-// whatever driver there is.
+// whatever driver there is. GPUSM_TEST_SEED repeats the random rounds.
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
-#include "opal/mca/btl/gpusm/ipc/import_table.h"
 
 #include "tests/unit/share_support.h"
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <utility>
 #include <vector>
 
 using namespace gpusm_test;
@@ -16,13 +20,13 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::export_slot;
 using gpusm::exported;
 using gpusm::remote_handle;
 using gpusm::share_kind;
 using gpusm::status;
 
 constexpr auto two = std::int64_t(2 * mib);
+constexpr std::size_t small = 4096;
 int questions = 0; // that counted() has passed on
 
 // The driver, with every question about a pointer counted.
@@ -43,39 +47,52 @@ const gpusm::driver_api &counted()
 
 // A process with a segment of its own.
 struct owner {
+    explicit owner(std::uint32_t slots) : own(make_segment(options(slots))) {}
+
     scratch_folder folder;
-    gpusm::segment own = make_segment(options(folder.path()));
+    gpusm::segment own;
     gpusm::device_table devices{counted()};
     gpusm::export_directory exports{counted(), devices, own, false};
 
-    static gpusm::segment_options options(const std::string &path)
+    gpusm::segment_options options(std::uint32_t slots) const
     {
-        static std::string kept;
-        kept = path;
-        gpusm::segment_options made = small_options(kept, 1);
-        made.export_slots = 64;
+        gpusm::segment_options made = small_options(folder.path(), 1);
+        made.export_slots = slots;
         return made;
+    }
+    status hold(CUdeviceptr at, std::size_t len_bytes, exported **out, remote_handle *handle,
+                std::uint64_t without = 0)
+    {
+        return exports.export_range(at, len_bytes, 0, without, out, handle);
     }
     status offer(CUdeviceptr at, std::size_t len_bytes, remote_handle *handle,
                  std::uint64_t without = 0)
     {
         exported *entry = nullptr;
-        const status s = exports.export_range(at, len_bytes, 0, without, &entry, handle);
+        const status s = hold(at, len_bytes, &entry, handle, without);
         if (status::ok == s) {
             exports.release(entry);
         }
         return s;
     }
-    remote_handle offer(CUdeviceptr at, std::size_t len_bytes)
+    remote_handle offer(CUdeviceptr at, std::size_t len_bytes = small)
     {
         remote_handle handle{};
         EXPECT_EQ(offer(at, len_bytes, &handle), status::ok);
         return handle;
     }
+    exported *hold(CUdeviceptr at)
+    {
+        remote_handle handle{};
+        exported *entry = nullptr;
+        EXPECT_EQ(hold(at, small, &entry, &handle), status::ok);
+        return entry;
+    }
     std::uint64_t generation_in(std::uint32_t slot) const
     {
         return own.view().exports[slot].generation.load();
     }
+    std::uint64_t epoch() const { return own.view().header->retire_epoch.load(); }
 };
 
 bool same_export(const remote_handle &left, const remote_handle &right)
@@ -83,63 +100,178 @@ bool same_export(const remote_handle &left, const remote_handle &right)
     return left.slot == right.slot && left.generation == right.generation;
 }
 
+// In a process of its own, with so many slots.
+template <typename Body> void with_owner(Body &&body, std::uint32_t slots = 64)
+{
+    alone([&] {
+        (void)start();
+        owner me(slots);
+        body(me);
+    });
+}
+
+void free_memory(CUdeviceptr at)
+{
+    EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+}
+
 TEST(ExportDirectory, DescribesAnAllocationWholeAndOnce)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         const CUdeviceptr at = allocate(mib);
         const remote_handle first = me.offer(at + 5, 100);
         EXPECT_EQ(first.kind, share_kind::legacy);
         EXPECT_EQ(first.base, at);
         EXPECT_GE(first.len_bytes, mib);
         EXPECT_TRUE(same_export(first, me.offer(at, mib)));
+        EXPECT_TRUE(same_export(first, me.offer(at + mib - 1, 0)));
+        remote_handle handle{};
+        EXPECT_EQ(me.offer(at, first.len_bytes + 1, &handle), status::unsupported);
         EXPECT_EQ(me.exports.live(), 1U);
-        EXPECT_EQ(me.generation_in(first.slot), first.generation);
-        EXPECT_NE(me.exports.device_of(first), 0U);
+        const remote_handle now = me.offer(at);
+        EXPECT_EQ(me.generation_in(now.slot), now.generation);
+        EXPECT_NE(me.exports.device_of(now), 0U);
+    });
+}
+
+TEST(ExportDirectory, TellsTheKindOfAllMemory)
+{
+    with_owner([](owner &me) {
+        const log_capture log;
+        const CUdeviceptr mixed = allocate_chunks({two, -two});
+        EXPECT_EQ(me.offer(allocate(mib) + 5).kind, share_kind::legacy);
+        EXPECT_EQ(me.offer(allocate_from(make_pool(), mib) + 5).kind, share_kind::pool);
+        EXPECT_EQ(me.offer(mixed + mib).kind, share_kind::descriptors);
+        const int host = 0;
+        const CUdeviceptr freed = allocate_from(make_pool(), mib);
+        EXPECT_EQ(CU(cuMemFreeAsync)(freed, nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+        for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib), mixed + 3 * mib,
+                                     reinterpret_cast<CUdeviceptr>(&host), CUdeviceptr{0}, freed}) {
+            remote_handle handle{};
+            EXPECT_EQ(me.offer(at, small, &handle), status::unsupported);
+        }
+        EXPECT_EQ(me.offer(mixed, small).kind, share_kind::descriptors);
+        EXPECT_EQ(log.count(), 0U) << log.text();
     });
 }
 
 TEST(ExportDirectory, FreedMemoryEndsItsExport)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         const CUdeviceptr at = allocate(mib);
         const remote_handle first = me.offer(at, mib);
-        EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+        free_memory(at);
         me.exports.sweep();
         EXPECT_EQ(me.generation_in(first.slot), 0U);
         EXPECT_EQ(me.exports.live_export(first), nullptr);
         EXPECT_EQ(me.exports.device_of(first), 0U);
-        EXPECT_EQ(me.own.view().header->retire_epoch.load(), 1U);
+        EXPECT_EQ(me.epoch(), 1U);
     });
 }
 
 TEST(ExportDirectory, FreedMemoryIsNoticedBeforeAnotherExportIsMadeHoweverManyThereAre)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         std::vector<CUdeviceptr> all;
         for (int i = 0; i < 40; ++i) {
-            all.push_back(allocate(4096));
-            (void)me.offer(all.back(), 4096);
+            all.push_back(allocate(small));
+            (void)me.offer(all.back());
         }
-        EXPECT_EQ(CU(cuMemFree)(all[17]), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuMemFree)(all[3]), CUDA_SUCCESS);
-        (void)me.offer(allocate(2 * mib), 4096);
+        free_memory(all[17]);
+        free_memory(all[3]);
+        (void)me.offer(allocate(2 * mib));
         EXPECT_EQ(me.exports.live(), 39U);
+    });
+}
+
+TEST(ExportDirectory, SweepLooksAtEveryExportOncePerRound)
+{
+    with_owner([](owner &me) {
+        me.exports.sweep();
+        std::vector<CUdeviceptr> all;
+        for (int i = 0; i < 6; ++i) {
+            all.push_back(allocate(small));
+            (void)me.offer(all.back());
+        }
+        for (const std::size_t each : {0, 2, 5}) {
+            free_memory(all[each]);
+        }
+        for (int i = 0; i < 6; ++i) {
+            me.exports.sweep();
+        }
+        EXPECT_EQ(me.exports.live(), 3U);
+    });
+}
+
+TEST(ExportDirectory, AFullOneGivesTheSlotOfTheLeastRecentlyUsed)
+{
+    with_owner(
+        [](owner &me) {
+            const CUdeviceptr a = allocate(small);
+            const CUdeviceptr c = allocate(small);
+            const remote_handle first = me.offer(a);
+            const remote_handle second = me.offer(allocate(small));
+            const remote_handle third = me.offer(c);
+            (void)me.offer(a);
+            const remote_handle fourth = me.offer(allocate(small));
+            EXPECT_EQ(fourth.slot, second.slot);
+            EXPECT_EQ(fourth.generation, second.generation + 1);
+            EXPECT_TRUE(same_export(me.offer(a), first));
+            EXPECT_TRUE(same_export(me.offer(c), third));
+            EXPECT_EQ(me.exports.live(), 3U);
+        },
+        3);
+}
+
+TEST(ExportDirectory, AReferencedExportKeepsItsSlot)
+{
+    with_owner(
+        [](owner &me) {
+            exported *first = me.hold(allocate(small));
+            exported *second = me.hold(allocate(small));
+            const CUdeviceptr at = allocate(small);
+            remote_handle handle{};
+            EXPECT_EQ(me.offer(at, small, &handle), status::no_memory);
+            EXPECT_FALSE(first->retired || second->retired);
+            me.exports.release(first);
+            EXPECT_EQ(me.offer(at).slot, first->slot);
+            EXPECT_FALSE(second->retired);
+        },
+        2);
+}
+
+TEST(ExportDirectory, RetiredWhileReferencedLivesUntilItsLastRelease)
+{
+    with_owner([](owner &me) {
+        const CUdeviceptr at = allocate(small);
+        exported *entry = me.hold(at);
+        EXPECT_EQ(me.hold(at), entry);
+        free_memory(at);
+        me.exports.sweep();
+        EXPECT_TRUE(entry->retired);
+        EXPECT_EQ(me.generation_in(entry->slot), 0U) << "the generation is over at once";
+        const remote_handle next = me.offer(allocate(small));
+        EXPECT_NE(next.slot, entry->slot);
+        EXPECT_EQ(entry->generation, 1U);
+        EXPECT_EQ(entry->base, at);
+        me.exports.release(entry);
+        me.exports.release(entry);
+        const remote_handle after = me.offer(allocate(small));
+        EXPECT_EQ(after.slot, entry->slot) << "the slot is free now";
+        EXPECT_EQ(after.generation, 2U);
+        const log_capture log;
+        me.exports.release(entry);
+        EXPECT_EQ(log.count(), 1U) << "one release too many is reported and ignored";
+        EXPECT_EQ(entry->references, 0U);
     });
 }
 
 TEST(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         for (int i = 0; i < 40; ++i) {
-            (void)me.offer(allocate(4096), 4096);
+            (void)me.offer(allocate(small));
         }
         remote_handle handle{};
         for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib)}) {
@@ -154,9 +286,7 @@ TEST(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
 
 TEST(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         const CUdeviceptr at = allocate(mib);
         remote_handle handle{};
         EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported);
@@ -170,52 +300,110 @@ TEST(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
 // A buffer in the old part, one across the border, and so on in turns: one export serves them all.
 TEST(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
 {
-    alone([] {
-        (void)start();
-        owner me;
+    with_owner([](owner &me) {
         const CUdeviceptr at = allocate_chunks({two, two, 0, 0});
         const remote_handle before = me.offer(at, 4 * mib);
         EXPECT_EQ(before.len_bytes, 4 * mib);
         map_chunk(at + 4 * mib, 2 * mib, true, 0); // the segment grows
         map_chunk(at + 6 * mib, 2 * mib, true, 0);
         (void)me.offer(at + 6 * mib, mib); // by itself
-        const remote_handle across = me.offer(at + 3 * mib, 2 * mib);
-        const std::uint64_t epoch = me.own.view().header->retire_epoch.load();
+        EXPECT_EQ(me.exports.live(), 2U);
+        const remote_handle across = me.offer(at + 3 * mib, 4 * mib);
+        EXPECT_EQ(me.exports.live(), 1U) << "those that it overlaps have ended";
+        const std::uint64_t epoch = me.epoch();
         for (int i = 0; i < 5; ++i) {
             EXPECT_TRUE(same_export(me.offer(at, 4 * mib), across));
             EXPECT_TRUE(same_export(me.offer(at + 3 * mib, 2 * mib), across));
             EXPECT_TRUE(same_export(me.offer(at + 6 * mib, mib), across));
         }
         EXPECT_EQ(across.len_bytes, 8 * mib);
-        EXPECT_EQ(me.own.view().header->retire_epoch.load(), epoch);
+        EXPECT_EQ(me.epoch(), epoch);
+        EXPECT_EQ(CU(cuMemUnmap)(at + 2 * mib, 2 * mib), CUDA_SUCCESS);
+        map_chunk(at + 2 * mib, 2 * mib, true, 0);
+        EXPECT_TRUE(same_export(me.offer(at, mib), across)) << "its own chunk is as it was";
+        EXPECT_FALSE(same_export(me.offer(at + 3 * mib, mib), across)) << "other memory";
     });
 }
 
 TEST(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
 {
-    alone([] {
-        (void)start();
-        owner me;
-        std::vector<gpusm::file_descriptor> fds;
-        std::vector<std::uint64_t> lengths;
-        EXPECT_EQ(me.exports.descriptors_of(me.offer(allocate_chunks({two, two}), 4 * mib), &fds,
-                                            &lengths),
-                  status::ok);
-        EXPECT_EQ(fds.size(), 2U);
-        EXPECT_EQ(lengths, (std::vector<std::uint64_t>{2 * mib, 2 * mib}));
-        fds.clear();
-        EXPECT_EQ(me.exports.descriptors_of(me.offer(allocate_from(make_pool(), mib), mib), &fds,
-                                            &lengths),
-                  status::ok);
-        EXPECT_EQ(fds.size(), 1U);
-        fds.clear();
-        const CUdeviceptr legacy = allocate(mib);
-        remote_handle handle = me.offer(legacy, mib);
-        EXPECT_EQ(me.exports.descriptors_of(handle, &fds, &lengths), status::not_found);
+    with_owner([](owner &me) {
+        gpusm::descriptor_message out;
+        remote_handle handle = me.offer(allocate_chunks({two, two}), 4 * mib);
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
+        EXPECT_EQ(out.fds.size(), 2U);
+        EXPECT_EQ(out.lengths, (std::vector<std::uint64_t>{2 * mib, 2 * mib}));
+        handle = me.offer(allocate_from(make_pool(), mib), mib);
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
+        EXPECT_EQ(out.fds.size(), 1U);
+        EXPECT_EQ(out.lengths.size(), 1U);
+        handle = me.offer(allocate(mib), mib);
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
         ++handle.generation;
-        EXPECT_EQ(me.exports.descriptors_of(handle, &fds, &lengths), status::not_found);
-        EXPECT_TRUE(fds.empty());
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
     });
+}
+
+TEST(ExportDirectory, RandomRoundsKeepToTheRules)
+{
+    constexpr std::uint32_t slots = 5;
+    with_owner(
+        [&](owner &me) {
+            const char *given = std::getenv("GPUSM_TEST_SEED");
+            const std::uint64_t seed =
+                given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+            std::printf("GPUSM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+            std::mt19937_64 random(seed);
+            std::vector<CUdeviceptr> memory;
+            std::vector<exported *> held;
+            std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> ids;
+            for (int round = 0; round < 3000; ++round) {
+                SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
+                const std::uint64_t what = random() % 100;
+                const std::size_t pick = memory.empty() ? 0 : random() % memory.size();
+                if (memory.empty() || (what < 15 && memory.size() < 9)) {
+                    memory.push_back(allocate(small));
+                } else if (what < 25) {
+                    free_memory(memory[pick]);
+                    memory.erase(memory.begin() + static_cast<std::ptrdiff_t>(pick));
+                } else if (what < 60) {
+                    remote_handle handle{};
+                    exported *entry = nullptr;
+                    const std::uint64_t id = buffer_id(memory[pick]);
+                    const status s = me.hold(memory[pick], small, &entry, &handle);
+                    if (status::ok != s) {
+                        ASSERT_EQ(s, status::no_memory);
+                        ASSERT_GE(held.size(), slots) << "a slot that nobody uses is given";
+                        continue;
+                    }
+                    held.push_back(entry);
+                    ASSERT_FALSE(entry->retired);
+                    ASSERT_EQ(entry->base, memory[pick]);
+                    ASSERT_EQ(me.generation_in(handle.slot), handle.generation);
+                    const auto [at, is_new] =
+                        ids.emplace(std::make_pair(handle.slot, handle.generation), id);
+                    ASSERT_EQ(at->second, id) << "a name of other memory was used again";
+                } else if (what < 95 && !held.empty()) {
+                    const std::size_t last = random() % held.size();
+                    std::swap(held[last], held.back());
+                    me.exports.release(held.back());
+                    held.pop_back();
+                } else {
+                    me.exports.sweep();
+                }
+                std::uint32_t published = 0;
+                for (std::uint32_t slot = 0; slot < slots; ++slot) {
+                    published += 0 != me.generation_in(slot) ? 1 : 0;
+                }
+                ASSERT_EQ(me.exports.live(), published);
+                for (const exported *each : held) {
+                    const auto name = std::make_pair(each->slot, each->generation);
+                    ASSERT_EQ(ids.count(name), 1U);
+                    ASSERT_EQ(ids[name], each->buffer_id) << "a referenced one is as it was";
+                }
+            }
+        },
+        slots);
 }
 
 } // namespace

@@ -14,7 +14,6 @@
 
 #include <gtest/gtest.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -109,15 +108,9 @@ template <typename Map> typename Map::iterator fake_find(Map &map, std::uint64_t
     return at - found->first < found->second.len_bytes ? found : map.end();
 }
 
-inline int open_descriptors()
+inline std::size_t open_descriptors()
 {
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder != nullptr && readdir(folder) != nullptr) {
-        ++count;
-    }
-    closedir(folder);
-    return count;
+    return files_in("/proc/self/fd").size();
 }
 
 inline int fake_descriptor(std::uint64_t value)
@@ -393,7 +386,7 @@ class SharingTest : public testing::Test {
         EXPECT_EQ(open_descriptors(), descriptors_before_);
     }
 
-    const int descriptors_before_ = open_descriptors();
+    const std::size_t descriptors_before_ = open_descriptors();
     const log_capture log_;
     gpusm::driver_api api_ = reset_fake_sharing();
     gpusm::device on_;

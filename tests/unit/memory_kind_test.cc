@@ -1,250 +1,263 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// memory_kind_test.cc: which way memory can be shared, pools, allocations of our own, and the
-// functions that a driver may lack; on a scripted driver.
-#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
+// memory_kind_test.cc: CUDA IPC handles, pools, allocations of our own, and the functions that a
+// driver may lack; on a scripted driver. How its answers become ours, in which context it is
+// called, and that nothing is written when it fails. (VMM memory: vmm_test.cc. The real thing
+// between two processes: gpu_two_processes_test.cc and memory_kind_two_processes_test.cc.)
+#include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include "tests/unit/fake_sharing.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <string>
 #include <vector>
 
 namespace {
 
-using gpusm::pointer_facts;
-using gpusm::pool_pointer;
-using gpusm::share_kind;
+using gpusm::exported_memory;
+using gpusm::file_descriptor;
 using gpusm::status;
 using gpusm_test::fake;
-using gpusm_test::fake_granularity;
 using gpusm_test::sharing;
 
-constexpr std::uint64_t chunk_at = 0x400000000;
+constexpr std::uint64_t plain_at = 0x50000000;
+constexpr std::uint64_t plain_bytes = 0x8000;
 constexpr std::uint64_t pooled_at = 0x500000000;
 constexpr std::uint64_t pooled_bytes = 0x8000;
 
 class Shareable : public gpusm_test::SharingTest {
   protected:
-    static pointer_facts device_memory()
-    {
-        pointer_facts facts;
-        facts.answered = facts.known = facts.on_device = true;
-        return facts;
-    }
+    Shareable() { sharing().pointers[plain_at] = {plain_bytes, nullptr}; }
     void add_pooled(unsigned handle_types)
     {
         sharing().pointers[pooled_at] = {pooled_bytes, sharing().add_pool(handle_types)};
     }
+
+    status export_pooled()
+    {
+        return export_pool_pointer(api_, on_, sharing().pointers[pooled_at].pool, pooled_at + 100,
+                                   &memory_);
+    }
+
+    exported_memory memory_;
+    file_descriptor fd_;
+    CUmemoryPool imported_ = nullptr;
+    std::uint64_t base_ = 42;
 };
 
-using WayOf = Shareable;
+using CudaIpc = Shareable;
 
-TEST_F(WayOf, MemoryOfCudaIpcIsLegacyWithoutAQuestion)
+TEST_F(CudaIpc, AnExportDescribesTheWholeAllocationAndMarksIt)
 {
-    pointer_facts facts = device_memory();
-    facts.legacy_ipc = true;
-    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::legacy);
-    EXPECT_TRUE(fake().calls.empty());
-}
-
-TEST_F(WayOf, HostAndManagedMemoryHasNoneWithoutAQuestion)
-{
-    pointer_facts facts = device_memory();
-    facts.managed = true;
-    EXPECT_EQ(kind_of(api_, facts, 0x1234), share_kind::none);
-    EXPECT_EQ(kind_of(api_, pointer_facts{}, 0x1234), share_kind::none);
-    EXPECT_TRUE(fake().calls.empty());
-}
-
-TEST_F(WayOf, VmmMemoryIsDescriptorsIfItMayBeExported)
-{
-    auto &chunk = sharing().add_chunk(chunk_at, fake_granularity);
-    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::descriptors);
-    chunk.handle_types = 0;
-    EXPECT_EQ(kind_of(api_, device_memory(), chunk_at + 77), share_kind::none);
-}
-
-TEST_F(WayOf, PoolMemoryIsPoolIfItsPoolMayBeExported)
-{
-    add_pooled(1);
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::pool);
-    add_pooled(8); // fabric only
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
-    add_pooled(0); // as the default pool is
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at + 77), share_kind::none);
-}
-
-// A driver could let us at the allocations behind a pool; that would share other memory too.
-TEST_F(WayOf, PoolMemoryIsNeverTakenForVmmMemory)
-{
-    sharing().add_chunk(pooled_at, fake_granularity);
-    add_pooled(1);
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::pool);
-    add_pooled(0);
-    sharing().mapped.clear();
-    sharing().add_chunk(pooled_at, fake_granularity).handle_types = 0;
-    EXPECT_EQ(kind_of(api_, device_memory(), pooled_at), share_kind::none);
-}
-
-TEST_F(WayOf, DeviceMemoryOfNoKnownKindHasNone)
-{
-    EXPECT_EQ(kind_of(api_, device_memory(), 0x1234), share_kind::none);
+    ASSERT_EQ(export_memory(api_, on_, plain_at + 0x1234, &memory_), status::ok);
+    EXPECT_EQ(memory_.base, plain_at);
+    EXPECT_EQ(memory_.len_bytes, plain_bytes);
+    std::uint64_t inside = 0;
+    std::memcpy(&inside, memory_.handle.data(), sizeof(inside));
+    EXPECT_EQ(inside, plain_at) << "the handle is that of the allocation's start";
+    EXPECT_EQ(fake().calls["pointer_set_attribute"], 1);
+    EXPECT_EQ(fake().calls["ctx_push_current"], 1);
+    ASSERT_EQ(open_memory(api_, on_, memory_.handle, &base_), status::ok);
+    EXPECT_EQ(base_, 0x150000000U);
+    close_memory(api_, on_, base_);
+    EXPECT_EQ(fake().calls["ipc_close_mem_handle"], 1);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
+}
+
+TEST_F(CudaIpc, ACloseThatFailsIsReportedUnlessTheDriverIsGone)
+{
+    fake().fail("ipc_close_mem_handle", 1, CUDA_ERROR_INVALID_VALUE);
+    close_memory(api_, on_, 0x1000);
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+    fake().fail("ipc_close_mem_handle", 1, CUDA_ERROR_DEINITIALIZED);
+    close_memory(api_, on_, 0x1000);
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+}
+
+TEST_F(CudaIpc, EventsGoOverAndComeOut)
+{
+    gpusm::device_table table(api_);
+    gpusm::device *found = nullptr;
+    ASSERT_EQ(table.for_context(on_.context, &found), status::ok);
+    CUipcEventHandle handle{};
+    CUevent opened = nullptr;
+    ASSERT_EQ(export_event(api_, table, *found, &handle), status::ok);
+    ASSERT_EQ(open_event(api_, on_, handle, &opened), status::ok);
+    EXPECT_EQ(opened, found->ipc_event);
+    EXPECT_EQ(log_.count(), 0U) << log_.text();
+    fake().fail("ctx_push_current", 0, CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(export_event(api_, table, *found, &handle), status::driver_failed);
+    EXPECT_EQ(open_event(api_, on_, handle, &opened), status::driver_failed);
+    EXPECT_EQ(fake().calls["ipc_get_event_handle"], 1) << "nothing is called elsewhere";
+    EXPECT_EQ(fake().calls["ipc_open_event_handle"], 1);
+    fake().heal();
 }
 
 using PoolMemory = Shareable;
 
-TEST_F(PoolMemory, AnAllocationIsDescribedFromItsBaseOn)
+TEST_F(PoolMemory, IsToldFromOtherMemoryAndWhetherItMayBeExported)
 {
-    add_pooled(1);
-    pool_pointer out;
-    ASSERT_EQ(export_pool_pointer(api_, on_, pooled_at + 100, &out), status::ok);
-    EXPECT_EQ(out.base, pooled_at);
-    EXPECT_EQ(out.len_bytes, pooled_bytes);
-    EXPECT_EQ(out.pool, sharing().pointers[pooled_at].pool);
-    std::uint64_t exported = 0;
-    std::memcpy(&exported, &out.data, sizeof(exported));
-    EXPECT_EQ(exported, pooled_at) << "not the address inside";
-}
-
-// Driver 580 asks for it. The program's first message from a pool must not depend on the order.
-TEST_F(PoolMemory, OfAPoolThatWasNeverExportedIsDescribedAllTheSame)
-{
-    add_pooled(1);
-    pool_pointer out;
-    ASSERT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::ok);
-    EXPECT_TRUE(sharing().pools[out.pool].exported);
-    ASSERT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::ok);
-    EXPECT_EQ(fake().calls["mem_pool_export_to_shareable_handle"], 1) << "once per pool";
-    EXPECT_EQ(gpusm_test::open_descriptors(), descriptors_before_);
-}
-
-TEST_F(PoolMemory, OtherMemoryAndClosedPoolsAreUnsupportedWithoutAWord)
-{
-    pool_pointer out;
-    EXPECT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::unsupported);
-    add_pooled(0);
-    EXPECT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::unsupported);
-    EXPECT_EQ(out.pool, nullptr);
+    bool exportable = false;
+    EXPECT_EQ(gpusm::pool_of(api_, plain_at, &exportable), nullptr);
+    for (const unsigned handle_types : {1, 0, 8}) { // 0: as the default pool, 8: fabric only
+        add_pooled(handle_types);
+        EXPECT_EQ(gpusm::pool_of(api_, pooled_at + 77, &exportable),
+                  sharing().pointers[pooled_at].pool);
+        EXPECT_EQ(exportable, 1 == handle_types);
+    }
     EXPECT_EQ(log_.count(), 0U) << log_.text();
+}
+
+// Driver 580 asks for an export of the pool first. The program's first message from it must not
+// depend on the order.
+TEST_F(PoolMemory, AnAllocationIsDescribedFromItsBaseOnAndItsPoolExportedOnce)
+{
+    add_pooled(1);
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_EQ(export_pooled(), status::ok);
+    }
+    EXPECT_EQ(memory_.base, pooled_at);
+    EXPECT_EQ(memory_.len_bytes, pooled_bytes);
+    std::uint64_t inside = 0;
+    std::memcpy(&inside, memory_.handle.data(), sizeof(inside));
+    EXPECT_EQ(inside, pooled_at) << "not the address inside";
+    EXPECT_EQ(fake().calls["mem_pool_export_to_shareable_handle"], 1);
+    EXPECT_EQ(gpusm_test::open_descriptors(), descriptors_before_);
 }
 
 TEST_F(PoolMemory, GoesOverAndComesBack)
 {
     add_pooled(1);
-    pool_pointer out;
-    int fd = -1;
-    ASSERT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::ok);
-    ASSERT_EQ(export_pool(api_, out.pool, &fd), status::ok);
-    EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
-    CUmemoryPool imported = nullptr;
-    ASSERT_EQ(import_pool(api_, fd, &imported), status::ok);
-    EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC) << "the descriptor stays the caller's";
-    close(fd);
-    EXPECT_TRUE(sharing().pools[imported].imported);
-    ASSERT_EQ(allow_pool(api_, imported, on_), status::ok);
-    EXPECT_EQ(sharing().pools[imported].devices, std::set<int>{1});
-    std::uint64_t base = 0;
-    ASSERT_EQ(import_pool_pointer(api_, on_, imported, out.data, &base), status::ok);
-    EXPECT_EQ(sharing().pointers[base].pool, imported);
-    EXPECT_EQ(check_mapped_length(api_, on_, base, out.len_bytes), status::ok);
-    free_pool_pointer(api_, on_, base);
-    close_pool(api_, imported);
-    EXPECT_EQ(sharing().pointers.size(), 1U);
+    ASSERT_EQ(export_pooled(), status::ok);
+    ASSERT_EQ(export_pool(api_, sharing().pointers[pooled_at].pool, &fd_), status::ok);
+    EXPECT_EQ(fcntl(fd_.get(), F_GETFD), FD_CLOEXEC);
+    ASSERT_EQ(import_pool(api_, fd_, &imported_), status::ok);
+    EXPECT_EQ(fcntl(fd_.get(), F_GETFD), FD_CLOEXEC) << "the descriptor stays the caller's";
+    EXPECT_TRUE(sharing().pools[imported_].imported);
+    ASSERT_EQ(allow_pool(api_, imported_, on_), status::ok);
+    EXPECT_EQ(sharing().pools[imported_].devices, std::set<int>{1});
+    ASSERT_EQ(import_pool_pointer(api_, on_, imported_, memory_.handle, &base_), status::ok);
+    EXPECT_EQ(sharing().pointers[base_].pool, imported_);
+    EXPECT_EQ(check_mapped_length(api_, on_, base_, memory_.len_bytes), status::ok);
+    free_device(api_, on_, base_);
+    close_pool(api_, imported_);
+    EXPECT_EQ(sharing().pointers.count(base_), 0U);
     EXPECT_EQ(sharing().pools.size(), 1U);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
-    free_pool_pointer(api_, on_, base);
-    EXPECT_EQ(log_.count(), 1U) << "freed twice: " << log_.text();
-    close_pool(api_, imported);
-    EXPECT_EQ(log_.count(), 2U) << "closed twice: " << log_.text();
+    close_pool(api_, imported_);
+    EXPECT_EQ(log_.count(), 1U) << "closed twice: " << log_.text();
 }
 
-// One step of the way above that fails, every time.
+// One step of those two ways that fails, every time.
+enum way { legacy, pool };
 struct answer {
+    way kind;
     const char *function;
     CUresult result;
     status expected;
-    std::size_t lines;
+    std::size_t lines; // logged: an answer that tells the whole cause is the caller's to report
 };
 void PrintTo(const answer &about, std::ostream *out)
 {
     *out << about.function << " " << about.result;
 }
 
-class PoolFailure : public Shareable, public testing::WithParamInterface<answer> {};
-INSTANTIATE_TEST_SUITE_P(
-    Every, PoolFailure,
-    testing::Values(
-        answer{"mem_get_address_range", CUDA_ERROR_NOT_FOUND, status::driver_failed, 1},
-        answer{"mem_pool_export_pointer", CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
-        answer{"mem_pool_export_pointer", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
-        answer{"mem_pool_export_pointer", CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
-        answer{"mem_pool_export_to_shareable_handle", CUDA_ERROR_INVALID_VALUE, status::unsupported,
-               0},
-        answer{"mem_pool_export_to_shareable_handle", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory,
-               0},
-        answer{"mem_pool_export_to_shareable_handle", CUDA_ERROR_OPERATING_SYSTEM,
-               status::driver_failed, 1},
-        answer{"mem_pool_import_from_shareable_handle", CUDA_ERROR_INVALID_DEVICE,
-               status::unsupported, 0},
-        answer{"mem_pool_import_from_shareable_handle", CUDA_ERROR_INVALID_VALUE,
-               status::driver_failed, 1},
-        answer{"mem_pool_set_access", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, status::unsupported, 0},
-        answer{"mem_pool_set_access", CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        answer{"mem_pool_import_pointer", CUDA_ERROR_ALREADY_MAPPED, status::unsupported, 0},
-        answer{"mem_pool_import_pointer", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
-        answer{"mem_pool_import_pointer", CUDA_ERROR_INVALID_VALUE, status::driver_failed, 1}));
+class WayFailure : public Shareable, public testing::WithParamInterface<answer> {
+  protected:
+    status go_by_handle()
+    {
+        const status s = export_memory(api_, on_, plain_at, &memory_);
+        EXPECT_EQ(status::ok == s, 0 != memory_.base);
+        return status::ok == s ? open_memory(api_, on_, memory_.handle, &base_) : s;
+    }
+    status go_by_pool()
+    {
+        add_pooled(1);
+        status s = export_pooled();
+        EXPECT_EQ(status::ok == s, 0 != memory_.base);
+        if (status::ok == s) {
+            s = export_pool(api_, sharing().pointers[pooled_at].pool, &fd_);
+            EXPECT_EQ(status::ok == s, fd_.valid());
+        }
+        if (status::ok == s) {
+            s = import_pool(api_, fd_, &imported_);
+            EXPECT_EQ(status::ok == s, imported_ != nullptr);
+        }
+        if (status::ok == s) {
+            s = allow_pool(api_, imported_, on_);
+        }
+        return status::ok == s ? import_pool_pointer(api_, on_, imported_, memory_.handle, &base_)
+                               : s;
+    }
+};
 
-TEST_P(PoolFailure, IsPassedOnAndWritesNothing)
+INSTANTIATE_TEST_SUITE_P(
+    CudaIpc, WayFailure,
+    testing::Values(
+        answer{legacy, "ctx_push_current", CUDA_ERROR_CONTEXT_IS_DESTROYED, status::driver_failed,
+               0},
+        answer{legacy, "mem_get_address_range", CUDA_ERROR_NOT_FOUND, status::driver_failed, 1},
+        answer{legacy, "mem_get_address_range", CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+        answer{legacy, "ipc_get_mem_handle", CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
+        answer{legacy, "ipc_get_mem_handle", CUDA_ERROR_NOT_SUPPORTED, status::unsupported, 0},
+        answer{legacy, "ipc_get_mem_handle", CUDA_ERROR_OUT_OF_MEMORY, status::driver_failed, 1},
+        answer{legacy, "pointer_set_attribute", CUDA_ERROR_INVALID_VALUE, status::driver_failed, 1},
+        answer{legacy, "ipc_open_mem_handle", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+        answer{legacy, "ipc_open_mem_handle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+               status::unsupported, 0},
+        answer{legacy, "ipc_open_mem_handle", CUDA_ERROR_INVALID_DEVICE, status::unsupported, 0},
+        answer{legacy, "ipc_open_mem_handle", CUDA_ERROR_NOT_SUPPORTED, status::unsupported, 0},
+        answer{legacy, "ipc_open_mem_handle", CUDA_ERROR_INVALID_HANDLE, status::driver_failed,
+               1}));
+INSTANTIATE_TEST_SUITE_P(
+    Pool, WayFailure,
+    testing::Values(
+        answer{pool, "mem_get_address_range", CUDA_ERROR_NOT_FOUND, status::driver_failed, 1},
+        answer{pool, "mem_pool_export_pointer", CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
+        answer{pool, "mem_pool_export_pointer", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+        answer{pool, "mem_pool_export_pointer", CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+        answer{pool, "mem_pool_export_to_shareable_handle", CUDA_ERROR_INVALID_VALUE,
+               status::unsupported, 0},
+        answer{pool, "mem_pool_export_to_shareable_handle", CUDA_ERROR_OUT_OF_MEMORY,
+               status::no_memory, 0},
+        answer{pool, "mem_pool_export_to_shareable_handle", CUDA_ERROR_OPERATING_SYSTEM,
+               status::driver_failed, 1},
+        answer{pool, "mem_pool_import_from_shareable_handle", CUDA_ERROR_INVALID_DEVICE,
+               status::unsupported, 0},
+        answer{pool, "mem_pool_import_from_shareable_handle", CUDA_ERROR_INVALID_VALUE,
+               status::driver_failed, 1},
+        answer{pool, "mem_pool_set_access", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, status::unsupported,
+               0},
+        answer{pool, "mem_pool_set_access", CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+        answer{pool, "mem_pool_import_pointer", CUDA_ERROR_ALREADY_MAPPED, status::unsupported, 0},
+        answer{pool, "mem_pool_import_pointer", CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+        answer{pool, "mem_pool_import_pointer", CUDA_ERROR_INVALID_VALUE, status::driver_failed,
+               1}));
+
+TEST_P(WayFailure, IsPassedOnAndWritesNothing)
 {
-    add_pooled(1);
     fake().fail(GetParam().function, 0, GetParam().result);
-    pool_pointer out;
-    int fd = -1;
-    CUmemoryPool imported = nullptr;
-    std::uint64_t base = 42;
-    status s = export_pool_pointer(api_, on_, pooled_at, &out);
-    if (status::ok != s) {
-        EXPECT_EQ(out.pool, nullptr);
-    }
-    if (status::ok == s) {
-        s = export_pool(api_, out.pool, &fd);
-        EXPECT_EQ(status::ok == s, fd >= 0);
-    }
-    if (status::ok == s) {
-        s = import_pool(api_, fd, &imported);
-        close(fd);
-        EXPECT_EQ(status::ok == s, imported != nullptr);
-    }
-    if (status::ok == s) {
-        s = allow_pool(api_, imported, on_);
-    }
-    if (status::ok == s) {
-        s = import_pool_pointer(api_, on_, imported, out.data, &base);
-    }
-    EXPECT_EQ(s, GetParam().expected);
-    EXPECT_EQ(base, 42U);
+    EXPECT_EQ(legacy == GetParam().kind ? go_by_handle() : go_by_pool(), GetParam().expected);
+    EXPECT_EQ(base_, 42U);
     EXPECT_EQ(log_.count(), GetParam().lines) << log_.text();
     fake().heal();
 }
 
 TEST_F(Shareable, AnAllocationOfOurOwnIsMadeAndGivenBackInItsContext)
 {
-    std::uint64_t at = 0;
-    ASSERT_EQ(alloc_device(api_, on_, 12345, &at), status::ok);
-    EXPECT_EQ(sharing().pointers[at].len_bytes, 12345U);
-    free_device(api_, on_, at);
-    EXPECT_TRUE(sharing().pointers.empty());
+    ASSERT_EQ(alloc_device(api_, on_, 12345, &base_), status::ok);
+    EXPECT_EQ(sharing().pointers[base_].len_bytes, 12345U);
+    free_device(api_, on_, base_);
+    EXPECT_EQ(sharing().pointers.count(base_), 0U);
     EXPECT_EQ(fake().calls["ctx_push_current"], 2);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
-    free_device(api_, on_, at);
+    free_device(api_, on_, base_);
     EXPECT_EQ(log_.count(), 1U) << "freed twice: " << log_.text();
 }
 
@@ -306,25 +319,23 @@ TEST_F(Shareable, NothingIsCalledWhenTheContextCannotBeEntered)
 {
     add_pooled(1);
     fake().fail("ctx_push_current", 0, CUDA_ERROR_INVALID_CONTEXT);
-    std::uint64_t at = 0;
-    pool_pointer out;
-    EXPECT_EQ(alloc_device(api_, on_, 1, &at), status::driver_failed);
+    EXPECT_EQ(alloc_device(api_, on_, 1, &base_), status::driver_failed);
     EXPECT_EQ(make_copies_synchronous(api_, on_), status::driver_failed);
     EXPECT_EQ(check_mapped_length(api_, on_, pooled_at, 1), status::driver_failed);
-    EXPECT_EQ(export_pool_pointer(api_, on_, pooled_at, &out), status::driver_failed);
-    EXPECT_EQ(import_pool_pointer(api_, on_, nullptr, out.data, &at), status::driver_failed);
+    EXPECT_EQ(export_pooled(), status::driver_failed);
+    EXPECT_EQ(import_pool_pointer(api_, on_, nullptr, memory_.handle, &base_),
+              status::driver_failed);
     free_device(api_, on_, pooled_at);
-    free_pool_pointer(api_, on_, pooled_at);
+    close_memory(api_, on_, 0x1000);
     for (const char *function :
          {"mem_alloc", "ctx_get_flags", "mem_get_address_range", "mem_pool_export_pointer",
-          "mem_pool_import_pointer", "mem_free"}) {
+          "mem_pool_import_pointer", "mem_free", "ipc_close_mem_handle"}) {
         EXPECT_EQ(fake().calls[function], 0) << function;
     }
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
-// --- functions that a driver may lack
-// -------------------------------------------------------------
+// --- functions that a driver may lack ------------------------------------------------------------
 
 std::vector<std::string> lacking;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// memory_kind_two_processes_test.cc: which way memory of every kind can be shared, pools that one
-// process exports and another imports, and what is read right after a copy; on whatever driver
-// there is.
+// memory_kind_two_processes_test.cc: pools that one process exports and another imports, and what
+// is read right after a copy; on whatever driver there is.
 #include "tests/unit/share_support.h"
 
 #include <cstdint>
@@ -19,44 +18,10 @@ namespace {
 using gpusm::copy_engine;
 using gpusm::device;
 using gpusm::device_table;
-using gpusm::pool_pointer;
-using gpusm::share_kind;
+using gpusm::exported_memory;
 using gpusm::status;
 
 constexpr auto two = std::int64_t(2 * mib);
-
-TEST(ShareWay, IsRightForEveryKindOfMemory)
-{
-    alone([] {
-        (void)start();
-        const log_capture log;
-        EXPECT_EQ(way(allocate(mib) + 5), share_kind::legacy);
-        EXPECT_EQ(way(allocate_managed(mib)), share_kind::none);
-        EXPECT_EQ(way(allocate_pool(mib)), share_kind::none) << "the default pool";
-        EXPECT_EQ(way(allocate_from(make_pool(), mib) + 5), share_kind::pool);
-        const CUdeviceptr mixed = allocate_chunks({two, -two});
-        EXPECT_EQ(way(mixed + mib), share_kind::descriptors);
-        EXPECT_EQ(way(mixed + 3 * mib), share_kind::none);
-        const int host = 0;
-        EXPECT_EQ(way(reinterpret_cast<CUdeviceptr>(&host)), share_kind::none);
-        EXPECT_EQ(way(0), share_kind::none);
-        EXPECT_EQ(log.count(), 0U) << log.text();
-    });
-}
-
-TEST(ShareWay, FreedMemoryHasNone)
-{
-    alone([] {
-        (void)start();
-        const CUdeviceptr at = allocate_chunks({two});
-        EXPECT_EQ(CU(cuMemUnmap)(at, 2 * mib), CUDA_SUCCESS);
-        EXPECT_EQ(way(at), share_kind::none);
-        const CUdeviceptr pooled = allocate_from(make_pool(), mib);
-        EXPECT_EQ(CU(cuMemFreeAsync)(pooled, nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(way(pooled), share_kind::none);
-    });
-}
 
 // A thread that has never made a context current, and gets none.
 TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
@@ -69,26 +34,24 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
         store(at + 9, "anywhere");
         device &on = device_of(table, at);
         std::thread([&] {
-            EXPECT_EQ(way(at), share_kind::descriptors);
-            EXPECT_EQ(way(pooled), share_kind::pool);
             parcel out = parcel::of(on, at, 4 * mib);
             std::uint64_t base = 0;
             EXPECT_EQ(out.map(on, &base), status::ok);
-            out.drop();
             EXPECT_EQ(check_mapped_length(driver(), on, base, 2 * mib), status::ok);
             {
                 copy_engine engine(driver(), {});
                 EXPECT_EQ(copy_now(engine, on, pooled, base + 9, 8), status::ok);
             }
             out.unmap(base);
-            pool_pointer pointer;
-            int fd = -1;
-            EXPECT_EQ(export_pool_pointer(driver(), on, pooled, &pointer), status::ok);
-            EXPECT_EQ(export_pool(driver(), pointer.pool, &fd), status::ok);
-            EXPECT_EQ(close(fd), 0);
+            exported_memory pointer;
+            gpusm::file_descriptor fd;
+            bool exportable = false;
+            EXPECT_EQ(describe_pooled(on, pooled, &pointer), status::ok);
+            EXPECT_EQ(export_pool(driver(), gpusm::pool_of(driver(), pooled, &exportable), &fd),
+                      status::ok);
             std::uint64_t own = 0;
             EXPECT_EQ(alloc_device(driver(), on, mib, &own), status::ok);
-            EXPECT_EQ(way(own), share_kind::legacy);
+            EXPECT_EQ(export_memory(driver(), on, own, &pointer), status::ok);
             free_device(driver(), on, own);
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
             CUcontext current = on.context;
@@ -99,27 +62,10 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
     });
 }
 
-TEST(ShareWay, AnAllocationOfOurOwnThatDoesNotFitIsNoMemory)
-{
-    alone([] {
-        (void)start();
-        const log_capture log;
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
-        std::size_t left = 0;
-        std::size_t all = 0;
-        EXPECT_EQ(CU(cuMemGetInfo)(&left, &all), CUDA_SUCCESS);
-        std::uint64_t at = 42;
-        EXPECT_EQ(alloc_device(driver(), on, all + mib, &at), status::no_memory);
-        EXPECT_EQ(at, 42U);
-        EXPECT_EQ(log.count(), 0U) << log.text();
-    });
-}
-
 // --- pools ---------------------------------------------------------------------------------------
 
 struct pool_offer {
-    CUmemPoolPtrExportData data;
+    gpusm::memory_handle handle;
     std::uint64_t len_bytes;
     std::uint64_t offset; // of what is to be read, from the base on
 };
@@ -134,22 +80,17 @@ void read_pool(int owner_device, int reader_device)
             const CUmemoryPool pool = make_pool(owner_device);
             device_table table(driver());
             const log_capture log;
-            int fd = -1;
-            EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
-            l.put_fd(fd);
-            EXPECT_EQ(close(fd), 0);
+            send_pool(l, pool);
             std::vector<CUdeviceptr> all;
             for (const std::size_t bytes : sizes) {
                 const CUdeviceptr at = allocate_from(pool, bytes);
                 all.push_back(at);
                 store(at, pattern(bytes, static_cast<unsigned>(all.size())));
-                pool_pointer out;
-                EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at + 1001, &out),
-                          status::ok);
-                EXPECT_EQ(out.pool, pool);
+                exported_memory out;
+                EXPECT_EQ(describe_pooled(device_of(table, at), at + 1001, &out), status::ok);
                 EXPECT_EQ(out.base, at);
                 EXPECT_GE(out.len_bytes, bytes);
-                l.put(pool_offer{out.data, bytes, 1001});
+                l.put(pool_offer{out.handle, bytes, 1001});
             }
             EXPECT_EQ(log.count(), 0U) << log.text();
             l.wait(); // given back there, as the driver asks
@@ -167,16 +108,13 @@ void read_pool(int owner_device, int reader_device)
             device_table table(driver());
             device &on = device_of(table, to);
             const log_capture log;
-            const int fd = l.get_fd();
-            CUmemoryPool pool = nullptr;
-            ASSERT_EQ(import_pool(driver(), fd, &pool), status::ok);
-            EXPECT_EQ(close(fd), 0);
+            const CUmemoryPool pool = receive_pool(l);
             ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
             std::vector<std::uint64_t> all;
             for (const std::size_t bytes : sizes) {
                 const auto in = l.get<pool_offer>();
                 std::uint64_t base = 0;
-                ASSERT_EQ(import_pool_pointer(driver(), on, pool, in.data, &base), status::ok);
+                ASSERT_EQ(import_pool_pointer(driver(), on, pool, in.handle, &base), status::ok);
                 all.push_back(base);
                 EXPECT_EQ(check_mapped_length(driver(), on, base, in.len_bytes), status::ok);
                 EXPECT_EQ(check_mapped_length(driver(), on, base, UINT64_MAX), status::bad_peer);
@@ -194,7 +132,7 @@ void read_pool(int owner_device, int reader_device)
                 EXPECT_TRUE(load(to, expected.size()) == expected);
             }
             for (const std::uint64_t each : all) {
-                free_pool_pointer(driver(), on, each);
+                free_device(driver(), on, each);
             }
             close_pool(driver(), pool);
             EXPECT_EQ(log.count(), 0U) << log.text();
@@ -222,13 +160,10 @@ void own_a_pool(line &l)
     const CUdeviceptr at = allocate_from(pool, mib);
     store(at, "once more");
     device_table table(driver());
-    pool_pointer out;
-    int fd = -1;
-    EXPECT_EQ(export_pool(driver(), pool, &fd), status::ok);
-    l.put_fd(fd);
-    EXPECT_EQ(close(fd), 0);
-    EXPECT_EQ(export_pool_pointer(driver(), device_of(table, at), at, &out), status::ok);
-    l.put(out.data);
+    exported_memory out;
+    send_pool(l, pool);
+    EXPECT_EQ(describe_pooled(device_of(table, at), at, &out), status::ok);
+    l.put(out.handle);
     l.wait();
 }
 
@@ -239,17 +174,14 @@ TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
         device_table table(driver());
         device &on = device_of(table, allocate(mib));
         const log_capture log;
-        const int fd = l.get_fd();
-        CUmemoryPool pool = nullptr;
-        ASSERT_EQ(import_pool(driver(), fd, &pool), status::ok);
-        EXPECT_EQ(close(fd), 0);
+        const CUmemoryPool pool = receive_pool(l);
         ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
-        const auto data = l.get<CUmemPoolPtrExportData>();
+        const auto data = l.get<gpusm::memory_handle>();
         std::uint64_t base = 0;
         std::uint64_t again = 0;
         ASSERT_EQ(import_pool_pointer(driver(), on, pool, data, &base), status::ok);
-        pool_pointer out;
-        EXPECT_EQ(export_pool_pointer(driver(), on, base, &out), status::unsupported);
+        exported_memory out;
+        EXPECT_EQ(describe_pooled(on, base, &out), status::unsupported);
         // Drivers may differ: both answers will do, an error will not.
         const status second = import_pool_pointer(driver(), on, pool, data, &again);
         EXPECT_TRUE(status::ok == second || status::unsupported == second) << to_string(second);
@@ -257,10 +189,10 @@ TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
         if (status::ok == second) {
             EXPECT_EQ(load(again, 9), "once more");
             if (again != base) { // else one free is for both: seen with driver 580
-                free_pool_pointer(driver(), on, again);
+                free_device(driver(), on, again);
             }
         }
-        free_pool_pointer(driver(), on, base);
+        free_device(driver(), on, base);
         close_pool(driver(), pool);
         EXPECT_EQ(log.count(), 0U) << log.text();
         l.step();
@@ -273,20 +205,19 @@ TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
         (void)start();
         device_table table(driver());
         device &on = device_of(table, allocate(mib));
-        const int fd = l.get_fd();
+        const gpusm::file_descriptor fd(l.get_fd());
         CUmemoryPool first = nullptr;
         CUmemoryPool second = nullptr;
         ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
         ASSERT_EQ(import_pool(driver(), fd, &second), status::ok);
-        EXPECT_EQ(close(fd), 0);
         EXPECT_EQ(first, second);
         ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
         std::uint64_t base = 0;
-        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<CUmemPoolPtrExportData>(), &base),
+        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<gpusm::memory_handle>(), &base),
                   status::ok);
         EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
         const log_capture log;
-        free_pool_pointer(driver(), on, base);
+        free_device(driver(), on, base);
         close_pool(driver(), first);
         close_pool(driver(), second);
         EXPECT_EQ(log.count(), 0U) << log.text();
@@ -305,12 +236,8 @@ TEST(ShareWay, DevicesThatCannotReachEachOtherAreUnsupported)
             (void)start(0);
             const CUdeviceptr at = allocate_chunks({two});
             device_table table(driver());
-            parcel out = parcel::of(device_of(table, at), at, 1);
-            out.send(l);
-            int fd = -1;
-            EXPECT_EQ(export_pool(driver(), make_pool(), &fd), status::ok);
-            l.put_fd(fd);
-            EXPECT_EQ(close(fd), 0);
+            parcel::of(device_of(table, at), at, 1).send(l);
+            send_pool(l, make_pool());
             l.wait();
         },
         [](line &l) {
@@ -323,11 +250,7 @@ TEST(ShareWay, DevicesThatCannotReachEachOtherAreUnsupported)
             std::uint64_t base = 42;
             EXPECT_EQ(in.map(on, &base), status::unsupported);
             EXPECT_EQ(base, 42U);
-            in.drop();
-            const int fd = l.get_fd();
-            CUmemoryPool pool = nullptr;
-            EXPECT_EQ(import_pool(driver(), fd, &pool), status::ok);
-            EXPECT_EQ(close(fd), 0);
+            const CUmemoryPool pool = receive_pool(l);
             EXPECT_EQ(allow_pool(driver(), pool, on), status::unsupported);
             close_pool(driver(), pool);
             EXPECT_EQ(log.count(), 0U) << log.text();
@@ -352,8 +275,7 @@ TEST(ShareWay, APeerReadsWhatASynchronousFillHasLeft)
             device &on = device_of(table, at);
             EXPECT_EQ(CU(cuMemsetD8)(at, 'a', bytes), CUDA_SUCCESS);
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
-            parcel out = parcel::of(on, at, bytes);
-            out.send(l);
+            parcel::of(on, at, bytes).send(l);
             l.wait(); // read once
             EXPECT_EQ(CU(cuMemsetD8)(at, 'b', bytes), CUDA_SUCCESS);
             l.step();
@@ -366,7 +288,6 @@ TEST(ShareWay, APeerReadsWhatASynchronousFillHasLeft)
             parcel in = parcel::receive(l);
             std::uint64_t base = 0;
             ASSERT_EQ(in.map(on, &base), status::ok);
-            in.drop();
             EXPECT_TRUE(load(base, bytes) == std::string(bytes, 'a')) << "begun before the mark";
             l.step();
             l.wait(); // filled anew

@@ -6,13 +6,14 @@
 #ifndef GPUSM_TESTS_SHARE_SUPPORT_H
 #define GPUSM_TESTS_SHARE_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
+#include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 
 #include "tests/unit/gpu_memory_support.h"
 
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <vector>
 
 namespace gpusm_test {
@@ -32,9 +33,19 @@ inline gpusm::device &device_of(gpusm::device_table &table, CUdeviceptr memory)
     return *found;
 }
 
-inline gpusm::share_kind way(CUdeviceptr memory)
+inline gpusm::status list_chunks(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes,
+                                 std::vector<gpusm::memory_chunk> *out)
 {
-    return kind_of(driver(), gpusm::inspect_pointer(driver(), memory), memory);
+    return list_run(
+        driver(), on, at, len_bytes, [](std::uint64_t) { return false; }, out);
+}
+
+// Describes the allocation of a pool around `at`.
+inline gpusm::status describe_pooled(const gpusm::device &on, CUdeviceptr at,
+                                     gpusm::exported_memory *out)
+{
+    bool exportable = false;
+    return export_pool_pointer(driver(), on, gpusm::pool_of(driver(), at, &exportable), at, out);
 }
 
 inline std::size_t free_bytes()
@@ -110,22 +121,17 @@ inline CUdeviceptr allocate_from(CUmemoryPool pool, std::size_t len_bytes)
 // Descriptors and what they stand for, as two processes hand them over.
 struct parcel {
     std::vector<std::uint64_t> lengths;
-    std::vector<int> fds;
+    std::vector<gpusm::file_descriptor> fds;
 
     // The export of the chunks that hold [at, at + len_bytes).
-    static parcel of(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes,
-                     std::vector<gpusm::memory_chunk> *chunks = nullptr)
+    static parcel of(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes)
     {
         std::vector<gpusm::memory_chunk> found;
-        EXPECT_EQ(list_chunks(driver(), on, at, len_bytes, &found), gpusm::status::ok);
         parcel made;
-        made.fds.resize(found.size(), -1);
-        EXPECT_EQ(export_chunks(driver(), found, made.fds.data()), gpusm::status::ok);
+        EXPECT_EQ(list_chunks(on, at, len_bytes, &found), gpusm::status::ok);
+        EXPECT_EQ(export_chunks(driver(), found, &made.fds), gpusm::status::ok);
         for (const gpusm::memory_chunk &each : found) {
             made.lengths.push_back(each.len_bytes);
-        }
-        if (chunks != nullptr) {
-            *chunks = found;
         }
         return made;
     }
@@ -134,35 +140,46 @@ struct parcel {
         l.put(fds.size());
         for (std::size_t i = 0; i < fds.size(); ++i) {
             l.put(lengths[i]);
-            l.put_fd(fds[i]);
+            l.put_fd(fds[i].get());
         }
-        drop();
+        fds.clear();
     }
     static parcel receive(line &l)
     {
         parcel made;
         for (auto count = l.get<std::size_t>(); count > 0; --count) {
             made.lengths.push_back(l.get<std::uint64_t>());
-            made.fds.push_back(l.get_fd());
+            made.fds.emplace_back(l.get_fd());
         }
         return made;
     }
-    gpusm::status map(const gpusm::device &into, std::uint64_t *base) const
+    // Maps them; the descriptors are closed on success.
+    gpusm::status map(const gpusm::device &into, std::uint64_t *base)
     {
-        return map_chunks(driver(), into, lengths.data(), fds.data(), fds.size(), base);
-    }
-    void unmap(std::uint64_t base) const
-    {
-        unmap_chunks(driver(), base, lengths.data(), lengths.size());
-    }
-    void drop()
-    {
-        for (const int each : fds) {
-            EXPECT_EQ(close(each), 0);
+        const gpusm::status s =
+            map_chunks(driver(), into, lengths, fds,
+                       std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0}), base);
+        if (gpusm::status::ok == s) {
+            fds.clear();
         }
-        fds.clear();
+        return s;
     }
+    void unmap(std::uint64_t base) const { unmap_chunks(driver(), base, lengths); }
 };
+
+// A descriptor of the pool, handed over.
+inline void send_pool(line &l, CUmemoryPool pool)
+{
+    gpusm::file_descriptor fd;
+    EXPECT_EQ(export_pool(driver(), pool, &fd), gpusm::status::ok);
+    l.put_fd(fd.get());
+}
+inline CUmemoryPool receive_pool(line &l)
+{
+    CUmemoryPool pool = nullptr;
+    EXPECT_EQ(import_pool(driver(), gpusm::file_descriptor(l.get_fd()), &pool), gpusm::status::ok);
+    return pool;
+}
 
 // One copy of up to 4 MiB in eight parts, which the gather kernel makes together.
 inline void copy_by_kernel(gpusm::device &on, CUdeviceptr to, CUdeviceptr from,

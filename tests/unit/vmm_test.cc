@@ -4,7 +4,7 @@
 // vmm_test.cc: runs of VMM memory, what is said about them, and that every call may fail
 // without anything being left; on a scripted driver. The real thing between two processes is
 // vmm_two_processes_test.cc.
-#include "opal/mca/btl/gpusm/ipc/vmm.h"
+#include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 
 #include "tests/unit/fake_sharing.h"
 
@@ -15,6 +15,7 @@
 
 namespace {
 
+using gpusm::file_descriptor;
 using gpusm::memory_chunk;
 using gpusm::status;
 using gpusm_test::fake;
@@ -37,12 +38,30 @@ class VmmChunks : public gpusm_test::SharingTest {
     {
         return sharing().allocations[sharing().mapped[at].handle];
     }
-    status list(std::uint64_t at, std::uint64_t len_bytes, std::size_t most = gpusm::most_chunks)
+    status list(std::uint64_t at, std::uint64_t len_bytes)
     {
-        return list_chunks(api_, on_, at, len_bytes, &chunks_, most);
+        return list_run(
+            api_, on_, at, len_bytes, [](std::uint64_t) { return true; }, &chunks_);
+    }
+    status list_and_export()
+    {
+        const status s = list(start, 6 * unit_bytes);
+        return status::ok == s ? export_chunks(api_, chunks_, &fds_) : s;
+    }
+    // The importer, in the same process: the fake does not mind.
+    status map() { return map_chunks(api_, on_, lengths_, fds_, total_, &base_); }
+    void expect_nothing_left()
+    {
+        EXPECT_TRUE(sharing().reserved.empty());
+        EXPECT_EQ(sharing().mapped.size(), 3U);
+        EXPECT_EQ(sharing().references(), 0);
     }
 
     std::vector<memory_chunk> chunks_;
+    std::vector<file_descriptor> fds_;
+    std::vector<std::uint64_t> lengths_{unit_bytes, 3 * unit_bytes, 2 * unit_bytes};
+    std::uint64_t total_ = 6 * unit_bytes; // that they are said to have
+    std::uint64_t base_ = 42;
 };
 
 TEST_F(VmmChunks, ARangeIsTheChunksThatItTouches)
@@ -51,6 +70,7 @@ TEST_F(VmmChunks, ARangeIsTheChunksThatItTouches)
         std::uint64_t offset, len_bytes;
         std::size_t first, count;
     } const table[] = {
+        {0, 0, 0, 1},
         {0, 1, 0, 1},
         {0, unit_bytes, 0, 1},
         {unit_bytes - 1, 2, 0, 2},
@@ -70,16 +90,6 @@ TEST_F(VmmChunks, ARangeIsTheChunksThatItTouches)
             EXPECT_EQ(chunks_[i].buffer_id, sharing().mapped[chunks_[i].base].buffer_id);
         }
     }
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
-TEST_F(VmmChunks, ARangeWithAGapOrAnEndInItIsUnsupported)
-{
-    sharing().add_chunk(start + 7 * unit_bytes, unit_bytes);
-    EXPECT_EQ(list(start, 8 * unit_bytes), status::unsupported);
-    EXPECT_EQ(list(start + 7 * unit_bytes, unit_bytes + 1), status::unsupported);
-    EXPECT_EQ(list(start - 1, 2), status::unsupported);
-    EXPECT_TRUE(chunks_.empty());
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
@@ -108,75 +118,84 @@ TEST_F(VmmChunks, TwoAllocationsThatTheDriverDescribesAsOneRangeAreNotOneChunk)
     EXPECT_EQ(list(start + 4 * unit_bytes, 1), status::ok) << "the last one has no neighbour";
 }
 
-TEST_F(VmmChunks, MoreChunksThanAllowedAreUnsupported)
-{
-    EXPECT_EQ(list(start, 6 * unit_bytes, 3), status::ok);
-    EXPECT_EQ(list(start, 6 * unit_bytes, 2), status::unsupported);
-    for (std::uint64_t i = 0; i <= gpusm::most_chunks; ++i) {
-        sharing().add_chunk(2 * start + i * unit_bytes, unit_bytes);
-    }
-    EXPECT_EQ(list(2 * start, gpusm::most_chunks * unit_bytes), status::ok);
-    EXPECT_EQ(list(2 * start, gpusm::most_chunks * unit_bytes + 1), status::unsupported);
-}
-
-TEST_F(VmmChunks, ARangeThatCannotBeIsABadArgument)
-{
-    EXPECT_EQ(list(start, 0), status::bad_argument);
-    EXPECT_EQ(list(start, UINT64_MAX - start + 1), status::bad_argument);
-}
-
-TEST_F(VmmChunks, OnlyVmmMemoryOfADeviceCanBeExported)
-{
-    EXPECT_TRUE(can_export_chunk(api_, start + 5));
-    EXPECT_FALSE(can_export_chunk(api_, start - 1));
-    behind(start).handle_types = 0;
-    EXPECT_FALSE(can_export_chunk(api_, start));
-    EXPECT_TRUE(can_export_chunk(api_, start + unit_bytes));
-    fake().fail("mem_get_allocation_properties", 1, CUDA_ERROR_INVALID_VALUE);
-    EXPECT_FALSE(can_export_chunk(api_, start + unit_bytes));
-}
-
-TEST_F(VmmChunks, AreTheSameUntilOneIsMappedAnewOrUnmapped)
-{
-    ASSERT_EQ(list(start, 6 * unit_bytes), status::ok);
-    EXPECT_TRUE(same_chunks(api_, chunks_));
-    sharing().mapped[start + unit_bytes].buffer_id += 1000;
-    EXPECT_FALSE(same_chunks(api_, chunks_));
-    ASSERT_EQ(list(start, 6 * unit_bytes), status::ok);
-    EXPECT_TRUE(same_chunks(api_, chunks_));
-    sharing().mapped.erase(start + 4 * unit_bytes);
-    EXPECT_FALSE(same_chunks(api_, chunks_));
-}
-
 TEST_F(VmmChunks, EachHasADescriptorThatAnotherProgramDoesNotInherit)
 {
-    ASSERT_EQ(list(start, 6 * unit_bytes), status::ok);
-    int fds[3] = {-1, -1, -1};
-    ASSERT_EQ(export_chunks(api_, chunks_, fds), status::ok);
+    ASSERT_EQ(list_and_export(), status::ok);
+    ASSERT_EQ(fds_.size(), 3U);
     for (std::size_t i = 0; i < 3; ++i) {
-        void *const descriptor = reinterpret_cast<void *>(static_cast<std::intptr_t>(fds[i]));
-        EXPECT_EQ(gpusm_test::fake_described(descriptor), sharing().mapped[chunks_[i].base].handle);
-        EXPECT_EQ(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
-        close(fds[i]);
+        void *const fd = reinterpret_cast<void *>(static_cast<std::intptr_t>(fds_[i].get()));
+        EXPECT_EQ(gpusm_test::fake_described(fd), sharing().mapped[chunks_[i].base].handle);
+        EXPECT_EQ(fcntl(fds_[i].get(), F_GETFD), FD_CLOEXEC);
     }
 }
 
-// What fails, at which call of it, what is said, and how many lines are logged.
+TEST_F(VmmChunks, AreMappedSideBySideWithoutAReference)
+{
+    ASSERT_EQ(list_and_export(), status::ok);
+    fake().calls.clear();
+    ASSERT_EQ(map(), status::ok);
+    std::uint64_t at = base_;
+    for (std::size_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(sharing().mapped.count(at), 1U);
+        EXPECT_EQ(sharing().mapped[at].handle, sharing().mapped[chunks_[i].base].handle);
+        EXPECT_EQ(sharing().mapped[at].len_bytes, lengths_[i]);
+        EXPECT_TRUE(sharing().mapped[at].writable);
+        at += lengths_[i];
+    }
+    EXPECT_EQ(sharing().references(), 0);
+    EXPECT_EQ(sharing().reserved[base_], 6 * unit_bytes);
+    unmap_chunks(api_, base_, lengths_);
+    expect_nothing_left();
+    EXPECT_EQ(fake().calls["ctx_push_current"], 0) << "needs no context";
+    EXPECT_EQ(log_.count(), 0U) << log_.text();
+}
+
+TEST_F(VmmChunks, LengthsThatCannotBeAreAPeersFault)
+{
+    ASSERT_EQ(list_and_export(), status::ok);
+    for (const std::uint64_t each : {std::uint64_t{0}, std::uint64_t{1}, unit_bytes - 1,
+                                     unit_bytes + 512, UINT64_MAX - unit_bytes + 1}) {
+        lengths_[1] = each;
+        EXPECT_EQ(map(), status::bad_peer) << each;
+        total_ = 3 * unit_bytes + each; // may wrap around
+        EXPECT_EQ(map(), status::bad_peer) << each;
+    }
+    lengths_[1] = 3 * unit_bytes;
+    total_ = 5 * unit_bytes;
+    EXPECT_EQ(map(), status::bad_peer);
+    lengths_[2] += unit_bytes; // more than the descriptor has
+    total_ = 7 * unit_bytes;
+    EXPECT_EQ(map(), status::bad_peer);
+    EXPECT_EQ(base_, 42U);
+    EXPECT_EQ(log_.count(), 0U) << log_.text();
+    expect_nothing_left();
+}
+
+TEST_F(VmmChunks, ADescriptorOfSomethingElseIsRefused)
+{
+    ASSERT_EQ(list_and_export(), status::ok);
+    fds_[1] = file_descriptor(dup(STDERR_FILENO));
+    EXPECT_EQ(map(), status::driver_failed);
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
+    expect_nothing_left();
+}
+
+// A call on the way from listing the chunks to having them mapped, that fails.
 struct failure {
     const char *function;
-    int nth;
+    int nth; // of its calls, on all of the way
     CUresult result;
     status expected;
-    std::size_t lines;
+    std::size_t lines; // that are logged
 };
 void PrintTo(const failure &about, std::ostream *out)
 {
     *out << about.function << " " << about.nth << " " << about.result;
 }
 
-class ListFailure : public VmmChunks, public testing::WithParamInterface<failure> {};
+class VmmFailure : public VmmChunks, public testing::WithParamInterface<failure> {};
 INSTANTIATE_TEST_SUITE_P(
-    Every, ListFailure,
+    List, VmmFailure,
     testing::Values(
         failure{"ctx_push_current", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, status::driver_failed, 0},
         failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
@@ -190,23 +209,12 @@ INSTANTIATE_TEST_SUITE_P(
                 0},
         failure{"pointer_get_attribute", 2, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
         failure{"pointer_get_attribute", 2, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0}));
-
-TEST_P(ListFailure, LeavesNothing)
-{
-    const failure &about = GetParam();
-    fake().fail(about.function, about.nth, about.result);
-    EXPECT_EQ(list(start, 6 * unit_bytes), about.expected);
-    EXPECT_TRUE(chunks_.empty());
-    EXPECT_EQ(log_.count(), about.lines) << log_.text();
-}
-
-class ExportFailure : public VmmChunks, public testing::WithParamInterface<failure> {};
 INSTANTIATE_TEST_SUITE_P(
-    Every, ExportFailure,
+    Export, VmmFailure,
     testing::Values(
-        failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_retain_allocation_handle", 3, CUDA_ERROR_INVALID_VALUE, status::not_found, 0},
-        failure{"mem_retain_allocation_handle", 3, CUDA_ERROR_DEINITIALIZED, status::driver_failed,
+        failure{"exchange_capture_mode", 3, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+        failure{"mem_retain_allocation_handle", 9, CUDA_ERROR_INVALID_VALUE, status::not_found, 0},
+        failure{"mem_retain_allocation_handle", 9, CUDA_ERROR_DEINITIALIZED, status::driver_failed,
                 0},
         failure{"mem_export_to_shareable_handle", 1, CUDA_ERROR_INVALID_VALUE, status::unsupported,
                 0},
@@ -216,108 +224,10 @@ INSTANTIATE_TEST_SUITE_P(
                 0},
         failure{"mem_export_to_shareable_handle", 3, CUDA_ERROR_OPERATING_SYSTEM,
                 status::driver_failed, 1}));
-
-TEST_P(ExportFailure, LeavesNoDescriptorOpen)
-{
-    const failure &about = GetParam();
-    ASSERT_EQ(list(start, 6 * unit_bytes), status::ok);
-    fake().calls.clear();
-    fake().fail(about.function, about.nth, about.result);
-    int fds[3] = {-1, -1, -1};
-    EXPECT_EQ(export_chunks(api_, chunks_, fds), about.expected);
-    EXPECT_EQ(gpusm_test::open_descriptors(), descriptors_before_);
-    EXPECT_EQ(log_.count(), about.lines) << log_.text();
-}
-
-// The importer, in the same process: the fake does not mind.
-class VmmMapping : public VmmChunks {
-  protected:
-    VmmMapping()
-    {
-        EXPECT_EQ(list(start, 6 * unit_bytes), status::ok);
-        EXPECT_EQ(export_chunks(api_, chunks_, fds_), status::ok);
-        for (std::size_t i = 0; i < 3; ++i) {
-            lengths_[i] = chunks_[i].len_bytes;
-        }
-        fake().calls.clear();
-    }
-    ~VmmMapping() override
-    {
-        for (const int each : fds_) {
-            close(each);
-        }
-    }
-    status map(std::size_t count = 3)
-    {
-        return map_chunks(api_, on_, lengths_, fds_, count, &base_);
-    }
-    void expect_nothing_left()
-    {
-        EXPECT_TRUE(sharing().reserved.empty());
-        EXPECT_EQ(sharing().mapped.size(), 3U);
-        EXPECT_EQ(sharing().references(), 0);
-    }
-
-    int fds_[3] = {-1, -1, -1};
-    std::uint64_t lengths_[3] = {};
-    std::uint64_t base_ = 42;
-};
-
-TEST_F(VmmMapping, LaysTheChunksSideBySideAndKeepsNoReference)
-{
-    ASSERT_EQ(map(), status::ok);
-    std::uint64_t at = base_;
-    for (std::size_t i = 0; i < 3; ++i) {
-        ASSERT_EQ(sharing().mapped.count(at), 1U);
-        EXPECT_EQ(sharing().mapped[at].handle, sharing().mapped[chunks_[i].base].handle);
-        EXPECT_EQ(sharing().mapped[at].len_bytes, lengths_[i]);
-        EXPECT_TRUE(sharing().mapped[at].writable);
-        at += lengths_[i];
-    }
-    EXPECT_EQ(sharing().references(), 0);
-    EXPECT_EQ(sharing().reserved[base_], 6 * unit_bytes);
-    unmap_chunks(api_, base_, lengths_, 3);
-    expect_nothing_left();
-    EXPECT_EQ(fake().calls["ctx_push_current"], 0) << "needs no context";
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
-TEST_F(VmmMapping, LengthsThatCannotBeAreAPeersFault)
-{
-    const std::uint64_t wrong[] = {0, 1, unit_bytes - 1, unit_bytes + 512,
-                                   UINT64_MAX - unit_bytes + 1};
-    for (const std::uint64_t each : wrong) {
-        lengths_[1] = each;
-        EXPECT_EQ(map(), status::bad_peer) << each;
-    }
-    EXPECT_EQ(map(0), status::bad_argument);
-    EXPECT_EQ(base_, 42U);
-    EXPECT_EQ(log_.count(), 0U) << log_.text();
-    expect_nothing_left();
-}
-
-TEST_F(VmmMapping, ADescriptorWithLessThanItsLengthIsAPeersFault)
-{
-    lengths_[2] += unit_bytes;
-    EXPECT_EQ(map(), status::bad_peer);
-    EXPECT_EQ(base_, 42U);
-    EXPECT_EQ(fake().calls["mem_unmap"], 2);
-    expect_nothing_left();
-}
-
-TEST_F(VmmMapping, ADescriptorOfSomethingElseIsRefused)
-{
-    EXPECT_EQ(dup2(STDERR_FILENO, fds_[1]), fds_[1]);
-    EXPECT_EQ(map(), status::driver_failed);
-    EXPECT_EQ(log_.count(), 1U) << log_.text();
-    expect_nothing_left();
-}
-
-class MapFailure : public VmmMapping, public testing::WithParamInterface<failure> {};
 INSTANTIATE_TEST_SUITE_P(
-    Every, MapFailure,
+    Map, VmmFailure,
     testing::Values(
-        failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+        failure{"exchange_capture_mode", 5, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
         failure{"mem_address_reserve", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
@@ -337,41 +247,47 @@ INSTANTIATE_TEST_SUITE_P(
         failure{"mem_set_access", 1, CUDA_ERROR_INVALID_VALUE, status::driver_failed, 1},
         failure{"mem_set_access", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0}));
 
-TEST_P(MapFailure, LeavesNothing)
+TEST_P(VmmFailure, IsPassedOnAndLeavesNothing)
 {
-    const failure &about = GetParam();
-    fake().fail(about.function, about.nth, about.result);
-    EXPECT_EQ(map(), about.expected);
+    fake().fail(GetParam().function, GetParam().nth, GetParam().result);
+    status s = list_and_export();
+    if (status::ok == s) {
+        s = map();
+    }
+    EXPECT_EQ(s, GetParam().expected);
     EXPECT_EQ(base_, 42U);
+    EXPECT_EQ(log_.count(), GetParam().lines) << log_.text();
     expect_nothing_left();
-    EXPECT_EQ(log_.count(), about.lines) << log_.text();
 }
 
-TEST_F(VmmMapping, AReferenceThatCannotBeGivenBackIsReported)
+TEST_F(VmmChunks, AReferenceThatCannotBeGivenBackIsReported)
 {
+    ASSERT_EQ(list_and_export(), status::ok);
     fake().fail("mem_release", 2, CUDA_ERROR_INVALID_VALUE);
     ASSERT_EQ(map(), status::ok);
     EXPECT_EQ(log_.count(), 1U) << log_.text();
-    sharing().allocations[sharing().mapped[chunks_[1].base].handle].references = 0;
+    behind(start + unit_bytes).references = 0;
 }
 
-TEST_F(VmmMapping, WhatCannotBeUnmappedIsReportedOnceAndTheRestIsGivenBack)
+TEST_F(VmmChunks, WhatCannotBeUnmappedIsReportedOnceAndTheRestIsGivenBack)
 {
+    ASSERT_EQ(list_and_export(), status::ok);
     ASSERT_EQ(map(), status::ok);
     fake().fail("mem_unmap", 2, CUDA_ERROR_INVALID_VALUE);
-    unmap_chunks(api_, base_, lengths_, 3);
+    unmap_chunks(api_, base_, lengths_);
     EXPECT_EQ(sharing().mapped.size(), 4U) << "the one that failed";
     EXPECT_EQ(fake().calls["mem_address_free"], 0) << "it has a mapping in it";
     EXPECT_EQ(log_.count(), 1U) << log_.text();
 }
 
-TEST_F(VmmMapping, UnmappingAfterTheDriversEndSaysNothing)
+TEST_F(VmmChunks, UnmappingAfterTheDriversEndSaysNothing)
 {
+    ASSERT_EQ(list_and_export(), status::ok);
     ASSERT_EQ(map(), status::ok);
     fake().fail("mem_unmap", 0, CUDA_ERROR_DEINITIALIZED);
-    unmap_chunks(api_, base_, lengths_, 3);
+    unmap_chunks(api_, base_, lengths_);
     fake().fail("exchange_capture_mode", 0, CUDA_ERROR_DEINITIALIZED);
-    unmap_chunks(api_, base_, lengths_, 3);
+    unmap_chunks(api_, base_, lengths_);
     EXPECT_EQ(fake().calls["mem_unmap"], 3);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
     fake().heal();

@@ -15,7 +15,7 @@
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
-#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
 #include <cstddef>
 #include <cstdint>

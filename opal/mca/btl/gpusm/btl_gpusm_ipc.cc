@@ -11,7 +11,6 @@
 
 #include <cstring>
 #include <mutex>
-#include <vector>
 
 namespace gpusm {
 
@@ -32,8 +31,14 @@ status wait_for_descriptors(get_request *get)
     if (get->has_waited) {
         return status::not_found; // they came, and did not help
     }
+    const auto go_on = [get] {
+        const status s = start_get(get);
+        if (status::ok != s && status::busy != s) {
+            finish_get(get, s);
+        }
+    };
     fd_passing &fds = mca_btl_gpusm_component.gpu.load()->fds;
-    if (!fds.wait(get->endpoint->number, get->remote, get)) {
+    if (!fds.ask(get->endpoint->number, get->remote, go_on)) {
         return status::unsupported;
     }
     get->has_waited = true;
@@ -45,8 +50,6 @@ namespace {
 const char *reason_in_words(refuse_reason reason)
 {
     switch (reason) {
-    case refuse_reason::none:
-        break;
     case refuse_reason::switched_off:
         return "CUDA IPC is switched off there (btl_gpusm_use_cuda_ipc)";
     case refuse_reason::no_driver:
@@ -55,8 +58,9 @@ const char *reason_in_words(refuse_reason reason)
         return "its device cannot map memory of this process's device";
     case refuse_reason::open_failed:
         return "opening a CUDA IPC handle failed there";
+    default: // a peer's byte, not our enum
+        return "it gave no reason";
     }
-    return "it gave no reason";
 }
 
 void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
@@ -81,34 +85,31 @@ void open_gate(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
-// Tries the handle that a REQ carries, and says how that went. `waited`: for file descriptors, if
-// the handle needs them. An answer that cannot be sent leaves the peer waiting for it; its messages
-// then stay with the staged path, which works.
-void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
+// An answer that cannot be sent leaves the peer waiting for it; its messages then stay with the
+// staged path, which works.
+void reply(mca_btl_base_endpoint_t *to, ipc_operation operation,
+           refuse_reason reason = refuse_reason::none)
 {
-    const auto reply = [=](ipc_operation operation, refuse_reason reason = refuse_reason::none) {
-        if (!send_ipc_message(from, {operation, reason, {}, {}})) {
-            log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
-        }
-    };
-    gpu_side *side = gpu();
-    if (nullptr == side) {
-        return reply(ipc_operation::refuse, mca_btl_gpusm_component.use_cuda_ipc
-                                                ? refuse_reason::no_driver
-                                                : refuse_reason::switched_off);
+    if (!send_ipc_message(to, {operation, reason, {}, {}})) {
+        log_line(log_level::warn, "an answer to a CUDA IPC request could not be sent");
     }
+}
+
+// Tries the handle that a REQ carries, and says how that went. `waited`: for file descriptors, if
+// the handle needs them. Under the GPU lock.
+void answer(gpu_side &side, mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
+{
     if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
-        return reply(ipc_operation::ack);
+        return reply(from, ipc_operation::ack);
     }
-    const std::lock_guard guard(side->lock);
     device *into = nullptr;
     mapping *mapped = nullptr;
-    status s = side->devices.for_host(&into);
+    status s = side.devices.for_host(&into);
     if (status::ok == s) {
-        s = from->peer->attached() ? side->import(*from, handle, *into, &mapped)
-                                   : status::peer_gone;
+        s = from->peer->attached() ? side.import(*from, handle, *into, &mapped) : status::peer_gone;
         if (status::not_ready == s && !waited) {
-            if (side->fds.wait(from->number, handle, nullptr)) {
+            const auto go_on = [=, &side] { answer(side, from, handle, true); };
+            if (side.fds.ask(from->number, handle, go_on)) {
                 return;
             }
             s = status::unsupported;
@@ -116,9 +117,9 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
     }
     switch (s) {
     case status::ok:
-        side->imports.release(mapped); // stays mapped for the message that is about to come
-        side->copies.prepare(*into);
-        return reply(ipc_operation::ack);
+        side.imports.release(mapped); // stays mapped for the message that is about to come
+        side.copies.prepare(*into);
+        return reply(from, ipc_operation::ack);
     case status::unsupported:
         return cannot_map(from, handle, refuse_reason::no_peer_access);
     case status::driver_failed:
@@ -127,31 +128,13 @@ void answer(mca_btl_base_endpoint_t *from, const remote_handle &handle, bool wai
     case status::no_memory:
     case status::busy:
     case status::not_ready:
-        return reply(ipc_operation::not_ready);
+        return reply(from, ipc_operation::not_ready);
     case status::bad_argument:
     case status::bad_peer:
     case status::peer_gone:
     case status::system_failed:
-        return reply(ipc_operation::refuse, refuse_reason::open_failed);
+        return reply(from, ipc_operation::refuse, refuse_reason::open_failed);
     }
-}
-
-// What waited for these descriptors goes on. Under the GPU lock. True: so does a REQ about them.
-bool go_on(gpu_side &side, mca_btl_base_endpoint_t *owner, const remote_handle &handle)
-{
-    bool answer_now = false;
-    for (void *each : side.fds.answered(owner->number, handle)) {
-        if (nullptr == each) {
-            answer_now = true;
-            continue;
-        }
-        auto *get = static_cast<get_request *>(each);
-        const status s = start_get(get);
-        if (status::ok != s && status::busy != s) {
-            finish_get(get, s);
-        }
-    }
-    return answer_now;
 }
 
 // A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
@@ -198,7 +181,7 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
     }
     if (!send_ipc_message(endpoint, request)) {
         const std::lock_guard guard(side->lock);
-        (void)endpoint->handshake->step(ipc_event::lost);
+        (void)endpoint->handshake->step(ipc_event::refuse);
     }
 }
 
@@ -211,22 +194,27 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         return;
     }
     std::memcpy(&message, payload, sizeof(message));
-    gpu_side *side = mca_btl_gpusm_component.gpu;
-    std::unique_lock<optional_mutex> guard;
-    if (side != nullptr) {
-        guard = std::unique_lock(side->lock);
+    const bool asks = ipc_operation::req == message.operation; // perhaps the first GPU message
+    gpu_side *side = asks ? gpu() : mca_btl_gpusm_component.gpu.load();
+    if (nullptr == side) {
+        if (asks) {
+            reply(endpoint, ipc_operation::refuse,
+                  mca_btl_gpusm_component.use_cuda_ipc ? refuse_reason::no_driver
+                                                       : refuse_reason::switched_off);
+        }
+        return;
     }
-    ipc_event event = ipc_event::req;
+    std::unique_lock guard(side->lock);
+    ipc_event event = ipc_event::ack;
     switch (message.operation) {
     case ipc_operation::req:
-        break;
+        return answer(*side, endpoint, message.handle, false);
     case ipc_operation::ack:
         // Also without having been asked, when a later buffer could not be mapped.
-        if (refuse_reason::none != message.reason && side != nullptr) {
+        if (refuse_reason::none != message.reason) {
             endpoint->staged_devices |= side->exports.device_of(message.handle);
             tell_user(endpoint, message.reason);
         }
-        event = ipc_event::ack;
         break;
     case ipc_operation::not_ready:
         event = ipc_event::not_ready;
@@ -235,34 +223,20 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         event = ipc_event::refuse;
         break;
     case ipc_operation::want_descriptors:
-        if (side != nullptr) {
-            side->fds.send(endpoint->number, message.handle);
-        }
-        return;
+        return side->fds.send(endpoint->number, message.handle);
     case ipc_operation::descriptors_sent:
     case ipc_operation::descriptors_not_sent:
-        if (side != nullptr && go_on(*side, endpoint, message.handle)) {
-            guard.unlock();
-            answer(endpoint, message.handle, true);
-        }
-        return;
+        return side->fds.answered(endpoint->number, message.handle);
     default: // a peer's byte, not our enum
         log_line(log_level::error, "a CUDA IPC message of an unknown kind was dropped");
         return;
     }
-    ipc_action action = ipc_action::answer; // a REQ is the first that this process hears of a GPU
-    if (side != nullptr) {
-        action = endpoint->handshake->step(event);
-        guard.unlock();
-    } else if (ipc_event::req != event) {
-        return;
-    }
+    const ipc_action action = endpoint->handshake->step(event);
+    guard.unlock();
     if (ipc_action::open_gate == action) {
         open_gate(endpoint);
     } else if (ipc_action::tell_user == action) {
         tell_user(endpoint, message.reason);
-    } else if (ipc_action::answer == action) {
-        answer(endpoint, message.handle, false);
     }
 }
 

@@ -1,20 +1,185 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// rcache_gpusm_component.cc: the component struct that Open MPI looks up, its parameters, and the
-// refusal to work inside an Open MPI that it was not built for.
-#include "opal/mca/rcache/gpusm/rcache_gpusm.h"
+// rcache_gpusm_component.cc: the component rcache/gpusm: registrations of this process's device
+// memory, with a handle that another process can open.
+//
+// Open MPI 5.0 ships a component of this name, which btl/smcuda creates by name and whose
+// registrations it casts to mca_opal_cuda_reg_t. This one keeps that agreement, so it can stand in
+// for the shipped one. btl/gpusm does not come here.
+#include "opal/mca/rcache/gpusm/rcache_gpusm_opal.h"
 
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <new>
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/gpu/device.h"
+#include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/btl/gpusm/ipc/legacy.h"
+
+extern "C" OPAL_DECLSPEC mca_rcache_base_component_t mca_rcache_gpusm_component;
 
 namespace gpusm {
 
 namespace {
 
-int verbose; // a log_level
+// A module hands out registrations of this process's device memory: one object of the free list
+// per call, with the handle, base and length of the whole allocation. What the driver has said
+// about an allocation is kept by its buffer id, which the driver gives to no other one.
+struct rcache_module : mca_rcache_base_module_t {
+    rcache_module() noexcept;
+    ~rcache_module();
+
+    struct known_allocation {
+        unsigned long long buffer_id = 0; // 0: none
+        exported_memory memory;
+    };
+    optional_mutex mutex;
+    opal_free_list_t registrations;
+    std::array<known_allocation, 1024> known; // by the lower bits of the id; guarded by the mutex
+};
+
+static_assert(sizeof(CUipcMemHandle) == sizeof(mca_opal_cuda_reg_data_t::memHandle));
+
+// The allocation around the range; asked from the driver if it is not known. Lock held.
+// `unsupported`: host memory, or device memory that no such handle can name: everyday answers.
+status describe(rcache_module &module, std::uint64_t address, std::uint64_t len_bytes,
+                rcache_module::known_allocation *out)
+{
+    const driver_api *driver = driver_load();
+    unsigned long long buffer_id = 0;
+    if (nullptr == driver ||
+        CUDA_SUCCESS !=
+            driver->pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address)) {
+        return status::unsupported;
+    }
+    rcache_module::known_allocation &place = module.known[buffer_id % module.known.size()];
+    if (place.buffer_id != buffer_id) {
+        const pointer_facts facts = inspect_pointer(*driver, address);
+        device of;
+        of.context = facts.context;
+        exported_memory memory;
+        const status s = facts.legacy_ipc && facts.context != nullptr
+                             ? export_memory(*driver, of, address, &memory)
+                             : status::unsupported;
+        if (status::ok != s) {
+            return s;
+        }
+        place = {buffer_id, memory};
+    }
+    const std::uint64_t offset = address - place.memory.base;
+    if (offset > place.memory.len_bytes || len_bytes > place.memory.len_bytes - offset) {
+        return status::unsupported; // the range goes on in the next allocation
+    }
+    *out = place;
+    return status::ok;
+}
+
+extern "C" int rcache_gpusm_register_memory(mca_rcache_base_module_t *base_module, void *address,
+                                            std::size_t len_bytes, std::uint32_t flags,
+                                            std::int32_t access_flags,
+                                            mca_rcache_base_registration_t **out) noexcept
+{
+    auto &module = static_cast<rcache_module &>(*base_module);
+    *out = nullptr; // btl/smcuda looks at this, not at the answer
+    opal_free_list_item_t *item = opal_free_list_get(&module.registrations);
+    if (item == nullptr) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    rcache_module::known_allocation known;
+    status s = status::ok;
+    {
+        const std::lock_guard guard(module.mutex);
+        s = describe(module, reinterpret_cast<std::uint64_t>(address), len_bytes, &known);
+    }
+    if (status::ok != s) {
+        opal_free_list_return(&module.registrations, item);
+        return status::unsupported == s ? OPAL_ERR_NOT_SUPPORTED : OPAL_ERROR;
+    }
+    const exported_memory &found = known.memory;
+    auto *registration = reinterpret_cast<mca_opal_cuda_reg_t *>(item);
+    auto *base = reinterpret_cast<unsigned char *>(found.base);
+    registration->base.rcache = base_module;
+    registration->base.base = base;
+    registration->base.bound = base + found.len_bytes - 1;
+    registration->base.alloc_base = base;
+    registration->base.ref_count = 1;
+    registration->base.flags = flags;
+    registration->base.gpu_bufID = known.buffer_id;
+    registration->base.access_flags = access_flags;
+    std::memset(&registration->data, 0, sizeof(registration->data));
+    std::memcpy(registration->data.memHandle, &found.handle, sizeof(found.handle));
+    registration->data.memh_seg_addr.pval = base;
+    registration->data.memh_seg_len = found.len_bytes;
+    *out = &registration->base;
+    return OPAL_SUCCESS;
+}
+
+// A registration is made anew in any case, so finding one is the same.
+extern "C" int rcache_gpusm_find(mca_rcache_base_module_t *base_module, void *address,
+                                 std::size_t len_bytes,
+                                 mca_rcache_base_registration_t **out) noexcept
+{
+    return rcache_gpusm_register_memory(base_module, address, len_bytes, 0, 0, out);
+}
+
+extern "C" int rcache_gpusm_deregister(mca_rcache_base_module_t *base_module,
+                                       mca_rcache_base_registration_t *registration) noexcept
+{
+    if (OPAL_THREAD_ADD_FETCH32(&registration->ref_count, -1) <= 0) {
+        opal_free_list_return(&static_cast<rcache_module *>(base_module)->registrations,
+                              &registration->super);
+    }
+    return OPAL_SUCCESS;
+}
+
+// No driver call: the program may have torn the driver down long before. Registrations that are
+// still out die with the free list, which owns their memory.
+extern "C" void rcache_gpusm_finalize(mca_rcache_base_module_t *base_module) noexcept
+{
+    delete static_cast<rcache_module *>(base_module);
+}
+
+rcache_module::rcache_module() noexcept : mca_rcache_base_module_t{}, mutex(opal_using_threads())
+{
+    mca_rcache_base_module_init(this);
+    rcache_component = &mca_rcache_gpusm_component;
+    rcache_register = rcache_gpusm_register_memory;
+    rcache_deregister = rcache_gpusm_deregister;
+    rcache_find = rcache_gpusm_find;
+    rcache_finalize = rcache_gpusm_finalize;
+    OBJ_CONSTRUCT(&registrations, opal_free_list_t);
+}
+
+rcache_module::~rcache_module()
+{
+    OBJ_DESTRUCT(&registrations);
+    mca_rcache_base_module_fini(this);
+}
+
+// The resources are not looked at: btl/smcuda passes a struct that it never filled in. No driver is
+// touched.
+extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources_t *) noexcept
+{
+    constexpr int registrations_per_growth = 64;
+    auto *module = new (std::nothrow) rcache_module();
+    if (module == nullptr) {
+        return nullptr;
+    }
+    const auto alignment = static_cast<std::size_t>(opal_cache_line_size);
+    if (opal_free_list_init(&module->registrations, sizeof(mca_opal_cuda_reg_t), alignment,
+                            OBJ_CLASS(mca_rcache_base_registration_t), 0, alignment, 0, -1,
+                            registrations_per_growth, nullptr, 0, nullptr, nullptr,
+                            nullptr) != OPAL_SUCCESS) {
+        delete module;
+        return nullptr;
+    }
+    return module;
+}
 
 #if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
 constexpr bool built_with_cuda_layout = true;
@@ -22,72 +187,33 @@ constexpr bool built_with_cuda_layout = true;
 constexpr bool built_with_cuda_layout = false;
 #endif
 
-void to_open_mpi(log_level, const char *line)
-{
-    opal_output(0, "rcache/gpusm: %s", line);
-}
-
-// By the first "number.number" of an identification, which a packager may have put words around;
-// one without is left to the soname of libopen-pal.
-bool version_fits()
+// The loader does not look, so that a wrong DSO would work until a struct differs. The version is
+// the first "number.number" of an identification, which a packager may have put words around; one
+// without is left to the soname of libopen-pal.
+bool open_mpi_fits()
 {
     const char *number = std::strpbrk(opal_version_string, "0123456789");
     int major_number = 0;
     int minor_number = 0;
-    return nullptr == number || 2 != std::sscanf(number, "%d.%d", &major_number, &minor_number) ||
-           (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION);
-}
-
-// The loader checks neither, so that a wrong DSO would work until a struct differs.
-bool open_mpi_fits()
-{
-    if (!version_fits()) {
+    const bool has_version =
+        number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number);
+    const bool fits = opal_built_with_cuda_support == built_with_cuda_layout &&
+                      (!has_version ||
+                       (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION));
+    if (!fits) {
         opal_output(0,
-                    "rcache/gpusm was built for Open MPI %d.%d and is not used in this one (%s).",
-                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
-        return false;
+                    "rcache/gpusm was built for Open MPI %d.%d %s CUDA support and is not used in "
+                    "this one (%s %s).",
+                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
+                    built_with_cuda_layout ? "with" : "without", opal_version_string,
+                    opal_built_with_cuda_support ? "with" : "without");
     }
-    if (opal_built_with_cuda_support != built_with_cuda_layout) {
-        opal_output(
-            0,
-            "rcache/gpusm was built for an Open MPI %s CUDA support and is not used in this "
-            "one.",
-            built_with_cuda_layout ? "with" : "without");
-        return false;
-    }
-    return true;
+    return fits;
 }
 
 extern "C" int rcache_gpusm_register() noexcept
 {
-    if (!open_mpi_fits()) {
-        return OPAL_ERR_NOT_AVAILABLE;
-    }
-    verbose = static_cast<int>(log_level::warn);
-    (void)mca_base_component_var_register(
-        &mca_rcache_gpusm_component.rcache_version, "verbose",
-        "What to report: 0 errors, 1 warnings, 20 also why a buffer could not be registered",
-        MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_9,
-        MCA_BASE_VAR_SCOPE_READONLY, &verbose);
-    return OPAL_SUCCESS;
-}
-
-extern "C" int rcache_gpusm_open() noexcept
-{
-    log_install(to_open_mpi, static_cast<log_level>(verbose));
-    return OPAL_SUCCESS;
-}
-
-extern "C" int rcache_gpusm_close() noexcept
-{
-    log_install(nullptr, log_level::warn);
-    return OPAL_SUCCESS;
-}
-
-// The resources are not looked at: btl/smcuda passes a struct that it never filled in.
-extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources_t *) noexcept
-{
-    return create_rcache_module();
+    return open_mpi_fits() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 } // namespace
@@ -101,8 +227,6 @@ mca_rcache_base_component_t mca_rcache_gpusm_component = {
             .mca_component_name = "gpusm",
             MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
                                   OPAL_RELEASE_VERSION),
-            .mca_open_component = gpusm::rcache_gpusm_open,
-            .mca_close_component = gpusm::rcache_gpusm_close,
             .mca_register_component_params = gpusm::rcache_gpusm_register,
         },
     .rcache_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},

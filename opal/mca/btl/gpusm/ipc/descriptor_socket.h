@@ -3,10 +3,6 @@
 //
 // ipc/descriptor_socket.h: file descriptors, passed between the processes of a node.
 //
-//   file_descriptor    owns one
-//   descriptor_message what comes out of a socket: some descriptors and what they are
-//   descriptor_socket  a process's own socket: it receives here, and sends to those of others
-//
 // A socket is a file beside the segment file of its owner, with its name and a suffix, and only
 // this user may write to it. As it has a name in the file system, whoever shares the folder can
 // send, in whatever PID, network or user namespace; nobody needs the right to trace the other.
@@ -26,28 +22,23 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
+
 namespace gpusm {
 
-// In one message; Linux carries at most 253.
+// How many go in one message; Linux carries at most 253.
 inline constexpr std::size_t most_descriptors = 250;
 
-// What the descriptors of a message are. Written by the sender and, but for `count`, not checked
-// here: whoever receives knows what it is waiting for.
-struct descriptor_label {
-    segment_identity from; // the sender
-    std::uint64_t generation;
-    std::uint32_t slot;
-    std::uint32_t count; // how many descriptors follow: 1 to most_descriptors
-};
-static_assert(sizeof(descriptor_label) == 32);
-
-// A message's payload is this and behind it label.count lengths of 8 bytes.
+// A message's payload is this and behind it `count` lengths of 8 bytes.
 struct descriptor_packet {
     std::uint64_t magic;
     std::uint32_t version; // wire_version
     std::uint32_t reserved;
-    segment_identity to; // the receiver
-    descriptor_label label;
+    segment_identity to;
+    segment_identity from;
+    std::uint64_t generation; // of the export
+    std::uint32_t slot;
+    std::uint32_t count; // how many descriptors come with it: 1 to most_descriptors
 };
 static_assert(sizeof(descriptor_packet) == 64);
 static_assert(std::has_unique_object_representations_v<descriptor_packet>); // no padding
@@ -58,27 +49,38 @@ class file_descriptor {
   public:
     file_descriptor() = default;
     explicit file_descriptor(int fd) : fd_(fd) {}
-    file_descriptor(file_descriptor &&other) noexcept : fd_(other.release()) {}
-    file_descriptor &operator=(file_descriptor &&other) noexcept;
-    ~file_descriptor();
+    file_descriptor(file_descriptor &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    file_descriptor &operator=(file_descriptor &&other) noexcept
+    {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~file_descriptor()
+    {
+        if (valid()) {
+            (void)close(fd_);
+        }
+    }
 
     bool valid() const { return fd_ >= 0; }
     int get() const { return fd_; } // -1 when there is none
-    // The caller owns it from now on.
-    int release() { return std::exchange(fd_, -1); }
 
   private:
     int fd_ = -1;
 };
 
-// label.count of each.
+// The descriptors of one export. Who it is from and which export that is, the receiver checks
+// against what it is waiting for.
 struct descriptor_message {
-    descriptor_label label{};
-    std::vector<std::uint64_t> lengths; // bytes of each piece, says the sender
+    segment_identity from{};
+    std::uint64_t generation = 0;
+    std::uint32_t slot = 0;
+    std::vector<std::uint64_t> lengths; // bytes of each piece, says the sender; as many as fds
     std::vector<file_descriptor> fds;   // close-on-exec
 };
 
-// Any thread may send at any time; receive() is for one thread at a time.
+// A process's own socket: it receives here, and sends to those of others. Any thread may send at
+// any time; receive() is for one thread at a time.
 class descriptor_socket {
   public:
     // One call of receive() looks at no more messages that it has to drop.
@@ -86,27 +88,23 @@ class descriptor_socket {
     // After so many dropped messages with a line each a socket says no more about them.
     static constexpr std::uint32_t most_lines = 20;
 
-    descriptor_socket() = default;
-    descriptor_socket(descriptor_socket &&other) noexcept { *this = std::move(other); }
-    // Removes the file that this one had, if any.
-    descriptor_socket &operator=(descriptor_socket &&other) noexcept;
-    // Removes the file; what has arrived and was not received is closed.
-    ~descriptor_socket() { remove(); }
-
     // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
-    // than an address of a socket; needs /proc. When it fails (`system_failed`), nothing is left
-    // behind and *why has the cause.
-    static status create(const std::string &directory, const segment_identity &self,
-                         descriptor_socket *out, std::string *why);
+    // than an address of a socket; needs /proc. When it fails, it is not valid(), nothing is left
+    // behind, and the cause is logged.
+    descriptor_socket(const std::string &directory, const segment_identity &self);
+    // Removes the file; what has arrived and was not received is closed.
+    ~descriptor_socket();
+    descriptor_socket(const descriptor_socket &) = delete;
+    descriptor_socket &operator=(const descriptor_socket &) = delete;
 
-    // Sends label.count descriptors with as many lengths to the socket of `to`. Never waits. The
-    // caller keeps its descriptors, and may close them at once.
+    // Sends a message to the socket of `to`. Never waits. The caller keeps its descriptors, and may
+    // close them at once.
     // `busy`: the receiver's queue is full, or too many descriptors of this user are on the way;
     // the same call may succeed after progress. `peer_gone`: the receiver has no socket, not yet or
     // not any more. `bad_argument`: a count out of range or a descriptor that is none.
     // `system_failed`: anything else, such as a file there that is not of this user; cause logged.
     status send(const std::string &directory, const segment_identity &to,
-                const descriptor_label &label, const std::uint64_t *lengths, const int *fds) const;
+                const descriptor_message &message) const;
 
     // Takes the oldest message. Never waits. `not_found`: there is none, or so much nonsense before
     // it that a later call has to go on. What cannot be a message of ours is dropped with its
@@ -120,12 +118,9 @@ class descriptor_socket {
     std::uint32_t dropped() const { return dropped_; }
 
   private:
-    status take(descriptor_message *out, const char **fault);
-    void remove();
-
+    const segment_identity self_;
+    const std::string path_;
     file_descriptor socket_;
-    segment_identity self_{};
-    std::string path_;
     std::uint32_t dropped_ = 0;
 };
 

@@ -2,9 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 
-#include "opal/mca/btl/gpusm/ipc/legacy.h"
-#include "opal/mca/btl/gpusm/ipc/memory_kind.h"
-#include "opal/mca/btl/gpusm/ipc/pool.h"
+#include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,8 +13,7 @@ namespace gpusm {
 
 namespace {
 
-static_assert(sizeof(CUipcMemHandle) == ipc_handle_bytes);
-static_assert(sizeof(CUmemPoolPtrExportData) == ipc_handle_bytes);
+static_assert(sizeof(memory_handle) == ipc_handle_bytes);
 static_assert(sizeof(CUipcEventHandle) == ipc_handle_bytes);
 
 std::uint64_t bit_of(int ordinal)
@@ -28,39 +25,18 @@ std::uint64_t bit_of(int ordinal)
 
 export_directory::export_directory(const driver_api &driver, device_table &devices, segment &own,
                                    bool use_events)
-    : driver_(driver), devices_(devices), own_(own), use_events_(use_events),
-      table_({this, publish, retire}, own.view().export_slots)
+    : driver_(driver), devices_(devices), own_(own), use_events_(use_events)
 {
 }
 
-status export_directory::publish(void *self, const exported &entry, const void *described)
+// The live export that covers the range, whether or not its memory still exists.
+exported *export_directory::find(std::uint64_t address, std::uint64_t len_bytes) const
 {
-    auto &directory = *static_cast<export_directory *>(self);
-    const auto &what = *static_cast<const description *>(described);
-    if (const status s = directory.own_.commit_exports(entry.slot + 1); status::ok != s) {
-        return s;
-    }
-    if (directory.described_.size() <= entry.slot) {
-        directory.described_.resize(entry.slot + 1);
-    }
-    directory.described_[entry.slot] = what;
-    export_slot &slot = directory.own_.view().exports[entry.slot];
-    slot.base = what.memory.base;
-    slot.len_bytes = what.memory.len_bytes;
-    slot.kind = what.kind;
-    std::memcpy(slot.device_uuid, what.uuid.data(), sizeof(slot.device_uuid));
-    std::memcpy(slot.memory_handle, what.handle.data(), sizeof(slot.memory_handle));
-    slot.generation.store(entry.generation, std::memory_order_release); // pairs with read_export
-    return status::ok;
-}
-
-void export_directory::retire(void *self, const exported &entry)
-{
-    const segment_view &own = static_cast<export_directory *>(self)->own_.view();
-    own.exports[entry.slot].generation.store(0, std::memory_order_release);
-    // Orders the zero before the fields that the next publish writes.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    own.header->retire_epoch.fetch_add(1, std::memory_order_release);
+    const auto above = live_.upper_bound(address);
+    exported *entry = above == live_.begin() ? nullptr : std::prev(above)->second;
+    const bool covers = entry != nullptr && address - entry->base < entry->len_bytes &&
+                        len_bytes <= entry->len_bytes - (address - entry->base);
+    return covers ? entry : nullptr;
 }
 
 // Is it still the memory that was exported? The one question per message; of VMM memory one for
@@ -68,21 +44,20 @@ void export_directory::retire(void *self, const exported &entry)
 bool export_directory::still_exported(const exported &entry, std::uint64_t address,
                                       std::uint64_t len_bytes, unsigned long long buffer_id) const
 {
-    const description &what = described_[entry.slot];
     const auto is_still = [&](std::uint64_t at, unsigned long long id, unsigned long long known) {
         return (id != 0 || CUDA_SUCCESS == driver_.pointer_get_attribute(
                                                &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at)) &&
                id == known;
     };
-    if (share_kind::descriptors != what.kind) {
-        return is_still(address, buffer_id, entry.memory.buffer_id);
+    if (share_kind::descriptors != entry.kind) {
+        return is_still(address, buffer_id, entry.buffer_id);
     }
+    const auto &chunks = entry.chunks;
     auto chunk =
-        std::upper_bound(what.chunks.begin(), what.chunks.end(), address,
+        std::upper_bound(chunks.begin(), chunks.end(), address,
                          [](std::uint64_t at, const memory_chunk &each) { return at < each.base; });
-    for (chunk = chunk == what.chunks.begin() ? chunk : chunk - 1;
-         chunk != what.chunks.end() &&
-         (chunk->base <= address || chunk->base - address < len_bytes);
+    for (chunk = chunk == chunks.begin() ? chunk : chunk - 1;
+         chunk != chunks.end() && (chunk->base <= address || chunk->base - address < len_bytes);
          ++chunk) {
         if (!is_still(chunk->base, 0, chunk->buffer_id)) {
             return false;
@@ -98,9 +73,9 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
     const auto is_refused = [this](std::uint64_t id) {
         return id != 0 && refused_[id % refused_.size()] == id;
     };
-    exported *entry = table_.find(address, len_bytes);
+    exported *entry = find(address, len_bytes);
     if (entry != nullptr && !still_exported(*entry, address, len_bytes, buffer_id)) {
-        table_.retire(entry);
+        retire(entry);
         entry = nullptr;
     }
     device *of = nullptr;
@@ -120,89 +95,98 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
         if (status::ok != s) {
             return s;
         }
-        if (address + len_bytes > entry->memory.base + entry->memory.len_bytes) {
+        if (address + len_bytes > entry->base + entry->len_bytes) {
             return status::unsupported; // the range goes on in the next allocation
         }
     }
-    const description &what = described_[entry->slot];
-    if (0 != (without & bit_of(what.ordinal))) {
+    if (0 != (without & bit_of(entry->ordinal))) {
         return status::unsupported;
     }
-    *handle = {entry->slot,
-               use_events_ ? record_event(*of) : no_event_slot,
-               what.kind,
-               0,
-               entry->generation,
-               entry->memory.base,
-               entry->memory.len_bytes};
-    table_.add_reference(entry);
+    *handle = {entry->slot,       use_events_ ? record_event(*of) : no_event_slot,
+               entry->kind,       0,
+               entry->generation, entry->base,
+               entry->len_bytes};
+    add_reference(entry);
     *out = entry;
     return status::ok;
+}
+
+void export_directory::release(exported *entry)
+{
+    if (0 == entry->references) {
+        log_line(log_level::error, "the export in slot %u was released more often than referenced",
+                 entry->slot);
+        return;
+    }
+    --entry->references;
+    entry->last_use = ++uses_;
 }
 
 status export_directory::make(std::uint64_t address, std::size_t len_bytes,
                               const pointer_facts &facts, device &of, exported **out)
 {
+    exported made;
+    if (const status s = describe(address, len_bytes, facts, of, &made); status::ok != s) {
+        return s;
+    }
     // That a new export is made means that the program allocates. What it has freed is then given
     // back before peers hold more than one such buffer. An importer takes longer to map this one.
     constexpr std::size_t questions = 1024;
-    description what;
-    if (const status s = describe(address, len_bytes, facts, of, &what); status::ok != s) {
+    retire_gone(questions);
+    retire_overlapping(made.base, made.len_bytes); // these are older, hence gone
+    exported *entry = take_slot();
+    if (nullptr == entry) {
+        return status::no_memory;
+    }
+    if (const status s = own_.commit_exports(entry->slot + 1); status::ok != s) {
         return s;
     }
-    retire_gone(questions);
-    return table_.insert(what.memory, &what, out);
+    made.slot = entry->slot;
+    made.generation = entry->generation + 1;
+    made.retired = false;
+    made.last_use = ++uses_;
+    *entry = std::move(made);
+    live_.emplace(entry->base, entry);
+    publish(*entry, of);
+    *out = entry;
+    return status::ok;
 }
 
 status export_directory::describe(std::uint64_t address, std::size_t len_bytes,
-                                  const pointer_facts &facts, device &of, description *out)
+                                  const pointer_facts &facts, device &of, exported *out)
 {
-    out->uuid = of.uuid;
     out->ordinal = of.ordinal;
-    out->memory = {facts.start, facts.len_bytes, facts.buffer_id};
-    out->kind = kind_of(driver_, facts, address);
+    out->buffer_id = facts.buffer_id;
+    if (facts.legacy_ipc) {
+        out->kind = share_kind::legacy;
+        return export_memory(driver_, of, address, out); // its copies are synchronous
+    }
+    // Pools first: were a driver to name the allocations behind a pool, sharing them would share
+    // what else the pool hands out, and no number would tell when that changes.
+    bool can_be_exported = false;
+    out->pool = facts.managed ? nullptr : pool_of(driver_, address, &can_be_exported);
     status s = status::unsupported;
-    switch (out->kind) {
-    case share_kind::legacy: {
-        exported_memory memory;
-        s = export_memory(driver_, of, address, &memory);
-        out->memory.base = memory.base;
-        out->memory.len_bytes = memory.len_bytes;
-        std::memcpy(out->handle.data(), &memory.handle, sizeof(memory.handle));
-        return s; // its copies are synchronous
-    }
-    case share_kind::descriptors:
-        s = list_chunks(driver_, of, address, std::max<std::size_t>(len_bytes, 1), &out->chunks);
+    if (out->pool != nullptr && can_be_exported) {
+        out->kind = share_kind::pool;
+        s = export_pool_pointer(driver_, of, out->pool, address, out);
+    } else if (nullptr == out->pool && !facts.managed) {
+        out->kind = share_kind::descriptors;
+        // All that lies side by side is exported together, because messages from other parts of it
+        // will come, and would end this export if theirs overlapped it. Exports that the range
+        // itself touches become a part of it.
+        const auto may_take = [&](std::uint64_t at) {
+            const exported *other = find(at, 0);
+            return nullptr == other ||
+                   (other->base < address + len_bytes && address < other->base + other->len_bytes);
+        };
+        s = list_run(driver_, of, address, len_bytes, may_take, &out->chunks);
         if (status::ok == s) {
-            // All that lies side by side is exported together, because messages from other parts of
-            // it will come, and would end this export if theirs overlapped it. So exports that
-            // overlap this one end first, and become a part of it.
-            const auto bytes_from = [&](std::uint64_t base) {
-                return out->chunks.back().base + out->chunks.back().len_bytes - base;
-            };
-            std::uint64_t base = out->chunks.front().base;
-            table_.retire_overlapping(base, bytes_from(base));
-            extend_run(
-                driver_, of, [this](std::uint64_t at) { return nullptr == table_.find(at, 0); },
-                &out->chunks);
-            base = out->chunks.front().base;
-            out->memory = {base, bytes_from(base), out->chunks.front().buffer_id};
+            out->base = out->chunks.front().base;
+            out->len_bytes = out->chunks.back().base + out->chunks.back().len_bytes - out->base;
         }
-        break;
-    case share_kind::pool: {
-        pool_pointer pointer;
-        s = export_pool_pointer(driver_, of, address, &pointer);
-        out->memory.base = pointer.base;
-        out->memory.len_bytes = pointer.len_bytes;
-        out->pool = pointer.pool;
-        std::memcpy(out->handle.data(), &pointer.data, sizeof(pointer.data));
-        break;
     }
-    case share_kind::none:
-    case share_kind::staged:
-    case share_kind::host:
+    if (status::unsupported == s && out->chunks.empty()) {
         refused_[facts.buffer_id % refused_.size()] = facts.buffer_id;
-        break;
     }
     if (status::ok == s) {
         s = make_copies_synchronous(driver_, of);
@@ -211,9 +195,85 @@ status export_directory::describe(std::uint64_t address, std::size_t len_bytes,
     return s;
 }
 
+// A slot that nobody uses, of a retired export if there is one. An insertion costs several driver
+// calls, so that a look at all slots does not count.
+exported *export_directory::take_slot()
+{
+    exported *best = nullptr;
+    for (const auto &each : entries_) {
+        if (0 == each->references &&
+            (nullptr == best || each->retired || each->last_use < best->last_use)) {
+            best = each.get();
+        }
+        if (best != nullptr && best->retired) {
+            return best;
+        }
+    }
+    if (entries_.size() < own_.view().export_slots) {
+        entries_.push_back(std::make_unique<exported>());
+        best = entries_.back().get();
+        best->slot = static_cast<std::uint32_t>(entries_.size() - 1);
+    } else if (best != nullptr) {
+        retire(best);
+    }
+    return best;
+}
+
+void export_directory::publish(const exported &entry, const device &of)
+{
+    export_slot &slot = own_.view().exports[entry.slot];
+    slot.base = entry.base;
+    slot.len_bytes = entry.len_bytes;
+    slot.kind = entry.kind;
+    std::memcpy(slot.device_uuid, of.uuid.data(), sizeof(slot.device_uuid));
+    std::memcpy(slot.memory_handle, entry.handle.data(), sizeof(slot.memory_handle));
+    slot.generation.store(entry.generation, std::memory_order_release); // pairs with read_export
+}
+
+// The generation of the slot is over, and the slot is free, at once or with the last release.
+void export_directory::retire(exported *entry)
+{
+    entry->retired = true;
+    live_.erase(entry->base);
+    const segment_view &own = own_.view();
+    own.exports[entry->slot].generation.store(0, std::memory_order_release);
+    // Orders the zero before the fields that the next publish writes.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    own.header->retire_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void export_directory::retire_overlapping(std::uint64_t base, std::uint64_t len_bytes)
+{
+    for (auto above = live_.lower_bound(base + len_bytes); above != live_.begin();
+         above = live_.lower_bound(base + len_bytes)) {
+        exported *last = std::prev(above)->second;
+        if (last->base + last->len_bytes <= base) {
+            return;
+        }
+        retire(last);
+    }
+}
+
+// Asks about the next few exports, in turns; `questions` to the driver, at most, but for the last
+// export. A run of VMM chunks of which a message is on its way is left alone: its own chunks live,
+// and others can wait.
+void export_directory::retire_gone(std::size_t questions)
+{
+    for (std::size_t left = live_.size(), asked = 0; left > 0 && asked < questions; --left) {
+        auto next = live_.lower_bound(next_swept_);
+        exported *entry = (next == live_.end() ? live_.begin() : next)->second;
+        next_swept_ = entry->base + 1;
+        asked += std::max<std::size_t>(entry->chunks.size(), 1);
+        if ((0 == entry->references || share_kind::descriptors != entry->kind) &&
+            !still_exported(*entry, entry->base, entry->len_bytes, 0)) {
+            retire(entry);
+        }
+    }
+}
+
 exported *export_directory::live_export(const remote_handle &handle) const
 {
-    exported *entry = table_.find(handle.base, 0);
+    exported *entry = find(handle.base, 0);
     return entry != nullptr && entry->slot == handle.slot &&
                    entry->generation == handle.generation &&
                    still_exported(*entry, handle.base, handle.len_bytes, 0)
@@ -224,52 +284,25 @@ exported *export_directory::live_export(const remote_handle &handle) const
 std::uint64_t export_directory::device_of(const remote_handle &handle) const
 {
     const exported *entry = live_export(handle);
-    return nullptr == entry ? 0 : bit_of(described_[entry->slot].ordinal);
+    return nullptr == entry ? 0 : bit_of(entry->ordinal);
 }
 
-status export_directory::descriptors_of(const remote_handle &handle,
-                                        std::vector<file_descriptor> *descriptors,
-                                        std::vector<std::uint64_t> *lengths) const
+status export_directory::descriptors_of(const remote_handle &handle, descriptor_message *out) const
 {
     const exported *entry = live_export(handle);
-    if (nullptr == entry) {
-        return status::not_found;
+    if (entry != nullptr && share_kind::pool == entry->kind) {
+        out->lengths = {0};
+        out->fds.resize(1);
+        return export_pool(driver_, entry->pool, &out->fds[0]);
     }
-    const description &what = described_[entry->slot];
-    std::vector<int> fds(share_kind::pool == what.kind ? 1 : what.chunks.size());
-    lengths->clear();
-    for (const memory_chunk &each : what.chunks) {
-        lengths->push_back(each.len_bytes);
-    }
-    status s = status::not_found;
-    if (share_kind::pool == what.kind) {
-        lengths->push_back(0);
-        s = export_pool(driver_, what.pool, fds.data());
-    } else if (share_kind::descriptors == what.kind) {
-        s = export_chunks(driver_, what.chunks, fds.data());
-    }
-    if (status::ok == s) {
-        for (const int each : fds) {
-            descriptors->emplace_back(each);
+    if (entry != nullptr && share_kind::descriptors == entry->kind) {
+        out->lengths.clear();
+        for (const memory_chunk &each : entry->chunks) {
+            out->lengths.push_back(each.len_bytes);
         }
+        return export_chunks(driver_, entry->chunks, &out->fds);
     }
-    return s;
-}
-
-// Asks about the next few exports; `questions` to the driver, at most, but for the last export. A
-// run of VMM chunks of which a message is on its way is left alone: its own chunks live, and others
-// can wait.
-void export_directory::retire_gone(std::size_t questions)
-{
-    for (std::size_t left = table_.live(), asked = 0; left > 0 && asked < questions; --left) {
-        exported *entry = table_.next_for_sweep();
-        const description &what = described_[entry->slot];
-        asked += std::max<std::size_t>(what.chunks.size(), 1);
-        if ((0 == entry->references || share_kind::descriptors != what.kind) &&
-            !still_exported(*entry, entry->memory.base, entry->memory.len_bytes, 0)) {
-            table_.retire(entry);
-        }
-    }
+    return status::not_found;
 }
 
 // One interprocess event per device is enough: a peer that waits for it waits for its latest

@@ -2,156 +2,123 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 namespace gpusm {
 
-namespace {
-
-// Messages with file descriptors that wait to be taken. Each keeps its memory alive, so old ones
-// go; whoever still wants them asks again.
-constexpr std::size_t most_arrived = 64;
-
-template <typename Name> bool is_of(const remote_handle &handle, const Name &name)
-{
-    return handle.slot == name.slot && handle.generation == name.generation;
-}
-
-} // namespace
-
-// Made when it is first needed, on either side. Null: it cannot be made.
-descriptor_socket *fd_passing::socket()
+// Made when it is first needed, on either side.
+descriptor_socket &fd_passing::socket()
 {
     if (!socket_.has_value()) {
-        std::string why;
-        if (status::ok != descriptor_socket::create(own_.directory(), own_.identity(),
-                                                    &socket_.emplace(), &why)) {
-            log_line(log_level::warn, "VMM and pool memory of peers cannot be mapped: %s",
-                     why.c_str());
-        }
+        socket_.emplace(own_.directory(), own_.identity());
     }
-    return socket_->valid() ? &*socket_ : nullptr;
+    return *socket_;
 }
 
-fd_passing::waiting *fd_passing::wait_for(std::uint32_t owner, const remote_handle &handle)
+std::vector<fd_passing::request>::iterator fd_passing::find(std::uint32_t owner,
+                                                            const remote_handle &handle)
 {
-    for (waiting &each : waits_) {
-        if (each.owner == owner && is_of(each.handle, handle)) {
-            return &each;
-        }
-    }
-    if (nullptr == socket() ||
-        !calls_.send(owner, {ipc_operation::want_descriptors, refuse_reason::none, {}, handle})) {
-        return nullptr;
-    }
-    return &waits_.emplace_back(waiting{owner, handle, {}});
-}
-
-bool fd_passing::wait(std::uint32_t owner, const remote_handle &handle, void *waiter)
-{
-    waiting *place = wait_for(owner, handle);
-    if (place != nullptr) {
-        place->waiters.push_back(waiter);
-    }
-    return place != nullptr;
-}
-
-std::vector<void *> fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
-{
-    std::vector<void *> waiters;
-    std::erase_if(waits_, [&](waiting &each) {
-        const bool is_it = each.owner == owner && is_of(each.handle, handle);
-        if (is_it) {
-            waiters = std::move(each.waiters);
-        }
-        return is_it;
+    return std::find_if(requests_.begin(), requests_.end(), [&](const request &each) {
+        return each.owner == owner && each.handle.slot == handle.slot &&
+               each.handle.generation == handle.generation;
     });
-    empty_socket();
-    return waiters;
 }
 
-// Takes everything out of the socket, whoever waits for it.
+bool fd_passing::ask(std::uint32_t owner, const remote_handle &handle, std::function<void()> then)
+{
+    auto place = find(owner, handle);
+    if (place == requests_.end()) {
+        if (!socket().valid() || !tell(owner, ipc_operation::want_descriptors, handle)) {
+            return false;
+        }
+        place = requests_.insert(place, {owner, handle, {}, {}});
+    }
+    if (then) {
+        place->waiters.push_back(std::move(then));
+    }
+    return true;
+}
+
+void fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
+{
+    empty_socket();
+    const auto place = find(owner, handle);
+    if (place == requests_.end()) {
+        return; // nobody asked
+    }
+    const auto waiters = std::exchange(place->waiters, {});
+    place->answered = true;
+    if (!place->message.has_value()) {
+        requests_.erase(place);
+    }
+    for (const auto &each : waiters) {
+        each();
+    }
+}
+
+// What nobody has asked for is closed.
 void fd_passing::empty_socket()
 {
     descriptor_message message;
     while (socket_.has_value() && status::ok == socket_->receive(&message)) {
-        // A sender that we do not know by its segment has no business here.
-        std::uint32_t owner = 0;
-        const peer *from = nullptr;
-        while ((from = calls_.peer_at(owner)) != nullptr &&
-               !(from->identity() == message.label.from)) {
-            ++owner;
+        const auto wanted = std::find_if(requests_.begin(), requests_.end(), [&](request &each) {
+            return each.handle.slot == message.slot &&
+                   each.handle.generation == message.generation &&
+                   calls_.peer_at(each.owner)->identity() == message.from;
+        });
+        if (wanted != requests_.end()) {
+            wanted->message = std::move(message);
         }
-        if (from != nullptr) {
-            if (arrived_.size() >= most_arrived) {
-                arrived_.erase(arrived_.begin());
-            }
-            arrived_.push_back({owner, std::move(message)});
-        }
-        message = descriptor_message{};
     }
 }
 
 status fd_passing::take(std::uint32_t owner, const remote_handle &handle, descriptor_message *out)
 {
-    const auto found = std::find_if(arrived_.begin(), arrived_.end(), [&](const arrived &each) {
-        return each.owner == owner && is_of(handle, each.message.label);
-    });
-    if (found == arrived_.end()) {
+    const auto found = find(owner, handle);
+    if (found == requests_.end() || !found->answered) {
         return status::not_ready;
     }
-    *out = std::move(found->message);
-    arrived_.erase(found);
+    *out = std::move(*found->message);
+    requests_.erase(found);
     return status::ok;
 }
 
 void fd_passing::drop_over(std::uint32_t owner, const segment_view &of)
 {
-    std::erase_if(arrived_, [&](const arrived &each) {
-        return each.owner == owner &&
-               is_over(of, each.message.label.slot, each.message.label.generation);
+    std::erase_if(requests_, [&](const request &each) {
+        return each.owner == owner && each.answered &&
+               is_over(of, each.handle.slot, each.handle.generation);
     });
 }
 
-void fd_passing::answer(std::uint32_t to, const remote_handle &handle, bool sent)
+bool fd_passing::tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle)
 {
-    (void)calls_.send(to,
-                      {sent ? ipc_operation::descriptors_sent : ipc_operation::descriptors_not_sent,
-                       refuse_reason::none,
-                       {},
-                       handle});
+    return calls_.send(to, {operation, refuse_reason::none, {}, handle});
 }
 
 // Sends, and answers unless the socket is full; `busy` then.
 status fd_passing::try_to_send(const unsent &what)
 {
     const peer *to = calls_.peer_at(what.to);
-    std::vector<int> fds;
-    for (const file_descriptor &each : what.descriptors) {
-        fds.push_back(each.get());
-    }
-    const descriptor_label label{own_.identity(), what.handle.generation, what.handle.slot,
-                                 static_cast<std::uint32_t>(fds.size())};
     const status s = to->closed() ? status::peer_gone
-                                  : socket_->send(to->directory(), to->identity(), label,
-                                                  what.lengths.data(), fds.data());
+                                  : socket().send(to->directory(), to->identity(), what.message);
     if (status::busy != s) {
-        answer(what.to, what.handle, status::ok == s);
+        (void)tell(what.to,
+                   status::ok == s ? ipc_operation::descriptors_sent
+                                   : ipc_operation::descriptors_not_sent,
+                   what.handle);
     }
     return s;
 }
 
 void fd_passing::send(std::uint32_t to, const remote_handle &handle)
 {
-    unsent what{to, handle, {}, {}};
-    if (nullptr == socket() ||
-        status::ok != exports_.descriptors_of(handle, &what.descriptors, &what.lengths)) {
-        answer(to, handle, false);
+    unsent what{to, handle, {own_.identity(), handle.generation, handle.slot, {}, {}}};
+    if (status::ok != exports_.descriptors_of(handle, &what.message)) {
+        (void)tell(to, ipc_operation::descriptors_not_sent, handle);
     } else if (status::busy == try_to_send(what)) {
         unsent_.push_back(std::move(what));
     }

@@ -16,6 +16,7 @@
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -39,17 +40,11 @@ class fd_passing {
     // --- the importer ---
 
     // Asks for the descriptors of that export, unless that has been done. False: nothing can be
-    // asked, now or ever.
-    bool ask(std::uint32_t owner, const remote_handle &handle)
-    {
-        return wait_for(owner, handle) != nullptr;
-    }
-    // The same; `waiter` comes back from answered().
-    bool wait(std::uint32_t owner, const remote_handle &handle, void *waiter);
-    // Who waited for what the owner's answer is about, in the order in which they came.
-    std::vector<void *> answered(std::uint32_t owner, const remote_handle &handle);
-
-    // What has come for that export. `not_ready`: nothing has.
+    // asked, now or ever. `then` is called when the owner has answered, whatever the answer is.
+    bool ask(std::uint32_t owner, const remote_handle &handle, std::function<void()> then = {});
+    // The owner has answered.
+    void answered(std::uint32_t owner, const remote_handle &handle);
+    // What the answer to ask() has brought, once. `not_ready`: nothing.
     status take(std::uint32_t owner, const remote_handle &handle, descriptor_message *out);
     // Closes what has come for exports of that owner that are over.
     void drop_over(std::uint32_t owner, const segment_view &of);
@@ -62,35 +57,31 @@ class fd_passing {
     void progress();
 
   private:
-    // What waits for the descriptors of one export.
-    struct waiting {
+    // An export whose descriptors have been asked for, until they are taken.
+    struct request {
         std::uint32_t owner;
         remote_handle handle;
-        std::vector<void *> waiters;
-    };
-    struct arrived {
-        std::uint32_t owner;
-        descriptor_message message;
+        std::vector<std::function<void()>> waiters; // called in the order in which they came
+        std::optional<descriptor_message> message;
+        bool answered = false;
     };
     struct unsent {
         std::uint32_t to;
         remote_handle handle;
-        std::vector<file_descriptor> descriptors;
-        std::vector<std::uint64_t> lengths;
+        descriptor_message message;
     };
 
-    descriptor_socket *socket();
-    waiting *wait_for(std::uint32_t owner, const remote_handle &handle);
+    descriptor_socket &socket();
+    std::vector<request>::iterator find(std::uint32_t owner, const remote_handle &handle);
     status try_to_send(const unsent &what);
-    void answer(std::uint32_t to, const remote_handle &handle, bool sent);
+    bool tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle);
     void empty_socket();
 
     const segment &own_;
     const export_directory &exports_;
     const fd_passing_calls calls_;
     std::optional<descriptor_socket> socket_; // not valid: it could not be made
-    std::vector<waiting> waits_;
-    std::vector<arrived> arrived_; // oldest first, bounded
+    std::vector<request> requests_;
     std::vector<unsent> unsent_;
 };
 

@@ -9,7 +9,8 @@
 //           REFUSE                                 ->  never
 //
 // Both sides may ask at once. There is no tie to break, because the two answers are about
-// different things: whether the peer can map our memory, and whether we can map its.
+// different things: whether the peer can map our memory, and whether we can map its. So what the
+// peer asks is answered in every state and changes none.
 // The machine is a table without side effects; the caller performs the action.
 #ifndef GPUSM_IPC_HANDSHAKE_H
 #define GPUSM_IPC_HANDSHAKE_H
@@ -30,17 +31,14 @@ enum class ipc_event : std::uint8_t {
     ack,
     not_ready,
     refuse,
-    req,  // the peer asks us
-    lost, // the REQ could not be sent
 };
 
 enum class ipc_action : std::uint8_t {
     none,
-    send_req,    // and report `lost` if that fails
+    send_req,    // and report `refuse` if that fails
     open_gate,   // tell ob1 that get works to this peer
     count_retry, // the next gpu_message asks again, after a pause
     tell_user,   // once: messages to this peer go through host memory, and why
-    answer,      // try the handle in the REQ, then send ACK, NOT_READY or REFUSE
 };
 
 struct ipc_row {
@@ -54,31 +52,19 @@ struct ipc_row {
 // or made up by a broken peer) and further messages while a question is open.
 inline constexpr ipc_row ipc_table[] = {
     {ipc_state::idle, ipc_event::gpu_message, ipc_state::asked, ipc_action::send_req},
-    {ipc_state::idle, ipc_event::req, ipc_state::idle, ipc_action::answer},
-    {ipc_state::idle, ipc_event::lost, ipc_state::refused, ipc_action::none},
     {ipc_state::asked, ipc_event::ack, ipc_state::ready, ipc_action::open_gate},
     {ipc_state::asked, ipc_event::not_ready, ipc_state::idle, ipc_action::count_retry},
     {ipc_state::asked, ipc_event::refuse, ipc_state::refused, ipc_action::tell_user},
-    {ipc_state::asked, ipc_event::req, ipc_state::asked, ipc_action::answer},
-    {ipc_state::asked, ipc_event::lost, ipc_state::refused, ipc_action::none},
-    {ipc_state::ready, ipc_event::req, ipc_state::ready, ipc_action::answer},
-    {ipc_state::ready, ipc_event::lost, ipc_state::refused, ipc_action::none},
-    {ipc_state::refused, ipc_event::req, ipc_state::refused, ipc_action::answer},
 };
 
-struct ipc_step {
-    ipc_state to;
-    ipc_action action;
-};
-
-constexpr ipc_step ipc_next(ipc_state from, ipc_event event)
+constexpr ipc_row ipc_next(ipc_state from, ipc_event event)
 {
     for (const ipc_row &row : ipc_table) {
         if (row.from == from && row.event == event) {
-            return {row.to, row.action};
+            return row;
         }
     }
-    return {from, ipc_action::none};
+    return {from, event, from, ipc_action::none};
 }
 
 // The state of one direction, and the pauses between its questions. Not thread-safe: the
@@ -99,7 +85,7 @@ class handshake {
             --pause_messages_;
             return ipc_action::none;
         }
-        const ipc_step next = ipc_next(state_, event);
+        const ipc_row next = ipc_next(state_, event);
         state_ = next.to;
         if (ipc_action::count_retry == next.action) {
             constexpr std::uint32_t doublings = 6;

@@ -10,29 +10,31 @@
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
+#include "opal/mca/btl/gpusm/ipc/mapping_cache.h"
 #include "opal/mca/btl/gpusm/shm/peer.h"
 #include "opal/mca/btl/gpusm/shm/segment.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
-#include "opal/mca/rcache/gpusm/rcache_gpusm_cache.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace gpusm {
 
 // The owner has ended that generation.
 bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t generation);
-// Reads an export directory entry of a peer; false when the generation is over.
-bool read_export(const peer_segment &of, const remote_handle &handle, export_slot *out);
 
 // Not thread-safe: the caller holds its GPU lock.
 class import_table {
   public:
     // At most so many bytes stay mapped that nobody uses; 0: no bound.
     import_table(const driver_api &driver, device_table &devices, fd_passing &fds,
-                 std::size_t max_bytes);
+                 std::size_t max_bytes)
+        : driver_(driver), devices_(devices), fds_(fds), cache_(max_bytes)
+    {
+    }
     // Closes all mappings.
     ~import_table();
     import_table(const import_table &) = delete;
@@ -52,21 +54,19 @@ class import_table {
 
     // Closes mappings of that peer's memory whose export is over.
     void close_over(std::uint32_t owner, const peer &from);
-    // Closes one that no message has used for `idle_seconds`, if there is one. `second`: the time
-    // by a clock that need not be exact.
-    void close_idle(std::int64_t second);
+    // Closes one that no message has used for `idle_seconds`, if there is one: it keeps memory
+    // taken that its owner has freed, and an owner that does not call MPI any more ends no export.
+    // `second`: the time by a clock that need not be exact. Only seconds in which this process
+    // calls MPI count, so that a program that computes for a while keeps its mappings. One at a
+    // time, as that may take the driver some hundred microseconds.
+    void close_idle(std::int64_t second) { (void)cache_.close_idle(second, idle_seconds); }
     static constexpr std::uint64_t idle_seconds = 5;
     // The peer is gone: closes all of its.
-    void drop_owner(std::uint32_t owner) { cache_.drop_owner(owner); }
+    void drop_owner(std::uint32_t owner);
 
-    const cache_statistics &statistics() const { return cache_.statistics(); }
+    cache_statistics statistics() const { return cache_.statistics(); }
 
   private:
-    struct request {
-        const peer *from;
-        const remote_handle *handle;
-        device *into;
-    };
     struct opened_event {
         std::uint32_t owner, slot, device;
         CUevent event;
@@ -74,16 +74,14 @@ class import_table {
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
     // has destroyed.
     struct imported_pool {
-        CUmemoryPool handle;
-        std::uint32_t imports; // each has to be given back
-        std::uint32_t pointers;
-        std::vector<int> allowed; // devices that may touch it, by ordinal
+        imported_pool(const driver_api &api, CUmemoryPool pool) : driver(api), handle(pool) {}
+        ~imported_pool();
+        const driver_api &driver;
+        const CUmemoryPool handle;
+        std::uint32_t imports = 0; // each has to be given back
+        std::vector<int> allowed;  // devices that may touch it, by ordinal
     };
-    // How a mapping is given back that is not of CUDA IPC.
-    struct opened {
-        std::vector<std::uint64_t> lengths; // of chunks
-        CUmemoryPool pool;                  // not null: a pointer into it, and no chunks
-    };
+    using shared_pool = std::shared_ptr<imported_pool>;
     // Memory of this kind between these devices could not be mapped so many times in a row.
     struct device_pair {
         device_uuid owner;
@@ -92,18 +90,11 @@ class import_table {
         unsigned failures;
     };
 
-    static status open(void *self, const mapping_key &key, std::uint64_t remote_base,
-                       std::uint64_t len_bytes, const void *open_argument,
-                       std::uint64_t *local_base);
-    static void close(void *self, const mapping_key &key, std::uint64_t local_base);
-    status open_way(const mapping_key &key, const request &wanted, const export_slot &entry,
-                    std::uint64_t *local_base);
-    status open_chunks(const mapping_key &key, const request &wanted, std::uint64_t *local_base);
-    status open_pool_pointer(const mapping_key &key, const request &wanted,
-                             const export_slot &entry, std::uint64_t *local_base);
-    imported_pool *find_pool(CUmemoryPool pool);
+    status open(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
+                mapping *out);
+    status open_pool_pointer(const export_slot &entry, const descriptor_message &message,
+                             device &into, mapping *out);
     status allow(imported_pool &pool, const device &into);
-    void close_pool_without_pointers(CUmemoryPool pool);
     device_pair &pair_of(const export_slot &entry, const device &into);
     device &home_of(device &into);
 
@@ -111,11 +102,9 @@ class import_table {
     device_table &devices_;
     fd_passing &fds_;
     std::vector<opened_event> events_;
-    std::vector<imported_pool> pools_;
-    std::unordered_map<std::uint64_t, opened> opened_; // by local base
+    std::map<std::uint64_t, shared_pool> pools_; // by the local base of a pointer
     std::vector<device_pair> pairs_;
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
-    std::int64_t second_ = 0;           // of the latest close_idle
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };
 

@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
+#include <bit>
+
 namespace gpusm {
 
 status export_memory(const driver_api &driver, const device &of, std::uint64_t address,
@@ -17,8 +19,8 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
     if (CUDA_SUCCESS != result) {
         return driver.report("cuMemGetAddressRange", result);
     }
-    exported_memory made;
-    result = driver.ipc_get_mem_handle(&made.handle, base);
+    CUipcMemHandle handle;
+    result = driver.ipc_get_mem_handle(&handle, base);
     if (CUDA_ERROR_INVALID_VALUE == result || CUDA_ERROR_NOT_SUPPORTED == result) {
         return status::unsupported;
     }
@@ -34,18 +36,17 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
     if (const status s = driver.wait_for_legacy_stream(); status::ok != s) {
         return s;
     }
-    made.base = base;
-    made.len_bytes = len_bytes;
-    *out = made;
+    *out = {base, len_bytes, std::bit_cast<memory_handle>(handle)};
     return status::ok;
 }
 
-status open_memory(const driver_api &driver, const device &into, const CUipcMemHandle &handle,
+status open_memory(const driver_api &driver, const device &into, const memory_handle &handle,
                    std::uint64_t *local_base)
 {
     CUdeviceptr opened = 0;
     const CUresult result = in_context(driver, into.context, [&] {
-        return driver.ipc_open_mem_handle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+        return driver.ipc_open_mem_handle(&opened, std::bit_cast<CUipcMemHandle>(handle),
+                                          CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     });
     if (CUDA_SUCCESS == result) {
         *local_base = opened;
@@ -78,6 +79,68 @@ status open_event(const driver_api &driver, const device &into, const CUipcEvent
     return driver.answer("cuIpcOpenEventHandle", in_context(driver, into.context, [&] {
                              return driver.ipc_open_event_handle(out, handle);
                          }));
+}
+
+status make_copies_synchronous(const driver_api &driver, const device &of)
+{
+    constexpr unsigned sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, which headers before 12.1 lack
+    if (nullptr == driver.ctx_set_flags) {
+        return status::unsupported;
+    }
+    const driver_scope scope(driver, of.context);
+    if (!scope.entered()) {
+        return status::driver_failed;
+    }
+    unsigned flags = 0;
+    CUresult result = driver.ctx_get_flags(&flags);
+    if (CUDA_SUCCESS != result) {
+        return driver.report("cuCtxGetFlags", result);
+    }
+    // Only once: setting them locks the context, which another thread may hold for long in a
+    // kernel launch.
+    if (0 != (flags & sync_memops)) {
+        return status::ok;
+    }
+    result = driver.ctx_set_flags(flags | sync_memops);
+    if (CUDA_SUCCESS != result) {
+        return driver.answer("cuCtxSetFlags", result);
+    }
+    // The flag holds for later copies. One that returned just before may still be on its way.
+    return driver.wait_for_legacy_stream();
+}
+
+status alloc_device(const driver_api &driver, const device &into, std::uint64_t len_bytes,
+                    std::uint64_t *out)
+{
+    CUdeviceptr made = 0;
+    const CUresult result =
+        in_context(driver, into.context, [&] { return driver.mem_alloc(&made, len_bytes); });
+    if (CUDA_SUCCESS == result) {
+        *out = made;
+    }
+    return driver.answer("cuMemAlloc", result);
+}
+
+void free_device(const driver_api &driver, const device &into, std::uint64_t address)
+{
+    (void)driver.answer("cuMemFree",
+                        in_context(driver, into.context, [&] { return driver.mem_free(address); }));
+}
+
+status check_mapped_length(const driver_api &driver, const device &into, std::uint64_t local_base,
+                           std::uint64_t len_bytes)
+{
+    CUdeviceptr start = 0;
+    std::size_t mapped_bytes = 0;
+    const CUresult result = in_context(driver, into.context, [&] {
+        return driver.mem_get_address_range(&start, &mapped_bytes, local_base);
+    });
+    if (CUDA_SUCCESS != result) {
+        return driver.report("cuMemGetAddressRange", result);
+    }
+    const std::uint64_t before = local_base - start;
+    return before <= mapped_bytes && len_bytes <= mapped_bytes - before ? status::ok
+                                                                        : status::bad_peer;
 }
 
 } // namespace gpusm

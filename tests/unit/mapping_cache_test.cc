@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// mapping_cache_test.cc: what ipc/mapping_cache.h promises, against an opener that only counts.
+// GPUSM_TEST_SEED repeats the random rounds.
+#include "opal/mca/btl/gpusm/ipc/mapping_cache.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using gpusm::mapping;
+using gpusm::mapping_cache;
+using gpusm::mapping_key;
+using gpusm::status;
+using slots = std::vector<std::uint32_t>;
+
+constexpr std::uint64_t page = 0x1000;
+
+mapping_key key_of(std::uint32_t slot, std::uint64_t generation = 1, std::uint32_t owner = 0,
+                   std::uint32_t device = 0)
+{
+    return {owner, device, slot, generation};
+}
+
+class MappingCache : public testing::Test {
+  protected:
+    void limit(std::size_t bytes) { cache_ = std::make_unique<mapping_cache>(bytes); }
+
+    // Stands for the driver: hands out addresses, and knows what is open.
+    status try_acquire(const mapping_key &key, std::uint64_t base, std::uint64_t len_bytes,
+                       mapping **out)
+    {
+        const auto open = [&](mapping *made) {
+            ++opens_;
+            if (failures_left_ > 0) {
+                --failures_left_;
+                return failure_;
+            }
+            made->local_base = 0x700000000000 + page * static_cast<std::uint64_t>(opens_);
+            open_now_[made->local_base] = key;
+            made->close = [this](const mapping &closed) {
+                const auto at = open_now_.find(closed.local_base);
+                ASSERT_NE(at, open_now_.end()) << "closed what was not open";
+                EXPECT_EQ(at->second, closed.key);
+                open_now_.erase(at);
+                closed_.push_back(closed.key.slot);
+            };
+            return status::ok;
+        };
+        return cache_->acquire(key, base, len_bytes, open, out);
+    }
+    mapping *acquire(const mapping_key &key, std::uint64_t base = page,
+                     std::uint64_t len_bytes = page)
+    {
+        mapping *got = nullptr;
+        EXPECT_EQ(try_acquire(key, base, len_bytes, &got), status::ok);
+        return got;
+    }
+    void use_once(const mapping_key &key, std::uint64_t base = page, std::uint64_t len_bytes = page)
+    {
+        cache_->release(acquire(key, base, len_bytes));
+    }
+    void fail(int times, status failure)
+    {
+        failures_left_ = times;
+        failure_ = failure;
+    }
+
+    const gpusm_test::log_capture log_;
+    std::map<std::uint64_t, mapping_key> open_now_; // by local base
+    slots closed_;                                  // in the order of closing
+    int opens_ = 0;
+    int failures_left_ = 0;
+    status failure_ = status::driver_failed;
+    std::unique_ptr<mapping_cache> cache_ = std::make_unique<mapping_cache>(0);
+};
+
+TEST_F(MappingCache, SecondAcquireOfAKeyIsAHitWithTheSameMappingAndItStaysOpen)
+{
+    mapping *first = acquire(key_of(3), page, 4 * page);
+    EXPECT_EQ(acquire(key_of(3), page, 4 * page), first);
+    EXPECT_EQ(first->references, 2U);
+    EXPECT_EQ(open_now_.count(first->local_base), 1U);
+    EXPECT_EQ(cache_->statistics().bytes, 4 * page);
+    cache_->release(first);
+    cache_->release(first);
+    use_once(key_of(2), 9 * page);
+    use_once(key_of(3), page, 4 * page);
+    EXPECT_EQ(opens_, 2);
+    EXPECT_TRUE(closed_.empty());
+    EXPECT_EQ(cache_->statistics().entries, 2U);
+}
+
+TEST_F(MappingCache, AnotherAllocationUnderAMappedKeyIsAPeersMistake)
+{
+    mapping *used = acquire(key_of(1), 4 * page, page);
+    mapping *out = nullptr;
+    EXPECT_EQ(try_acquire(key_of(1), 4 * page, page + 1, &out), status::bad_peer);
+    EXPECT_EQ(try_acquire(key_of(1), 4 * page, 0, &out), status::bad_peer);
+    EXPECT_EQ(try_acquire(key_of(1), 4 * page + 1, page, &out), status::bad_peer);
+    EXPECT_EQ(out, nullptr);
+    EXPECT_EQ(used->references, 1U);
+    cache_->release(used);
+}
+
+TEST_F(MappingCache, EveryPartOfAKeyTellsMappingsApart)
+{
+    for (const mapping_key &each :
+         {key_of(1), key_of(2), key_of(1, 2), key_of(1, 1, 1), key_of(1, 1, 0, 1)}) {
+        use_once(each);
+    }
+    EXPECT_EQ(opens_, 5);
+    EXPECT_EQ(cache_->statistics().entries, 5U);
+}
+
+TEST_F(MappingCache, MappingInUseIsNeverClosedAndAStaleOneNotGivenOutAgain)
+{
+    limit(page);
+    mapping *used = acquire(key_of(1));
+    mapping *other = acquire(key_of(2), 5 * page);
+    cache_->invalidate(0, [](const mapping_key &) { return true; });
+    EXPECT_TRUE(closed_.empty());
+    EXPECT_TRUE(used->stale);
+    EXPECT_EQ(open_now_.count(used->local_base), 1U);
+    mapping *out = nullptr;
+    EXPECT_EQ(try_acquire(key_of(1), page, page, &out), status::not_found);
+    cache_->release(used);
+    cache_->release(other);
+    EXPECT_EQ(closed_, (slots{1, 2}));
+    use_once(key_of(1));
+    EXPECT_EQ(opens_, 3) << "the process has come back";
+}
+
+TEST_F(MappingCache, LeastRecentlyUsedIsEvictedFirst)
+{
+    limit(3 * page);
+    for (const std::uint32_t slot : {1, 2, 3, 1, 4, 5}) {
+        use_once(key_of(slot));
+    }
+    EXPECT_EQ(closed_, (slots{2, 3}));
+    EXPECT_EQ(cache_->statistics().entries, 3U);
+}
+
+TEST_F(MappingCache, LimitCountsTheNewcomerBeforeItIsOpened)
+{
+    limit(10 * page);
+    use_once(key_of(1), 0, 4 * page);
+    use_once(key_of(2), 0, 4 * page);
+    use_once(key_of(3), 0, 2 * page);
+    EXPECT_TRUE(closed_.empty());
+    fail(1, status::unsupported);
+    mapping *out = nullptr;
+    EXPECT_EQ(try_acquire(key_of(4), page, 1, &out), status::unsupported);
+    EXPECT_EQ(closed_, (slots{1}));
+    EXPECT_EQ(cache_->statistics().bytes, 6 * page);
+}
+
+TEST_F(MappingCache, LimitIsExceededByMappingsInUseOnly)
+{
+    limit(2 * page);
+    std::vector<mapping *> used;
+    for (std::uint32_t slot = 0; slot < 5; ++slot) {
+        used.push_back(acquire(key_of(slot)));
+    }
+    EXPECT_EQ(cache_->statistics().entries, 5U);
+    for (mapping *entry : used) {
+        cache_->release(entry);
+    }
+    EXPECT_EQ(closed_, (slots{0, 1, 2}));
+    use_once(key_of(9), 0, 3 * page);
+    EXPECT_TRUE(open_now_.empty()) << "one that is larger by itself goes at its release";
+    EXPECT_EQ(cache_->statistics().bytes, 0U);
+}
+
+TEST_F(MappingCache, OpenFailingOnceSucceedsAfterEviction)
+{
+    use_once(key_of(1));
+    use_once(key_of(2));
+    mapping *used = acquire(key_of(3));
+    fail(1, status::no_memory);
+    use_once(key_of(4));
+    EXPECT_EQ(closed_, (slots{1, 2}));
+    cache_->release(used);
+}
+
+TEST_F(MappingCache, OpenIsRepeatedOnceForLackOfMemoryOnlyAndIfSomethingWasEvicted)
+{
+    const struct {
+        status failure;
+        bool unused; // there is something to evict
+        int opens;
+    } table[] = {{status::no_memory, true, 2},
+                 {status::no_memory, false, 1},
+                 {status::not_found, true, 1},
+                 {status::unsupported, true, 1},
+                 {status::driver_failed, true, 1}};
+    for (const auto &each : table) {
+        limit(0);
+        if (each.unused) {
+            use_once(key_of(1));
+        }
+        mapping *used = acquire(key_of(3));
+        opens_ = 0;
+        fail(2, each.failure);
+        mapping *out = nullptr;
+        EXPECT_EQ(try_acquire(key_of(2), page, page, &out), each.failure);
+        EXPECT_EQ(out, nullptr);
+        EXPECT_EQ(opens_, each.opens) << to_string(each.failure);
+        EXPECT_EQ(cache_->statistics().entries, open_now_.size()) << "nothing is left behind";
+        EXPECT_EQ(cache_->statistics().bytes, open_now_.size() * page);
+        fail(0, status::ok);
+        use_once(key_of(2));
+        cache_->release(used);
+    }
+}
+
+TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatches)
+{
+    for (std::uint32_t slot = 0; slot < 4; ++slot) {
+        use_once(key_of(slot, slot + 1, 1));
+        use_once(key_of(slot, slot + 1, 2));
+    }
+    mapping *used = acquire(key_of(9, 1, 1));
+    mapping *again = acquire(key_of(9, 1, 1));
+    cache_->invalidate(1, [](const mapping_key &key) {
+        EXPECT_EQ(key.owner, 1U);
+        return key.generation < 3;
+    });
+    EXPECT_EQ(closed_, (slots{0, 1}));
+    cache_->release(used);
+    EXPECT_EQ(closed_.size(), 2U);
+    cache_->release(again);
+    EXPECT_EQ(closed_, (slots{0, 1, 9})) << "at its last release";
+    EXPECT_EQ(cache_->statistics().entries, 6U);
+}
+
+TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
+{
+    use_once(key_of(3));
+    EXPECT_FALSE(cache_->close_idle(0, 0)) << "not in the epoch of its last use";
+    EXPECT_FALSE(cache_->close_idle(1, 1));
+    for (const std::uint32_t slot : {1, 2, 1}) {
+        use_once(key_of(slot));
+    }
+    EXPECT_FALSE(cache_->close_idle(7, 2)) << "times are not counted, but their changes";
+    EXPECT_TRUE(cache_->close_idle(8, 2));
+    EXPECT_FALSE(cache_->close_idle(8, 2));
+    while (cache_->close_idle(8, 0)) {
+    }
+    EXPECT_EQ(closed_, (slots{3, 2, 1}));
+}
+
+TEST_F(MappingCache, MappingInUseIsNotIdleUntilItsRelease)
+{
+    mapping *used = acquire(key_of(1));
+    EXPECT_FALSE(cache_->close_idle(1, 0));
+    cache_->release(used);
+    EXPECT_FALSE(cache_->close_idle(1, 0));
+    EXPECT_TRUE(cache_->close_idle(2, 0));
+}
+
+TEST_F(MappingCache, DestructionClosesUnusedMappingsAndReportsTheRest)
+{
+    use_once(key_of(1));
+    acquire(key_of(2));
+    acquire(key_of(3));
+    cache_.reset();
+    EXPECT_EQ(closed_, (slots{1}));
+    EXPECT_EQ(open_now_.size(), 2U);
+    EXPECT_EQ(log_.count(), 1U);
+    EXPECT_NE(log_.text().find("2 mapping"), std::string::npos) << log_.text();
+}
+
+TEST_F(MappingCache, OneReleaseTooManyIsReportedAndIgnored)
+{
+    mapping *entry = acquire(key_of(1));
+    cache_->release(entry);
+    cache_->release(entry);
+    EXPECT_EQ(log_.count(), 1U);
+    use_once(key_of(1));
+    EXPECT_EQ(opens_, 1);
+}
+
+TEST_F(MappingCache, RandomRoundsKeepToTheRules)
+{
+    constexpr std::size_t max_bytes = 20 * page;
+    const char *given = std::getenv("GPUSM_TEST_SEED");
+    const std::uint64_t seed =
+        given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+    std::printf("GPUSM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    std::mt19937_64 random(seed);
+    const auto below = [&random](std::uint64_t bound) {
+        return static_cast<std::uint32_t>(random() % bound);
+    };
+    limit(max_bytes);
+    std::vector<mapping *> held; // once per reference
+    for (std::uint32_t round = 1; round <= 10000; ++round) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
+        const std::uint32_t what = below(100);
+        if (what < 55) {
+            const mapping_key key = key_of(below(6), 1 + below(3), below(2), below(2));
+            const auto is_it = [&](const mapping *each) { return each->key == key; };
+            const auto known = std::find_if(held.begin(), held.end(), is_it);
+            fail(0 == below(10) ? 1 : 0, status::no_memory);
+            mapping *got = nullptr;
+            const status s = try_acquire(key, key.slot * page, (1 + key.slot) * page, &got);
+            ASSERT_EQ(s == status::not_found, known != held.end() && (*known)->stale);
+            if (status::ok == s) {
+                ASSERT_TRUE(known == held.end() || *known == got);
+                held.push_back(got);
+            }
+        } else if (what < 95 && !held.empty()) {
+            std::swap(held[below(held.size())], held.back());
+            cache_->release(held.back());
+            held.pop_back();
+        } else {
+            const std::uint64_t generation = below(4); // 0: all
+            cache_->invalidate(below(2), [=](const mapping_key &key) {
+                return 0 == generation || key.generation == generation;
+            });
+        }
+        std::map<const mapping *, std::uint32_t> references;
+        for (const mapping *each : held) {
+            ++references[each];
+        }
+        for (const auto &[each, count] : references) {
+            ASSERT_EQ(each->references, count);
+            ASSERT_EQ(open_now_.count(each->local_base), 1U) << "one in use was closed";
+        }
+        std::size_t bytes = 0;
+        for (const auto &[local_base, key] : open_now_) {
+            bytes += (1 + key.slot) * page;
+        }
+        ASSERT_EQ(cache_->statistics().entries, open_now_.size());
+        ASSERT_EQ(cache_->statistics().bytes, bytes);
+        ASSERT_TRUE(bytes <= max_bytes || open_now_.size() == references.size())
+            << "one that nobody uses stays above the bound";
+    }
+    EXPECT_EQ(log_.count(), 0U) << log_.text();
+}
+
+} // namespace
