@@ -6,17 +6,14 @@
 #
 # The environment, set by tests/environment under make check:
 #   GPUSM_MPIRUN        an mpirun whose ranks find the components under test
-#   GPUSM_EXCHANGE      the program exchange (default: in the build tree)
 #   GPUSM_PERF          the program gpusm_perf
 #   GPUSM_CUDA_DRIVER   "real" or "softcuda"
 # By hand:
 #   GPUSM_TEST_BTL              value of --mca btl (default gpusm,self)
 #   GPUSM_TEST_MPIRUN_ARGS      more options of mpirun
-#   GPUSM_COMPONENT_DIR         a folder with mca_btl_gpusm.so, when mpirun does not know of it
-#   GPUSM_SOFTCUDA_LIBDIR       a folder with the software libcuda.so.1, likewise
 #   GPUSM_TEST_SLOWNESS         factor for all deadlines
 # shellcheck shell=sh
-# shellcheck disable=SC1091,SC2034
+# shellcheck disable=SC1091,SC2034,SC2016
 set -u
 
 if [ -z "${GPUSM_MPIRUN-}" ] && [ -r ../environment ]; then
@@ -26,7 +23,7 @@ elif [ -z "${GPUSM_MPIRUN-}" ] && [ -r tests/environment ]; then
 fi
 GPUSM_MPIRUN=${GPUSM_MPIRUN:-mpirun}
 GPUSM_BUILDDIR=${GPUSM_BUILDDIR:-.}
-exchange=${GPUSM_EXCHANGE:-$GPUSM_BUILDDIR/tests/mpi/exchange}
+exchange=$GPUSM_BUILDDIR/tests/mpi/exchange
 perf=${GPUSM_PERF:-$GPUSM_BUILDDIR/bench/gpusm_perf/gpusm_perf}
 driver_kind=${GPUSM_CUDA_DRIVER:-softcuda}
 btl=${GPUSM_TEST_BTL:-gpusm,self}
@@ -35,10 +32,6 @@ processors=$(getconf _NPROCESSORS_ONLN)
 crowd=$((processors / 2 * 2 + 2)) # ranks, in pairs, that are more than that
 if [ -n "${GPUSM_SANITIZERS-}" ] && [ "${GPUSM_SANITIZERS-}" != no ]; then
     slowness=$((slowness * 5))
-fi
-if [ -n "${GPUSM_SOFTCUDA_LIBDIR-}" ]; then
-    LD_LIBRARY_PATH="$GPUSM_SOFTCUDA_LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    export LD_LIBRARY_PATH
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
@@ -87,9 +80,6 @@ launch() {
     if [ -n "$btl" ]; then
         set -- --mca btl "$btl" "$@"
     fi
-    if [ -n "${GPUSM_COMPONENT_DIR-}" ]; then
-        set -- -x "OMPI_MCA_mca_base_component_path=$GPUSM_COMPONENT_DIR:SYS_DEFAULT" "$@"
-    fi
     # shellcheck disable=SC2086 # a list of options
     GPUSM_TEST_DEADLINE=$launch_limit timeout -k 5 $((launch_limit + 5)) \
         "$GPUSM_MPIRUN" -n "$launch_ranks" ${GPUSM_TEST_MPIRUN_ARGS-} "$@" \
@@ -115,6 +105,25 @@ explain() {
     139 | 134 | 135 | 138) echo "it crashed (status $1)" ;;
     *) echo "status $1" ;;
     esac
+}
+
+# judge NAME WANTED STATUS [CONDITION REASON]...: a case that passes when the status is the wanted one
+# and every condition, which is evaluated, holds
+judge() {
+    judge_name=$1
+    if [ "$3" -ne "$2" ]; then
+        fail "$judge_name" "$(explain "$3")$([ "$2" -eq 0 ] || echo ", expected $2")"
+        return
+    fi
+    shift 3
+    while [ $# -gt 0 ]; do
+        if ! eval "$1"; then
+            fail "$judge_name" "$2"
+            return
+        fi
+        shift 2
+    done
+    pass "$judge_name"
 }
 
 # Why the program of the last launch has ended with 77: what it said itself, before mpirun did.
@@ -145,6 +154,13 @@ else
     kinds=H
 fi
 
+is_software() {
+    case $gpu_name in
+    *software*) return 0 ;;
+    esac
+    return 1
+}
+
 # need_gpu NAME: false, with the case skipped, when there is none
 need_gpu() {
     [ "$have_gpu" = yes ] && return 0
@@ -155,10 +171,7 @@ need_gpu() {
 # need_two_gpus NAME: likewise for two devices
 need_two_gpus() {
     need_gpu "$1" || return 1
-    case $gpu_name in
-    *software*) return 0 ;;
-    esac
-    [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -ge 2 ] && return 0
+    is_software || [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -ge 2 ] && return 0
     skip "$1" "needs two devices"
     return 1
 }
@@ -166,19 +179,8 @@ need_two_gpus() {
 # need_softcuda NAME: likewise for what only the software driver can be asked to do
 need_softcuda() {
     need_gpu "$1" || return 1
-    case $gpu_name in
-    *software*) return 0 ;;
-    esac
+    is_software && return 0
     skip "$1" "needs the software CUDA driver, and this is $gpu_name"
-    return 1
-}
-
-# primary_context_may_go NAME: likewise for programs that reset or release the primary context
-primary_context_may_go() {
-    case $gpu_name in
-    *software*) return 0 ;;
-    esac
-    skip "$1" "Open MPI's accelerator/cuda crashes, because it destroys events in a context that is gone"
     return 1
 }
 
@@ -189,6 +191,11 @@ need_gpusm() {
     esac
     skip "$1" "the transport under test is $btl, not gpusm"
     return 1
+}
+
+# says TEXT: whether the last launch has printed it
+says() {
+    [ "$(count_in_output "$1")" -ne 0 ]
 }
 
 # How often a text stands in the output of the last launch.

@@ -40,64 +40,72 @@ void start_deadline()
     (void)alarm(static_cast<unsigned int>(0 < seconds ? seconds : default_deadline_s));
 }
 
+// Who takes part; the others of a job wait at the end.
+enum class ranks {
+    everyone,
+    pair,   // ranks 0 and 1
+    by_get, // these two, when messages of device memory go by get
+};
+
 struct subtest {
     const char *name;
-    void (*function)(context &);
-    int least_ranks;
+    test_function *function;
+    ranks who;
     bool context_first; // make the CUDA context before MPI_Init, as stock btl/smcuda needs it
     int threads = MPI_THREAD_SINGLE; // the level that it needs
     bool finalize_at_exit = false;   // MPI_Finalize comes when the CUDA driver has ended
+
+    int least_ranks() const { return ranks::everyone == who ? 1 : 2; }
 };
 
 constexpr subtest subtests[] = {
-    {"pairs", test_pairs, 2, true},
-    {"gather", test_gather, 2, true},
-    {"gather-from-host", test_gather_from_host, 2, true},
-    {"behind-end", test_behind_end, 2, true},
-    {"alltoall", test_alltoall, 1, true},
-    {"any-source", test_any_source, 2, true},
-    {"unexpected", test_unexpected, 2, true},
-    {"many", test_many, 2, true},
-    {"truncation", test_truncation, 2, true},
-    {"self", test_self, 1, true},
-    {"datatypes", test_datatypes, 2, true},
-    {"counters", test_counters, 2, true},
-    {"ways", test_ways, 2, true},
-    {"late", test_late, 2, false},
-    {"late-pairs", test_pairs, 2, false},
-    {"reallocate", test_reallocate, 2, true},
-    {"persistent", test_persistent, 2, true},
-    {"context-ends", test_context_ends, 2, true},
-    {"context-lost", test_context_lost, 2, true},
-    {"life", test_life, 2, true},
-    {"many-small", test_many_small, 2, true},
-    {"idle-mapping", test_idle_mapping, 2, true},
-    {"reuse", test_reuse, 2, true},
-    {"cooperative-late", test_cooperative_late, 2, false},
-    {"locked", test_locked, 2, true},
-    {"locked-one-way", test_locked_one_way, 2, true},
-    {"locked-in-part", test_locked_in_part, 2, true},
-    {"locked-later", test_locked_later, 2, true},
-    {"locked-life", test_locked_life, 2, true},
-    {"threads-without-context", test_threads_without_context, 2, true, MPI_THREAD_MULTIPLE},
-    {"context-switched", test_context_switched, 2, true},
-    {"host-context-destroyed", test_host_context_destroyed, 2, true},
-    {"device-switched", test_device_switched, 2, true},
-    {"two-devices", test_two_devices, 2, true},
-    {"never", test_never, 2, false},
-    {"elsewhere", test_elsewhere, 2, true},
-    {"capture", test_capture, 2, true, MPI_THREAD_FUNNELED},
-    {"foreign", test_foreign, 2, true},
-    {"context-destroyed", test_context_destroyed, 2, true},
-    {"primary-reset", test_primary_reset, 2, true},
-    {"primary-released", test_primary_released, 2, true},
-    {"primary-renewed", test_primary_renewed, 2, true},
-    {"primary-again", test_primary_again, 2, true},
-    {"finalize-at-exit", test_finalize_at_exit, 2, false, MPI_THREAD_SINGLE, true},
-    {"threads", test_threads, 2, true, MPI_THREAD_MULTIPLE},
-    {"spawn", test_spawn, 1, true},
-    {"spawned-child", spawned_child, 1, true},
-    {"killed", test_killed, 2, true},
+    {"pairs", test_pairs, ranks::pair, true},
+    {"gather", test_gather, ranks::by_get, true},
+    {"gather-from-host", test_gather_from_host, ranks::by_get, true},
+    {"behind-end", test_behind_end, ranks::by_get, true},
+    {"alltoall", test_alltoall, ranks::everyone, true},
+    {"any-source", test_any_source, ranks::everyone, true},
+    {"unexpected", test_unexpected, ranks::everyone, true},
+    {"many", test_many, ranks::pair, true},
+    {"truncation", test_truncation, ranks::pair, true},
+    {"datatypes", test_datatypes, ranks::pair, true},
+    {"counters", test_counters, ranks::pair, true},
+    {"ways", test_ways, ranks::pair, true},
+    {"late", test_late, ranks::pair, false},
+    {"late-pairs", test_pairs, ranks::pair, false},
+    {"persistent", test_persistent, ranks::by_get, true},
+    {"context-ends", test_context_ends, ranks::pair, true},
+    {"context-lost", test_context_lost, ranks::by_get, true},
+    {"life", test_life, ranks::pair, true},
+    {"many-small", test_many_small, ranks::by_get, true},
+    {"idle-mapping", test_idle_mapping, ranks::by_get, true},
+    {"reuse", test_reuse, ranks::by_get, true},
+    {"cooperative-late", test_cooperative_late, ranks::pair, false},
+    {"locked", test_locked, ranks::pair, true},
+    {"locked-one-way", test_locked_one_way, ranks::pair, true},
+    {"locked-in-part", test_locked_in_part, ranks::by_get, true},
+    {"locked-later", test_locked_later, ranks::by_get, true},
+    {"locked-life", test_locked_life, ranks::pair, true},
+    {"threads-without-context", test_threads_without_context, ranks::pair, true,
+     MPI_THREAD_MULTIPLE},
+    {"context-switched", test_context_switched, ranks::by_get, true},
+    {"host-context-destroyed", test_host_context_destroyed, ranks::by_get, true},
+    {"device-switched", test_device_switched, ranks::by_get, true},
+    {"two-devices", test_two_devices, ranks::by_get, true},
+    {"never", test_never, ranks::pair, false},
+    {"elsewhere", test_elsewhere, ranks::by_get, true},
+    {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
+    {"foreign", test_foreign, ranks::by_get, true},
+    {"context-destroyed", test_context_destroyed, ranks::by_get, true},
+    {"primary-reset", test_primary_reset, ranks::by_get, true},
+    {"primary-released", test_primary_released, ranks::by_get, true},
+    {"primary-renewed", test_primary_renewed, ranks::by_get, true},
+    {"primary-again", test_primary_again, ranks::by_get, true},
+    {"finalize-at-exit", test_finalize_at_exit, ranks::pair, false, MPI_THREAD_SINGLE, true},
+    {"threads", test_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
+    {"spawn", test_spawn, ranks::everyone, true},
+    {"spawned-child", spawned_child, ranks::everyone, true},
+    {"killed", test_killed, ranks::everyone, true},
 };
 
 const subtest *find_subtest(const char *name)
@@ -164,8 +172,8 @@ int report(context &c, const char *name)
     int all[2] = {};
     long all_messages = 0;
     at_step("report");
-    (void)MPI_Allreduce(mine, all, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    (void)MPI_Allreduce(&messages, &all_messages, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(mine, all, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&messages, &all_messages, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (0 == c.rank) {
         std::printf("exchange %s: %s, %ld messages checked, %d failures, %d MPI errors\n", name,
                     0 == all[0] && (0 == all[1] || c.allow_errors) ? "passed" : "FAILED",
@@ -175,7 +183,7 @@ int report(context &c, const char *name)
         return exit_wrong;
     }
     int skip = c.skip_because.empty() ? 0 : 1;
-    (void)MPI_Allreduce(MPI_IN_PLACE, &skip, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &skip, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (0 != skip) {
         if (!c.skip_because.empty()) {
             std::printf("exchange: skipped: %s\n", c.skip_because.c_str());
@@ -234,7 +242,7 @@ bool context::mpi(int code, const std::string &what)
     if (mpi_errors.fetch_add(1) < printed_failures) {
         char text[MPI_MAX_ERROR_STRING] = "";
         int length = 0;
-        (void)MPI_Error_string(code, text, &length);
+        MPI_Error_string(code, text, &length);
         std::fprintf(stderr, "exchange: rank %d: MPI error: %s: %s\n", rank, what.c_str(), text);
     }
     return false;
@@ -283,7 +291,94 @@ std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, co
            std::to_string(len_bytes) + " bytes, " + how;
 }
 
+bool context::send(const void *at, std::size_t len_bytes, int to, int tag)
+{
+    return mpi(MPI_Send(at, static_cast<int>(len_bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD),
+               "MPI_Send");
+}
+
+bool context::receive(void *at, std::size_t len_bytes, int from, int tag)
+{
+    return mpi(MPI_Recv(at, static_cast<int>(len_bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD,
+                        MPI_STATUS_IGNORE),
+               "MPI_Recv");
+}
+
+bool context::send_receive(const void *out, std::size_t out_bytes, void *in, std::size_t in_bytes,
+                           int peer, int tag)
+{
+    return mpi(MPI_Sendrecv(out, static_cast<int>(out_bytes), MPI_BYTE, peer, tag, in,
+                            static_cast<int>(in_bytes), MPI_BYTE, peer, tag, MPI_COMM_WORLD,
+                            MPI_STATUS_IGNORE),
+               "MPI_Sendrecv");
+}
+
+void requests::send(const void *at, std::size_t len_bytes, int to, int tag)
+{
+    c_.mpi(MPI_Isend(at, static_cast<int>(len_bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD,
+                     &all_.emplace_back(MPI_REQUEST_NULL)),
+           "MPI_Isend");
+}
+
+void requests::receive(void *at, std::size_t len_bytes, int from, int tag)
+{
+    c_.mpi(MPI_Irecv(at, static_cast<int>(len_bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD,
+                     &all_.emplace_back(MPI_REQUEST_NULL)),
+           "MPI_Irecv");
+}
+
+bool requests::wait()
+{
+    return c_.mpi(MPI_Waitall(static_cast<int>(all_.size()), all_.data(), MPI_STATUSES_IGNORE),
+                  "MPI_Waitall");
+}
+
+window side_by_side(std::size_t messages, std::size_t len_bytes, std::uint64_t first_seed)
+{
+    window made;
+    for (std::size_t i = 0; i < messages; ++i) {
+        made.push_back(
+            {i * (len_bytes + bench::placement::guard_bytes), len_bytes, first_seed + i});
+    }
+    return made;
+}
+
+std::size_t end_of(const window &messages)
+{
+    return messages.empty()
+               ? 0
+               : messages.back().offset + messages.back().len_bytes + bench::placement::guard_bytes;
+}
+
+void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
+                  const window &to_receive, int tag, const std::string &what)
+{
+    requests under_way(c);
+    at_step(what);
+    c.expect(fill_placed(out, end_of(to_send), to_send), "fill");
+    c.expect(in.poison(0, end_of(to_receive)), "poison");
+    for (const auto &each : to_receive) {
+        under_way.receive(in.at(each.offset), each.len_bytes, 1 - c.rank, tag);
+    }
+    for (const auto &each : to_send) {
+        under_way.send(out.at(each.offset), each.len_bytes, 1 - c.rank, tag);
+    }
+    if (under_way.wait()) {
+        c.expect(compare_placed(in, end_of(to_receive), to_receive), what);
+        c.messages += static_cast<long>(to_receive.size());
+    }
+}
+
 namespace {
+
+void take_part(const subtest &chosen, context &c)
+{
+    if (ranks::everyone == chosen.who ||
+        (c.rank < 2 && (ranks::pair == chosen.who ||
+                        c.expect_true(until_by_get(c), "messages go by get at last")))) {
+        chosen.function(c);
+    }
+}
 
 int run(int argc, char **argv)
 {
@@ -306,27 +401,27 @@ int run(int argc, char **argv)
     }
     at_step("MPI_Init");
     int provided = MPI_THREAD_SINGLE;
-    (void)MPI_Init_thread(&argc, &argv, chosen->threads, &provided);
-    (void)MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
-    (void)MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
-    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Init_thread(&argc, &argv, chosen->threads, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     int status = exit_usage;
-    if (c.ranks < chosen->least_ranks) {
+    if (c.ranks < chosen->least_ranks()) {
         std::fprintf(stderr, "exchange: %s needs at least %d ranks\n", chosen->name,
-                     chosen->least_ranks);
+                     chosen->least_ranks());
     } else if (provided < chosen->threads) {
         std::fprintf(stderr, "exchange: this Open MPI lacks the level of threads\n");
         status = exit_skip;
     } else {
-        chosen->function(c);
-        (void)MPI_Query_thread(&provided);
-        (void)c.expect_true(chosen->threads <= provided,
-                            "reading the counters leaves MPI its level of threads");
+        take_part(*chosen, c);
+        MPI_Query_thread(&provided);
+        c.expect_true(chosen->threads <= provided,
+                      "reading the counters leaves MPI its level of threads");
         status = report(c, chosen->name);
     }
     if (!chosen->finalize_at_exit) {
         at_step("MPI_Finalize");
-        (void)MPI_Finalize();
+        MPI_Finalize();
     }
     return status;
 }

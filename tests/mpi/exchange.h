@@ -9,6 +9,7 @@
 #include "bench/common/buffer.h"
 #include "bench/common/driver_api.h"
 #include "bench/common/path_counters.h"
+#include "bench/common/placed.h"
 
 #include <mpi.h>
 
@@ -48,6 +49,12 @@ struct context {
     std::uint64_t next_seed = 1;   // drawn in step by all ranks
     std::string skip_because;      // why this rank cannot run the subtest; then nobody has
 
+    std::uint64_t draw_seeds(std::size_t count) // the first of them
+    {
+        next_seed += count;
+        return next_seed - count;
+    }
+
     bool on_gpu() const; // some kind in `kinds` needs a GPU
     memory_kind kind_at(std::size_t i) const { return kinds[i % kinds.size()]; }
 
@@ -57,6 +64,12 @@ struct context {
     bool expect_true(bool condition, const std::string &what);
     // A return code of MPI. Counted apart, because an error that is reported is not wrong data.
     bool mpi(int code, const std::string &what);
+
+    // Bytes over MPI_COMM_WORLD, one blocking call; false, and counted, when MPI reports an error.
+    bool send(const void *at, std::size_t len_bytes, int to, int tag);
+    bool receive(void *at, std::size_t len_bytes, int from, int tag);
+    bool send_receive(const void *out, std::size_t out_bytes, void *in, std::size_t in_bytes,
+                      int peer, int tag);
 
     // A buffer or the end of the process: tests cannot go on without memory.
     std::unique_ptr<buffer> make(memory_kind kind, std::size_t len_bytes,
@@ -68,6 +81,29 @@ struct context {
     void use_gpu();
 };
 
+// Messages that are under way at once; MPI errors are counted.
+class requests {
+  public:
+    explicit requests(context &c) : c_(c) {}
+    void send(const void *at, std::size_t len_bytes, int to, int tag);
+    void receive(void *at, std::size_t len_bytes, int from, int tag);
+    bool wait(); // for all of them
+    std::vector<MPI_Request> &all() { return all_; }
+
+  private:
+    context &c_;
+    std::vector<MPI_Request> all_;
+};
+
+// Messages between ranks 0 and 1 at once, each in a place of its own.
+using window = std::vector<bench::placed_message>;
+window side_by_side(std::size_t messages, std::size_t len_bytes, std::uint64_t first_seed);
+std::size_t end_of(const window &messages); // behind the guard bytes of the last one
+// All that this rank sends and receives, all with one tag. A side that only sends has nothing in
+// its other window. What comes is compared, and what lies between, too.
+void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
+                  const window &to_receive, int tag, const std::string &what);
+
 // Where the test is, for the message that the deadline prints. Keeps only the text.
 void at_step(const std::string &text);
 
@@ -78,54 +114,28 @@ bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
-void test_pairs(context &c); // exchange_pairs.cc
-void test_gather(context &c);
-void test_gather_from_host(context &c); // exchange_gather.cc
-void test_behind_end(context &c);
-void test_alltoall(context &c);   // exchange_groups.cc
-void test_any_source(context &c); // exchange_order.cc
-void test_unexpected(context &c);
-void test_many(context &c);
-void test_truncation(context &c);
-void test_self(context &c);
-void test_datatypes(context &c); // exchange_types.cc
-void test_counters(context &c);  // exchange_paths.cc
-void test_ways(context &c);
-void test_late(context &c);
-void test_reallocate(context &c);
-void test_persistent(context &c); // exchange_lifetime.cc
-void test_context_ends(context &c);
-void test_context_lost(context &c);
-void test_life(context &c); // exchange_memory.cc
-void test_many_small(context &c);
-void test_idle_mapping(context &c);
-void test_reuse(context &c);  // exchange_reuse.cc
-void test_locked(context &c); // exchange_locked.cc
-void test_locked_one_way(context &c);
-void test_locked_in_part(context &c);
-void test_locked_later(context &c);
-void test_locked_life(context &c);
-void test_threads_without_context(context &c); // exchange_contexts.cc
-void test_context_switched(context &c);
-void test_host_context_destroyed(context &c);
-void test_device_switched(context &c);
-void test_two_devices(context &c);
-void test_never(context &c);
-void test_elsewhere(context &c);
-void test_capture(context &c);           // exchange_capture.cc
-void test_foreign(context &c);           // exchange_foreign.cc
-void test_context_destroyed(context &c); // exchange_shutdown.cc
-void test_primary_reset(context &c);
-void test_primary_released(context &c);
-void test_primary_renewed(context &c);
-void test_primary_again(context &c);
-void test_finalize_at_exit(context &c);
-void finalize_at_exit();                // what the subtest does when exit has begun
-void test_cooperative_late(context &c); // exchange_joint.cc
-void test_threads(context &c);          // exchange_jobs.cc
-void test_spawn(context &c);
-void test_killed(context &c);
-void spawned_child(context &c);
+// One per subtest, by the file that has it; exchange.cc has the table.
+using test_function = void(context &);
+test_function test_pairs;
+test_function test_gather, test_gather_from_host, test_behind_end;
+test_function test_alltoall;
+test_function test_any_source, test_unexpected, test_many, test_truncation;
+test_function test_datatypes;
+test_function test_counters, test_ways, test_late;
+test_function test_persistent, test_context_ends, test_context_lost;
+test_function test_life, test_many_small, test_idle_mapping;
+test_function test_reuse;
+test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked_later,
+    test_locked_life;
+test_function test_threads_without_context, test_context_switched, test_host_context_destroyed,
+    test_device_switched, test_two_devices, test_never, test_elsewhere;
+test_function test_capture;
+test_function test_foreign;
+test_function test_context_destroyed, test_primary_reset, test_primary_released,
+    test_primary_renewed, test_primary_again, test_finalize_at_exit;
+void finalize_at_exit(); // what the subtest does when exit has begun
+test_function test_cooperative_late;
+test_function test_threads, test_spawn, test_killed, spawned_child;
 
 } // namespace gpusm::exchange
 

@@ -17,62 +17,14 @@ constexpr int tag = 121;
 constexpr std::size_t lengths[] = {8, 4096, 65535, 300000};
 constexpr memory_kind plain = memory_kind::device;
 
-// Allocations and what is expected of them, made and compared where there is a context, so that
-// what is between needs none.
-struct prepared {
-    std::vector<std::unique_ptr<buffer>> out;
-    std::vector<std::unique_ptr<buffer>> in;
-    std::uint64_t seed = 0;
-
-    prepared(context &c, memory_kind from, int messages)
-    {
-        seed = c.next_seed;
-        c.next_seed += 2 * static_cast<std::uint64_t>(messages);
-        for (int i = 0; i < messages; ++i) {
-            const std::size_t len = lengths[static_cast<std::size_t>(i) % std::size(lengths)];
-            out.push_back(c.make(from, len));
-            in.push_back(c.make(plain, len));
-            (void)c.expect(out.back()->fill(0, len, seed_of(c.rank, i)), "fill");
-            (void)c.expect(in.back()->poison(), "poison");
-        }
-    }
-    std::uint64_t seed_of(int sender, int i) const
-    {
-        return seed + 2 * static_cast<std::uint64_t>(i) + static_cast<std::uint64_t>(sender);
-    }
-    int messages() const { return static_cast<int>(out.size()); }
-    // Message number i goes both ways.
-    void exchange(context &c, int i) const
-    {
-        const auto at = static_cast<std::size_t>(i);
-        const int n = static_cast<int>(out[at]->len_bytes());
-        (void)c.mpi(MPI_Sendrecv(out[at]->data(), n, MPI_BYTE, 1 - c.rank, tag + i, in[at]->data(),
-                                 n, MPI_BYTE, 1 - c.rank, tag + i, MPI_COMM_WORLD,
-                                 MPI_STATUS_IGNORE),
-                    "MPI_Sendrecv");
-    }
-    void compare(context &c, const std::string &what) const
-    {
-        for (int i = 0; i < messages(); ++i) {
-            const buffer &memory = *in[static_cast<std::size_t>(i)];
-            (void)c.expect(memory.compare(0, memory.len_bytes(), seed_of(1 - c.rank, i)),
-                           what + ", message " + std::to_string(i));
-            ++c.messages;
-        }
-    }
-};
-
 } // namespace
 
 // Threads that never made a context current, beside one whose context is taken away while MPI is
 // called; the very first GPU message comes from such a thread.
 void test_threads_without_context(context &c)
 {
-    constexpr int threads = 4;
-    constexpr int each = 25;
-    if (1 < c.rank) {
-        return;
-    }
+    constexpr std::size_t threads = 4;
+    constexpr std::size_t each = 25;
     struct {
         memory_kind from;
         bool known; // the ranks know each other
@@ -86,29 +38,33 @@ void test_threads_without_context(context &c)
         if (known && !c.expect_true(until_by_get(c), "messages go by get at last")) {
             return;
         }
-        const prepared all(c, from, threads * each + 1);
+        message_set all(c, tag);
+        for (std::size_t i = 0; i < threads * each + 1; ++i) {
+            all.add(from, plain, lengths[i % std::size(lengths)]);
+        }
+        all.prepare();
         way_watch watch;
-        (void)c.expect_true(CUDA_SUCCESS == c.gpu->driver().ctx_set_current(nullptr),
-                            "the context can be taken away");
+        c.expect_true(CUDA_SUCCESS == c.gpu->driver().ctx_set_current(nullptr),
+                      "the context can be taken away");
         std::vector<std::thread> running;
         at_step(what);
-        for (int t = 0; t < threads; ++t) {
+        for (std::size_t t = 0; t < threads; ++t) {
             running.emplace_back([&, t] {
-                (void)c.expect_true(nullptr == current_context(), "a new thread has no context");
-                for (int i = 0; i < each; ++i) {
-                    all.exchange(c, t * each + i);
+                c.expect_true(nullptr == current_context(), "a new thread has no context");
+                for (std::size_t i = 0; i < each; ++i) {
+                    all.exchange(t * each + i);
                 }
             });
         }
-        all.exchange(c, threads * each);
+        all.exchange(threads * each);
         for (std::thread &thread : running) {
             thread.join();
         }
         c.use_gpu();
-        all.compare(c, what);
+        all.compare(what);
         if (known) {
-            for (const auto &each_out : all.out) {
-                watch.swapped(from, each_out->len_bytes());
+            for (std::size_t i = 0; i < all.count(); ++i) {
+                watch.swapped(from, all.length_of(i));
             }
             watch.check(c, what);
         }
@@ -121,13 +77,10 @@ void test_threads_without_context(context &c)
 void test_context_switched(context &c)
 {
     constexpr std::size_t len = 40000;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     own_context other(c);
     const auto enter = [&](bool own) {
-        (void)c.expect_true(own ? other.make_current() : c.gpu->make_current().empty(),
-                            "the context can be made current");
+        c.expect_true(own ? other.make_current() : c.gpu->make_current().empty(),
+                      "the context can be made current");
     };
     std::unique_ptr<buffer> out[2];
     std::unique_ptr<buffer> in[2];
@@ -152,31 +105,24 @@ void test_context_switched(context &c)
     for (int i = 0; i < 8; ++i) {
         at_step("context switched while messages are in flight");
         const bool posted_in_own = 0 != i % 2;
-        const std::uint64_t seed = c.next_seed;
-        c.next_seed += 2;
-        MPI_Request requests[4] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL,
-                                   MPI_REQUEST_NULL};
+        const std::uint64_t seed = c.draw_seeds(2);
+        requests under_way(c);
         for (const bool own : {false, true}) {
             enter(own);
-            (void)c.expect(out[own]->fill(0, len, seed + static_cast<std::uint64_t>(c.rank)),
-                           "fill");
-            (void)c.expect(in[own]->poison(), "poison");
+            c.expect(out[own]->fill(0, len, seed + static_cast<std::uint64_t>(c.rank)), "fill");
+            c.expect(in[own]->poison(), "poison");
         }
         enter(posted_in_own);
         for (const bool own : {false, true}) {
-            (void)c.mpi(MPI_Irecv(in[own]->data(), len, MPI_BYTE, 1 - c.rank, tag + own,
-                                  MPI_COMM_WORLD, &requests[own]),
-                        "MPI_Irecv");
-            (void)c.mpi(MPI_Isend(out[own]->data(), len, MPI_BYTE, 1 - c.rank, tag + own,
-                                  MPI_COMM_WORLD, &requests[2 + own]),
-                        "MPI_Isend");
+            under_way.receive(in[own]->data(), len, 1 - c.rank, tag + own);
+            under_way.send(out[own]->data(), len, 1 - c.rank, tag + own);
         }
         enter(!posted_in_own);
-        (void)c.mpi(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+        under_way.wait();
         for (const bool own : {false, true}) {
             enter(own);
-            (void)c.expect(in[own]->compare(0, len, seed + static_cast<std::uint64_t>(1 - c.rank)),
-                           "context switched in flight");
+            c.expect(in[own]->compare(0, len, seed + static_cast<std::uint64_t>(1 - c.rank)),
+                     "context switched in flight");
             ++c.messages;
             watch.swapped(plain, len);
         }
@@ -194,9 +140,6 @@ void test_context_switched(context &c)
 void test_host_context_destroyed(context &c)
 {
     constexpr std::size_t len = 3 << 20;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     auto host = c.make(memory_kind::host, len);
     const auto swap_some = [&](const std::string &what) {
         auto on_device = c.make(plain, len);
@@ -206,12 +149,12 @@ void test_host_context_destroyed(context &c)
         }
     };
     own_context first(c);
-    (void)c.expect_true(first.make_current(), "the context can be made current");
+    c.expect_true(first.make_current(), "the context can be made current");
     swap_some("a context of its own");
-    (void)c.expect_true(c.gpu->make_current().empty(), "another one can be made current");
+    c.expect_true(c.gpu->make_current().empty(), "another one can be made current");
     swap_some("another one");
-    (void)c.expect_true(first.destroy(), "the first one can be destroyed");
-    (void)c.expect_true(c.gpu->make_current().empty(), "the other one can be made current");
+    c.expect_true(first.destroy(), "the first one can be destroyed");
+    c.expect_true(c.gpu->make_current().empty(), "the other one can be made current");
     swap_some("the other one, after that");
 }
 
@@ -223,8 +166,8 @@ std::unique_ptr<device> second_device(context &c)
 {
     const int mine = device_count();
     int peers = 0;
-    (void)MPI_Sendrecv(&mine, 1, MPI_INT, 1 - c.rank, tag, &peers, 1, MPI_INT, 1 - c.rank, tag,
-                       MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&mine, 1, MPI_INT, 1 - c.rank, tag, &peers, 1, MPI_INT, 1 - c.rank, tag,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (mine < 2 || peers < 2) {
         c.skip_because = "needs two visible devices";
         return nullptr;
@@ -244,9 +187,6 @@ std::unique_ptr<device> second_device(context &c)
 void test_device_switched(context &c)
 {
     constexpr std::size_t len = 100000;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     auto first_out = c.make(plain, len);
     auto first_in = c.make(plain, len);
     swap_checked(c, *first_out, *first_in, "before the device is switched");
@@ -258,13 +198,13 @@ void test_device_switched(context &c)
     auto out = c.make_on(second.get(), plain, len);
     auto in = c.make_on(second.get(), plain, len);
     surroundings around;
-    around.enter = [&] { (void)c.expect(second->make_current(), "the second device"); };
+    around.enter = [&] { c.expect(second->make_current(), "the second device"); };
     for (int i = 0; i < 20; ++i) {
         swap_checked(c, *out, *in, "after the device was switched", around);
-        (void)c.expect_true(current_context() != nullptr, "a context is still current");
+        c.expect_true(current_context() != nullptr, "a context is still current");
     }
     // What was made on the first one is still of use.
-    around.enter_out = [&] { (void)c.expect(c.gpu->make_current(), "the first device"); };
+    around.enter_out = [&] { c.expect(c.gpu->make_current(), "the first device"); };
     for (int i = 0; i < 10; ++i) {
         swap_checked(c, *first_out, *in, "from the first device to the second", around);
     }
@@ -283,22 +223,19 @@ void test_device_switched(context &c)
 // Both devices at once, each for source and destination, whichever is current.
 void test_two_devices(context &c)
 {
-    constexpr std::size_t window = 64;
+    constexpr std::size_t messages = 64;
     constexpr int rounds = 20;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     const auto second = second_device(c);
     if (nullptr == second) {
         return;
     }
     const device *const both[2] = {c.gpu.get(), second.get()};
     const auto enter = [&](std::size_t which) {
-        (void)c.expect(both[which % 2]->make_current(), "a device can be made current");
+        c.expect(both[which % 2]->make_current(), "a device can be made current");
     };
     std::vector<std::unique_ptr<buffer>> out;
     std::vector<std::unique_ptr<buffer>> in;
-    for (std::size_t i = 0; i < window; ++i) {
+    for (std::size_t i = 0; i < messages; ++i) {
         const std::size_t len = lengths[i / 4 % std::size(lengths)];
         enter(i);
         out.push_back(c.make_on(both[i % 2], plain, len));
@@ -308,40 +245,36 @@ void test_two_devices(context &c)
     way_watch watch;
     for (int round = 0; round < rounds; ++round) {
         const std::string what = "two devices, window " + std::to_string(round);
-        const std::uint64_t seed = c.next_seed;
-        c.next_seed += 2 * window;
+        const std::uint64_t seed = c.draw_seeds(2 * messages);
         const auto seed_of = [&](int sender, std::size_t i) {
             return seed + 2 * i + static_cast<std::uint64_t>(sender);
         };
         at_step(what);
-        for (std::size_t i = 0; i < window; ++i) {
+        for (std::size_t i = 0; i < messages; ++i) {
             enter(i);
-            (void)c.expect(out[i]->fill(0, out[i]->len_bytes(), seed_of(c.rank, i)), "fill");
+            c.expect(out[i]->fill(0, out[i]->len_bytes(), seed_of(c.rank, i)), "fill");
             enter(i / 2);
-            (void)c.expect(in[i]->poison(), "poison");
+            c.expect(in[i]->poison(), "poison");
         }
-        std::vector<MPI_Request> requests(2 * window, MPI_REQUEST_NULL);
-        for (std::size_t i = 0; i < window; ++i) {
-            const int n = static_cast<int>(in[i]->len_bytes());
+        requests under_way(c);
+        for (std::size_t i = 0; i < messages; ++i) {
             enter(i / 16 + static_cast<std::size_t>(round));
-            (void)c.mpi(MPI_Irecv(in[i]->data(), n, MPI_BYTE, 1 - c.rank, tag + static_cast<int>(i),
-                                  MPI_COMM_WORLD, &requests[i]),
-                        "MPI_Irecv");
-            (void)c.mpi(MPI_Isend(out[i]->data(), n, MPI_BYTE, 1 - c.rank,
-                                  tag + static_cast<int>(i), MPI_COMM_WORLD, &requests[window + i]),
-                        "MPI_Isend");
+            under_way.receive(in[i]->data(), in[i]->len_bytes(), 1 - c.rank,
+                              tag + static_cast<int>(i));
+            under_way.send(out[i]->data(), out[i]->len_bytes(), 1 - c.rank,
+                           tag + static_cast<int>(i));
         }
-        (void)c.mpi(MPI_Waitall(2 * window, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
-        for (std::size_t i = 0; i < window; ++i) {
+        under_way.wait();
+        for (std::size_t i = 0; i < messages; ++i) {
             enter(i / 2);
-            (void)c.expect(in[i]->compare(0, in[i]->len_bytes(), seed_of(1 - c.rank, i)),
-                           what + ", message " + std::to_string(i));
+            c.expect(in[i]->compare(0, in[i]->len_bytes(), seed_of(1 - c.rank, i)),
+                     what + ", message " + std::to_string(i));
             ++c.messages;
         }
     }
-    watch.swapped(plain, 0, rounds * static_cast<int>(window));
+    watch.swapped(plain, 0, rounds * static_cast<int>(messages));
     watch.check(c, "two devices");
-    for (std::size_t i = 0; i < window; ++i) {
+    for (std::size_t i = 0; i < messages; ++i) {
         enter(i);
         out[i].reset();
         enter(i / 2);
@@ -351,26 +284,34 @@ void test_two_devices(context &c)
     expect_no_context_elsewhere(c, {both[0]->ordinal(), both[1]->ordinal()});
 }
 
+namespace {
+
+// Some messages from each kind of memory; what this rank uses of it instead is up to `own`.
+template <typename Own> void swap_every_kind(context &c, const char *what, Own &&own)
+{
+    constexpr int rounds = 10;
+    for (const memory_kind kind : c.kinds) {
+        for (const std::size_t len : lengths) {
+            auto out = c.make(own(kind), len);
+            auto in = c.make(own(kind), len);
+            for (int i = 0; i < rounds; ++i) {
+                swap_checked(c, *out, *in, describe(kind, kind, len, what));
+            }
+        }
+    }
+}
+
+} // namespace
+
 // Rank 1 never uses CUDA, and rank 0 sends it device memory all the same. Rank 1 gets no context on
 // any device.
 void test_never(context &c)
 {
-    constexpr int rounds = 10;
-    if (1 < c.rank) {
-        return;
-    }
     if (0 == c.rank) {
         c.use_gpu();
     }
-    for (const memory_kind kind : c.kinds) {
-        for (const std::size_t len : lengths) {
-            auto out = c.make(0 == c.rank ? kind : memory_kind::host, len);
-            auto in = c.make(0 == c.rank ? kind : memory_kind::host, len);
-            for (int i = 0; i < rounds; ++i) {
-                swap_checked(c, *out, *in, describe(kind, memory_kind::host, len, "never CUDA"));
-            }
-        }
-    }
+    swap_every_kind(c, "never CUDA",
+                    [&](memory_kind kind) { return 0 == c.rank ? kind : memory_kind::host; });
     expect_no_context_elsewhere(c, 0 == c.rank ? std::vector<int>{c.gpu->ordinal()}
                                                : std::vector<int>{});
 }
@@ -379,20 +320,8 @@ void test_never(context &c)
 // use, though the peer's memory is on one of them.
 void test_elsewhere(context &c)
 {
-    constexpr int rounds = 5;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
-    for (const memory_kind kind : c.kinds) {
-        for (const std::size_t len : lengths) {
-            auto out = c.make(kind, len);
-            auto in = c.make(kind, len);
-            for (int i = 0; i < rounds; ++i) {
-                swap_checked(c, *out, *in, describe(kind, kind, len, "devices of others"));
-            }
-        }
-        expect_no_context_elsewhere(c, {c.gpu->ordinal()});
-    }
+    swap_every_kind(c, "devices of others", [](memory_kind kind) { return kind; });
+    expect_no_context_elsewhere(c, {c.gpu->ordinal()});
 }
 
 } // namespace gpusm::exchange

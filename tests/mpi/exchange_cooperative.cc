@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_joint.cc: long messages between host memories, of which the sender may copy a part: the
-// sender does not look while they arrive, and finds what it was asked when the receiver has long
-// put its memory to another use.
+// exchange_cooperative.cc: long messages between host memories, of which the sender may copy a
+// part: the sender does not look while they arrive, and finds what it was asked when the receiver
+// has long put its memory to another use.
 #include "tests/mpi/exchange_tools.h"
 
-#include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-
-#include <unistd.h>
 
 namespace gpusm::exchange {
 
@@ -24,75 +18,33 @@ constexpr std::size_t len_bytes = 300001;
 constexpr std::uint64_t later_seed = 77;
 constexpr std::chrono::seconds patience{20};
 
-// A word between the two processes that MPI knows nothing of: a file that is there, or not.
-struct sign {
-    std::array<char, 64> path{};
-
-    // Collective over ranks 0 and 1.
-    explicit sign(context &c)
-    {
-        if (1 == c.rank) {
-            (void)std::snprintf(path.data(), path.size(), "/tmp/gpusm-exchange-%d-XXXXXX",
-                                static_cast<int>(getpid()));
-            const int file = mkstemp(path.data());
-            (void)c.expect_true(file >= 0, "a file for a sign can be made");
-            (void)close(file);
-            (void)MPI_Send(path.data(), path.size(), MPI_CHAR, 0, tag, MPI_COMM_WORLD);
-        } else {
-            (void)MPI_Recv(path.data(), path.size(), MPI_CHAR, 1, tag, MPI_COMM_WORLD,
-                           MPI_STATUS_IGNORE);
-        }
-    }
-    // The file goes away.
-    void give() const { (void)unlink(path.data()); }
-    bool wait() const
-    {
-        const auto until = std::chrono::steady_clock::now() + patience;
-        while (0 == access(path.data(), F_OK)) {
-            if (std::chrono::steady_clock::now() > until) {
-                return false;
-            }
-            pause_ms(1);
-        }
-        return true;
-    }
-};
-
 using buffers = std::vector<std::unique_ptr<buffer>>;
 
 void send_all(context &c, const buffers &all, const sign *away)
 {
-    std::vector<MPI_Request> requests(all.size());
+    requests under_way(c);
     for (std::size_t i = 0; i < all.size(); ++i) {
-        (void)c.expect(all[i]->fill(0, len_bytes, i), "fill");
+        c.expect(all[i]->fill(0, len_bytes, i), "fill");
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
-        (void)c.mpi(
-            MPI_Isend(all[i]->data(), len_bytes, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i]),
-            "MPI_Isend");
+        under_way.send(all[i]->data(), len_bytes, 1, tag);
     }
     if (away != nullptr) {
-        (void)c.expect_true(away->wait(), "the receiver has everything while the sender is away");
+        c.expect_true(away->wait(), "the receiver has everything while the sender is away");
     }
-    (void)c.mpi(
-        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-        "MPI_Waitall");
+    under_way.wait();
 }
 
 void receive_all(context &c, const buffers &all, const std::string &what)
 {
-    std::vector<MPI_Request> requests(all.size());
+    requests under_way(c);
     for (std::size_t i = 0; i < all.size(); ++i) {
-        (void)c.expect(all[i]->poison(), "poison");
-        (void)c.mpi(
-            MPI_Irecv(all[i]->data(), len_bytes, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]),
-            "MPI_Irecv");
+        c.expect(all[i]->poison(), "poison");
+        under_way.receive(all[i]->data(), len_bytes, 0, tag);
     }
-    (void)c.mpi(
-        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-        "MPI_Waitall");
+    under_way.wait();
     for (std::size_t i = 0; i < all.size(); ++i) {
-        (void)c.expect(all[i]->compare(0, len_bytes, i), what + ", message " + std::to_string(i));
+        c.expect(all[i]->compare(0, len_bytes, i), what + ", message " + std::to_string(i));
         ++c.messages;
     }
 }
@@ -119,7 +71,7 @@ bool until_together(context &c, const buffers &all, const bench::path_counters &
             seen = together(counters) > before;
             go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
         }
-        (void)MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
+        MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
     }
     return 0 == c.rank || seen;
 }
@@ -140,25 +92,25 @@ void test_cooperative_late(context &c)
         const sign received(c);
         if (0 == c.rank) {
             send_all(c, all, &received);
-            (void)MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Barrier(MPI_COMM_WORLD);
         } else {
             receive_all(c, all, "with the sender away");
             for (auto &each : all) {
-                (void)c.expect(each->fill(0, len_bytes, later_seed), "fill");
+                c.expect(each->fill(0, len_bytes, later_seed), "fill");
             }
             received.give();
-            (void)MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Barrier(MPI_COMM_WORLD);
             for (auto &each : all) {
-                (void)c.expect(each->compare(0, len_bytes, later_seed),
-                               "nobody writes into memory whose receive is over");
+                c.expect(each->compare(0, len_bytes, later_seed),
+                         "nobody writes into memory whose receive is over");
             }
         }
     }
     int single = counters.read()["single_copy_messages"] > before ? 1 : 0;
-    (void)MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
+    MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
     if (1 == single) {
-        (void)c.expect_true(until_together(c, all, counters),
-                            "the sender that is there again copies its part");
+        c.expect_true(until_together(c, all, counters),
+                      "the sender that is there again copies its part");
     }
 }
 

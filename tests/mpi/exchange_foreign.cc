@@ -5,9 +5,6 @@
 // that a transport maps.
 #include "tests/mpi/exchange_tools.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 namespace gpusm::exchange {
 
 namespace {
@@ -15,48 +12,54 @@ namespace {
 constexpr int tag = 141;
 constexpr std::size_t len = 3u << 20;
 
-// Rank 0 owns memory, and rank 1 opens it.
+// Rank 0 owns memory, and rank 1 opens its handle, and looks what is there.
 class foreign_handle {
   public:
-    foreign_handle(context &c, const buffer *owned) : c_(c), driver_(c.gpu->driver())
+    foreign_handle(context &c, const buffer &owned) : c_(c), driver_(c.gpu->driver())
     {
         if (0 == c.rank) {
-            good(driver_.ipc_get_mem_handle(&handle_, bench::address_of(*owned)),
+            good(driver_.ipc_get_mem_handle(&handle_, bench::address_of(owned)),
                  "cuIpcGetMemHandle");
-            (void)MPI_Send(&handle_, sizeof(handle_), MPI_BYTE, 1, tag, MPI_COMM_WORLD);
+            c.send(&handle_, sizeof(handle_), 1, tag);
         } else {
-            (void)MPI_Recv(&handle_, sizeof(handle_), MPI_BYTE, 0, tag, MPI_COMM_WORLD,
-                           MPI_STATUS_IGNORE);
+            c.receive(&handle_, sizeof(handle_), 0, tag);
         }
     }
-    // Rank 1 only.
+    // These for rank 1; for rank 0 they do nothing.
     CUdeviceptr open()
     {
         CUdeviceptr at = 0;
-        good(driver_.ipc_open_mem_handle(&at, handle_, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-             "cuIpcOpenMemHandle by the program");
+        if (1 == c_.rank) {
+            good(driver_.ipc_open_mem_handle(&at, handle_, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+                 "cuIpcOpenMemHandle by the program");
+        }
         return at;
     }
     void close(CUdeviceptr at)
     {
-        good(driver_.ipc_close_mem_handle(at), "cuIpcCloseMemHandle by the program");
+        if (1 == c_.rank) {
+            good(driver_.ipc_close_mem_handle(at), "cuIpcCloseMemHandle by the program");
+        }
     }
     // What the program finds there is the content of `seed`.
     void look(CUdeviceptr at, std::uint64_t seed, const char *when)
     {
         std::vector<unsigned char> found(len);
         std::vector<unsigned char> expected(len);
-        bench::write_pattern(expected.data(), len, seed, 0);
-        good(driver_.memcpy_dtoh(found.data(), at, len), "cuMemcpyDtoH of the program's mapping");
-        (void)c_.expect_true(found == expected,
-                             std::string("the program's own mapping is right ") + when);
+        if (1 == c_.rank) {
+            bench::write_pattern(expected.data(), len, seed, 0);
+            good(driver_.memcpy_dtoh(found.data(), at, len),
+                 "cuMemcpyDtoH of the program's mapping");
+        }
+        c_.expect_true(found == expected,
+                       std::string("the program's own mapping is right ") + when);
     }
 
   private:
     void good(CUresult result, const char *what)
     {
-        (void)c_.expect(CUDA_SUCCESS == result ? "" : bench::driver_error(driver_, what, result),
-                        "foreign handle");
+        c_.expect(CUDA_SUCCESS == result ? "" : bench::driver_error(driver_, what, result),
+                  "foreign handle");
     }
 
     context &c_;
@@ -64,26 +67,31 @@ class foreign_handle {
     CUipcMemHandle handle_ = {};
 };
 
-// New content in rank 0's memory, sent to rank 1 and compared there. Returns its seed.
-std::uint64_t send_over(context &c, buffer &memory, const char *when)
+// New content in the sender's memory, sent to the other rank and compared there, where `in` is;
+// what is null has been filled, or is looked at, otherwise. Returns its seed.
+std::uint64_t send_over(context &c, int sender, const void *from, buffer *out, void *to, buffer *in,
+                        const char *when)
 {
     const std::string what = std::string("a message ") + when;
-    const std::uint64_t seed = c.next_seed++;
+    const std::uint64_t seed = c.draw_seeds(1);
     at_step(what);
-    (void)MPI_Barrier(MPI_COMM_WORLD); // the peer may still look at what was there before
-    if (0 == c.rank) {
-        (void)c.expect(memory.fill(0, len, seed), "fill");
-        (void)c.mpi(MPI_Send(memory.data(), len, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+    MPI_Barrier(MPI_COMM_WORLD); // the peer may still look at what was there before
+    if (sender == c.rank) {
+        c.expect(nullptr == out ? "" : out->fill(0, len, seed), "fill");
+        c.send(from, len, 1 - sender, tag);
     } else {
-        (void)c.expect(memory.poison(), "poison");
-        (void)c.mpi(
-            MPI_Recv(memory.data(), len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-            "MPI_Recv");
-        (void)c.expect(memory.compare(0, len, seed), what);
+        c.expect(nullptr == in ? "" : in->poison(), "poison");
+        c.receive(to, len, sender, tag);
+        c.expect(nullptr == in ? "" : in->compare(0, len, seed), what);
         ++c.messages;
     }
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
     return seed;
+}
+
+std::uint64_t send_over(context &c, buffer &memory, const char *when)
+{
+    return send_over(c, 0, memory.data(), &memory, memory.data(), &memory, when);
 }
 
 } // namespace
@@ -93,76 +101,44 @@ std::uint64_t send_over(context &c, buffer &memory, const char *when)
 // messages from another allocation make it close.
 void test_foreign(context &c)
 {
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
+    constexpr int messages = 5;
     auto memory = c.make(memory_kind::device, len);
     auto another = c.make(memory_kind::device, len);
-    foreign_handle handle(c, memory.get());
-    const bool opener = 1 == c.rank;
+    foreign_handle handle(c, *memory);
     way_watch watch;
-    const auto send = [&](buffer &from, const char *when) {
-        if (opener) {
-            watch.received(memory_kind::device, len);
-        }
-        return send_over(c, from, when);
-    };
-    CUdeviceptr at = opener ? handle.open() : 0;
-    std::uint64_t seed = send(*memory, "after the program opened the handle");
-    if (opener) {
-        handle.look(at, seed, "after a message");
-        handle.close(at);
+    CUdeviceptr at = handle.open();
+    std::uint64_t seed = send_over(c, *memory, "after the program opened the handle");
+    handle.look(at, seed, "after a message");
+    handle.close(at);
+    send_over(c, *memory, "after the program closed its own");
+    at = handle.open();
+    seed = send_over(c, *memory, "after the program opened it again");
+    send_over(c, *another, "from another allocation"); // makes a cache of one entry close the first
+    handle.look(at, seed, "after gpusm may have closed its own");
+    const CUdeviceptr second = handle.open();
+    seed = send_over(c, *memory, "while the program has opened it twice");
+    handle.close(second);
+    handle.look(at, seed, "after one of two was closed");
+    if (1 == c.rank) {
+        watch.received(memory_kind::device, len, messages);
     }
-    (void)send(*memory, "after the program closed its own");
-    at = opener ? handle.open() : 0;
-    seed = send(*memory, "after the program opened it again");
-    (void)send(*another, "from another allocation"); // makes a cache of one entry close the first
-    if (opener) {
-        handle.look(at, seed, "after gpusm may have closed its own");
-    }
-    const CUdeviceptr second = opener ? handle.open() : 0;
-    seed = send(*memory, "while the program has opened it twice");
-    if (opener) {
-        handle.close(second);
-        handle.look(at, seed, "after one of two was closed");
-    }
-    (void)MPI_Barrier(MPI_COMM_WORLD);
     watch.check(c, "messages beside the program's own mappings");
 
     // What the program has opened it may also hand to MPI.
-    at_step("a message from and to a mapping of the program's own");
-    const std::uint64_t seeds[2] = {c.next_seed, c.next_seed + 1};
-    c.next_seed += 2;
-    (void)c.expect(opener ? "" : memory->fill(0, len, seeds[0]), "fill");
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    if (opener) {
-        auto *mapped = reinterpret_cast<void *>(static_cast<std::uintptr_t>(at));
-        (void)c.mpi(MPI_Send(mapped, len, MPI_BYTE, 0, tag, MPI_COMM_WORLD), "MPI_Send");
-        (void)c.mpi(MPI_Recv(mapped, len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                    "MPI_Recv");
-        ++c.messages;
-        handle.look(at, seeds[1], "after a message was received into it");
-        handle.close(at);
-        (void)MPI_Barrier(MPI_COMM_WORLD);
-    } else {
-        (void)c.expect(another->poison(), "poison");
-        (void)c.mpi(
-            MPI_Recv(another->data(), len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-            "MPI_Recv");
-        (void)c.expect(another->compare(0, len, seeds[0]), "a message from the opened mapping");
-        ++c.messages;
-        (void)c.expect(another->fill(0, len, seeds[1]), "fill");
-        (void)c.mpi(MPI_Send(another->data(), len, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
-        (void)MPI_Barrier(MPI_COMM_WORLD);
-        (void)c.expect(memory->compare(0, len, seeds[1]), "a message into the opened mapping");
-        ++c.messages;
-    }
+    auto *mapped = reinterpret_cast<void *>(static_cast<std::uintptr_t>(at));
+    c.expect(memory->fill(0, len, c.next_seed), "fill"); // the seed of the next message
+    send_over(c, 1, mapped, nullptr, another->data(), another.get(), "from an opened mapping");
+    seed = send_over(c, 0, another->data(), another.get(), mapped, nullptr, "into it");
+    handle.look(at, seed, "after a message was received into it");
+    c.expect(1 == c.rank ? "" : memory->compare(0, len, seed), "a message into what was opened");
+    handle.close(at);
 
     // The memory ends, and what comes in its place has a handle of its own.
+    MPI_Barrier(MPI_COMM_WORLD);
     memory.reset();
     memory = c.make(memory_kind::device, len);
-    (void)send_over(c, *memory, "from memory in place of what was shared");
-    (void)send_over(c, *another, "from the other one");
+    send_over(c, *memory, "from memory in place of what was shared");
+    send_over(c, *another, "from the other one");
 }
 
 } // namespace gpusm::exchange

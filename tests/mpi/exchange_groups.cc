@@ -10,69 +10,30 @@ namespace {
 
 constexpr int tag = 21;
 
-std::uint64_t seed_of(const context &c, int from, int to)
+// One exchange by `go`: this rank's message to rank i lies at i * len, and so does what comes.
+template <typename Go>
+void everyone_with_everyone(context &c, memory_kind kind, std::size_t len, const char *how, Go &&go)
 {
-    return c.next_seed + static_cast<std::uint64_t>(from) * 1024 + static_cast<std::uint64_t>(to);
-}
-
-std::string text(const buffer &in, std::size_t len, int from, const char *how)
-{
-    return std::string(how) + ", " + std::to_string(len) + " bytes from rank " +
-           std::to_string(from) + " into " + bench::describe(in.kind()) + " memory";
-}
-
-void prepare(context &c, buffer &out, buffer &in, std::size_t len)
-{
-    for (int to = 0; to < c.ranks; ++to) {
-        (void)c.expect(out.fill(len * static_cast<std::size_t>(to), len, seed_of(c, c.rank, to)),
-                       "fill");
+    const auto ranks = static_cast<std::size_t>(c.ranks);
+    const std::uint64_t seed = c.draw_seeds(ranks * ranks);
+    const auto seed_of = [&](std::size_t from, std::size_t to) { return seed + from * ranks + to; };
+    const auto me = static_cast<std::size_t>(c.rank);
+    auto out = c.make(kind, len * ranks);
+    auto in = c.make(kind, len * ranks);
+    const std::string what = std::string(how) + ", " + std::to_string(len) + " bytes into " +
+                             bench::describe(kind) + " memory";
+    at_step(what);
+    for (std::size_t to = 0; to < ranks; ++to) {
+        c.expect(out->fill(len * to, len, seed_of(me, to)), "fill");
     }
-    (void)c.expect(in.poison(), "poison");
-}
-
-void check(context &c, const buffer &in, std::size_t len, const char *how)
-{
-    for (int from = 0; from < c.ranks; ++from) {
-        (void)c.expect(
-            in.compare(len * static_cast<std::size_t>(from), len, seed_of(c, from, c.rank)),
-            text(in, len, from, how));
+    c.expect(in->poison(), "poison");
+    if (!go(*out, *in)) {
+        return;
+    }
+    for (std::size_t from = 0; from < ranks; ++from) {
+        c.expect(in->compare(len * from, len, seed_of(from, me)),
+                 what + " from rank " + std::to_string(from));
         ++c.messages;
-    }
-    c.next_seed += 1u << 20;
-}
-
-void by_messages(context &c, buffer &out, buffer &in, std::size_t len)
-{
-    const int n = static_cast<int>(len);
-    std::vector<MPI_Request> requests;
-    prepare(c, out, in, len);
-    at_step("all-to-all by messages, " + std::to_string(len) + " bytes");
-    for (int i = 0; i < c.ranks; ++i) {
-        const int from = (c.rank + c.ranks - i) % c.ranks;
-        (void)c.mpi(MPI_Irecv(in.at(len * static_cast<std::size_t>(from)), n, MPI_BYTE, from, tag,
-                              MPI_COMM_WORLD, &requests.emplace_back()),
-                    "MPI_Irecv");
-    }
-    for (int i = 0; i < c.ranks; ++i) {
-        const int to = (c.rank + i) % c.ranks;
-        (void)c.mpi(MPI_Isend(out.at(len * static_cast<std::size_t>(to)), n, MPI_BYTE, to, tag,
-                              MPI_COMM_WORLD, &requests.emplace_back()),
-                    "MPI_Isend");
-    }
-    if (c.mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
-              "MPI_Waitall")) {
-        check(c, in, len, "messages");
-    }
-}
-
-void by_collective(context &c, buffer &out, buffer &in, std::size_t len)
-{
-    const int n = static_cast<int>(len);
-    prepare(c, out, in, len);
-    at_step("MPI_Alltoall, " + std::to_string(len) + " bytes");
-    if (c.mpi(MPI_Alltoall(out.data(), n, MPI_BYTE, in.data(), n, MPI_BYTE, MPI_COMM_WORLD),
-              "MPI_Alltoall")) {
-        check(c, in, len, "MPI_Alltoall");
     }
 }
 
@@ -87,10 +48,24 @@ void test_alltoall(context &c)
         const memory_kind kind =
             round < c.kinds.size() ? c.kinds[round] : c.kind_at(static_cast<std::size_t>(c.rank));
         for (std::size_t len : sizes) {
-            auto out = c.make(kind, len * static_cast<std::size_t>(c.ranks));
-            auto in = c.make(kind, len * static_cast<std::size_t>(c.ranks));
-            by_messages(c, *out, *in, len);
-            by_collective(c, *out, *in, len);
+            everyone_with_everyone(c, kind, len, "messages", [&](buffer &out, buffer &in) {
+                requests under_way(c);
+                for (int i = 0; i < c.ranks; ++i) {
+                    const int from = (c.rank + c.ranks - i) % c.ranks;
+                    under_way.receive(in.at(len * static_cast<std::size_t>(from)), len, from, tag);
+                }
+                for (int i = 0; i < c.ranks; ++i) {
+                    const int to = (c.rank + i) % c.ranks;
+                    under_way.send(out.at(len * static_cast<std::size_t>(to)), len, to, tag);
+                }
+                return under_way.wait();
+            });
+            everyone_with_everyone(c, kind, len, "MPI_Alltoall", [&](buffer &out, buffer &in) {
+                const int n = static_cast<int>(len);
+                return c.mpi(
+                    MPI_Alltoall(out.data(), n, MPI_BYTE, in.data(), n, MPI_BYTE, MPI_COMM_WORLD),
+                    "MPI_Alltoall");
+            });
         }
     }
 }

@@ -5,8 +5,6 @@
 // request, the copies in flight, what gpusm has made in a context.
 #include "tests/mpi/exchange_tools.h"
 
-#include "bench/common/placed.h"
-
 #include <cstdio>
 #include <unistd.h>
 
@@ -27,17 +25,12 @@ bool replace(context &c, std::unique_ptr<buffer> *memory, std::uint64_t seed)
     const std::size_t len = (*memory)->len_bytes();
     memory->reset();
     std::vector<std::unique_ptr<buffer>> elsewhere; // kept, or it would be given out again
-    for (int i = 0; i < most_tries; ++i) {
-        auto made = c.make(memory_kind::device, len);
-        if (made->data() == address) {
-            *memory = std::move(made);
-            return c.expect((*memory)->fill(0, len, seed), "fill");
-        }
-        elsewhere.push_back(std::move(made));
-    }
+    do {
+        elsewhere.push_back(c.make(memory_kind::device, len));
+    } while (elsewhere.back()->data() != address && elsewhere.size() < most_tries);
     *memory = std::move(elsewhere.back());
-    (void)c.expect((*memory)->fill(0, len, seed), "fill");
-    return false;
+    c.expect((*memory)->fill(0, len, seed), "fill");
+    return (*memory)->data() == address;
 }
 
 // Nothing of MPI between the making of the request, the end of its memory and the start: whatever
@@ -46,48 +39,38 @@ bool send_persistently(context &c, std::size_t len, std::uint64_t seed, int star
 {
     const int n = static_cast<int>(len);
     auto memory = c.make(memory_kind::device, len);
-    (void)c.expect(memory->fill(0, len, seed), "fill");
-    (void)c.mpi(MPI_Send(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+    c.expect(memory->fill(0, len, seed), "fill");
+    c.send(memory->data(), len, 1, tag);
     MPI_Request request = MPI_REQUEST_NULL;
-    (void)c.mpi(MPI_Send_init(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &request),
-                "MPI_Send_init");
+    c.mpi(MPI_Send_init(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &request),
+          "MPI_Send_init");
     bool same = true;
     for (int i = 1; i <= starts; ++i) {
         same = replace(c, &memory, seed + static_cast<std::uint64_t>(i)) && same;
         if (same) {
-            (void)c.mpi(MPI_Start(&request), "MPI_Start");
-            (void)c.mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+            c.mpi(MPI_Start(&request), "MPI_Start");
+            c.mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
         } else {
-            (void)c.mpi(MPI_Send(memory->data(), n, MPI_BYTE, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+            c.send(memory->data(), len, 1, tag);
         }
     }
-    (void)c.mpi(MPI_Request_free(&request), "MPI_Request_free");
+    c.mpi(MPI_Request_free(&request), "MPI_Request_free");
     return same;
 }
 
 // A window from rank 0 to rank 1, checked.
 void send_window(context &c, buffer &memory)
 {
-    std::vector<bench::placed_message> window;
-    for (std::size_t i = 0; i < window_messages; ++i) {
-        window.push_back({i * window_len, window_len, c.next_seed++});
-    }
-    const std::size_t len = window_messages * window_len;
-    (void)c.expect(0 == c.rank ? fill_placed(memory, len, window) : memory.poison(), "fill");
-    std::vector<MPI_Request> requests(window_messages, MPI_REQUEST_NULL);
-    for (std::size_t i = 0; i < window_messages; ++i) {
-        void *at = memory.at(i * window_len);
-        (void)c.mpi(0 == c.rank
-                        ? MPI_Isend(at, window_len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i])
-                        : MPI_Irecv(at, window_len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]),
-                    "MPI_Isend or MPI_Irecv");
-    }
-    if (c.mpi(MPI_Waitall(window_messages, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall") &&
-        1 == c.rank) {
-        (void)c.expect(compare_placed(memory, len, window), "a window");
-        c.messages += window_messages;
-    }
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    const window all = side_by_side(window_messages, window_len, c.draw_seeds(window_messages));
+    const window nothing;
+    swap_windows(c, memory, 0 == c.rank ? all : nothing, memory, 1 == c.rank ? all : nothing, tag,
+                 "a window");
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+std::unique_ptr<buffer> make_room(context &c)
+{
+    return c.make(memory_kind::device, end_of(side_by_side(window_messages, window_len, 0)));
 }
 
 } // namespace
@@ -100,26 +83,20 @@ void test_persistent(context &c)
     constexpr std::size_t lengths[] = {8, 1024, 4U << 20};
     constexpr int rounds = 10;
     constexpr int starts = 2;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     for (const std::size_t len : lengths) {
         const std::string what = describe(memory_kind::device, memory_kind::device, len, "started");
         int same = 0;
         auto in = c.make(memory_kind::device, len);
         for (int round = 0; round < rounds; ++round) {
             at_step(what);
-            const std::uint64_t seed = c.next_seed;
-            c.next_seed += starts + 1;
+            const std::uint64_t seed = c.draw_seeds(starts + 1);
             if (0 == c.rank) {
                 same += send_persistently(c, len, seed, starts) ? 1 : 0;
             }
             for (std::uint64_t i = 0; 1 == c.rank && i <= starts; ++i) {
-                (void)c.expect(in->poison(), "poison");
-                (void)c.mpi(MPI_Recv(in->data(), static_cast<int>(len), MPI_BYTE, 0, tag,
-                                     MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                            "MPI_Recv");
-                (void)c.expect(in->compare(0, len, seed + i), what);
+                c.expect(in->poison(), "poison");
+                c.receive(in->data(), len, 0, tag);
+                c.expect(in->compare(0, len, seed + i), what);
                 ++c.messages;
             }
         }
@@ -136,20 +113,15 @@ void test_context_ends(context &c)
 {
     constexpr int contexts = 3;
     constexpr int windows = 5;
-    if (1 < c.rank) {
-        return;
-    }
-    auto primary = c.make(memory_kind::device, window_messages * window_len);
+    auto primary = make_room(c);
     for (int i = 0; i < contexts; ++i) {
-        at_step("windows in a context of our own");
         own_context passing(c);
-        auto memory = c.make(memory_kind::device, window_messages * window_len);
+        auto memory = make_room(c);
         for (int k = 0; k < windows; ++k) {
             send_window(c, *memory);
         }
         memory.reset();
-        at_step("windows after its end");
-        (void)c.expect_true(passing.destroy(), "the context can be destroyed");
+        c.expect_true(passing.destroy(), "the context can be destroyed");
         for (int k = 0; k < windows; ++k) {
             send_window(c, *primary);
         }
@@ -163,38 +135,39 @@ void test_context_lost(context &c)
 {
     constexpr int windows = 5;
     constexpr int rounds = 1000; // of a millisecond
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
     own_context passing(c);
-    auto memory = c.make(memory_kind::device, window_messages * window_len);
+    auto memory = make_room(c);
     for (int i = 0; i < windows; ++i) {
-        at_step("a window");
         send_window(c, *memory);
     }
     at_step("the window that is lost");
-    std::vector<MPI_Request> requests(window_messages, MPI_REQUEST_NULL);
+    requests under_way(c);
     for (std::size_t i = 0; i < window_messages; ++i) {
         void *at = memory->at(i * window_len);
-        (void)(0 == c.rank
-                   ? MPI_Isend(at, window_len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &requests[i])
-                   : MPI_Irecv(at, window_len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[i]));
+        if (0 == c.rank) {
+            under_way.send(at, window_len, 1, tag);
+        } else {
+            under_way.receive(at, window_len, 0, tag);
+        }
     }
     int done = 0;
     int status = MPI_SUCCESS;
+    const auto test = [&] {
+        status = MPI_Testall(window_messages, under_way.all().data(), &done, MPI_STATUSES_IGNORE);
+    };
     if (1 == c.rank) {
         pause_ms(200); // until all of them are there
         for (int i = 0; i < 5; ++i) {
-            status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
+            test();
         }
         std::printf("context-lost: %s when the context ends\n", 0 == done && MPI_SUCCESS == status
                                                                     ? "copies are in flight"
                                                                     : "nothing is left");
-        (void)c.expect_true(passing.destroy(), "the context can be destroyed");
-        (void)std::fflush(stdout);
+        c.expect_true(passing.destroy(), "the context can be destroyed");
+        std::fflush(stdout);
     }
     for (int i = 0; i < rounds && 0 == done && MPI_SUCCESS == status; ++i) {
-        status = MPI_Testall(window_messages, requests.data(), &done, MPI_STATUSES_IGNORE);
+        test();
         pause_ms(1);
     }
     // The job ends with the first of them, and what matters is whether rank 1 comes here.
@@ -202,7 +175,7 @@ void test_context_lost(context &c)
         pause_ms(5000);
     }
     std::printf("context-lost: rank %d lives on\n", c.rank);
-    (void)std::fflush(stdout);
+    std::fflush(stdout);
     _exit(exit_error);
 }
 

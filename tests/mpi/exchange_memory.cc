@@ -7,10 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace gpusm::exchange {
 
@@ -31,14 +27,44 @@ std::size_t in_blocks(std::size_t bytes)
     return (bytes + block_bytes - 1) / block_bytes * block_bytes;
 }
 
-// What is taken of the current context's device, by all processes.
-std::size_t taken_bytes()
-{
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    (void)more_driver().mem_get_info(&free_bytes, &total_bytes);
-    return total_bytes - free_bytes;
-}
+// How many allocations of others this process has mapped, by the performance variable.
+class mapped_allocations {
+  public:
+    mapped_allocations()
+    {
+        int index = -1;
+        int values = 0;
+        initialized_ = bench::init_tools();
+        available_ =
+            initialized_ && MPI_SUCCESS == MPI_T_pvar_session_create(&session_) &&
+            MPI_SUCCESS == MPI_T_pvar_get_index("btl_gpusm_mapped_allocations",
+                                                MPI_T_PVAR_CLASS_LEVEL, &index) &&
+            MPI_SUCCESS == MPI_T_pvar_handle_alloc(session_, index, nullptr, &handle_, &values);
+    }
+    ~mapped_allocations()
+    {
+        if (MPI_T_PVAR_SESSION_NULL != session_) {
+            MPI_T_pvar_session_free(&session_); // and its handles
+        }
+        if (initialized_) {
+            MPI_T_finalize();
+        }
+    }
+    mapped_allocations(const mapped_allocations &) = delete;
+    mapped_allocations &operator=(const mapped_allocations &) = delete;
+    bool available() const { return available_; }
+    unsigned long long read() const
+    {
+        unsigned long long value = 0;
+        return available_ && MPI_SUCCESS == MPI_T_pvar_read(session_, handle_, &value) ? value : 0;
+    }
+
+  private:
+    bool initialized_ = false;
+    bool available_ = false;
+    MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
+    MPI_T_pvar_handle handle_ = MPI_T_PVAR_HANDLE_NULL;
+};
 
 // What is taken of this rank's device beyond what its program holds, from the making of this on.
 class surplus {
@@ -78,19 +104,18 @@ void send_or_receive(context &c, bool send, void *at, std::size_t bytes)
     MPI_Datatype unit = MPI_BYTE;
     const bool large = bytes > mebi && 0 == bytes % mebi;
     if (large) {
-        (void)MPI_Type_contiguous(static_cast<int>(mebi), MPI_BYTE, &unit);
-        (void)MPI_Type_commit(&unit);
+        MPI_Type_contiguous(static_cast<int>(mebi), MPI_BYTE, &unit);
+        MPI_Type_commit(&unit);
     }
     const int count = static_cast<int>(large ? bytes / mebi : bytes);
     const int peer = 1 - c.rank;
     if (send) {
-        (void)c.mpi(MPI_Send(at, count, unit, peer, tag, MPI_COMM_WORLD), "MPI_Send");
+        c.mpi(MPI_Send(at, count, unit, peer, tag, MPI_COMM_WORLD), "MPI_Send");
     } else {
-        (void)c.mpi(MPI_Recv(at, count, unit, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                    "MPI_Recv");
+        c.mpi(MPI_Recv(at, count, unit, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
     }
     if (large) {
-        (void)MPI_Type_free(&unit);
+        MPI_Type_free(&unit);
     }
 }
 
@@ -134,10 +159,7 @@ std::vector<std::unique_ptr<buffer>> keep_sent(context &c, int allocations)
     at_step("small allocations that stay");
     for (int i = 0; i < allocations; ++i) {
         kept.push_back(c.make(memory_kind::device, small_bytes));
-        (void)c.mpi(MPI_Sendrecv(kept.back()->data(), small_bytes, MPI_BYTE, peer, tag, in->data(),
-                                 small_bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD,
-                                 MPI_STATUS_IGNORE),
-                    "MPI_Sendrecv");
+        c.send_receive(kept.back()->data(), small_bytes, in->data(), small_bytes, peer, tag);
     }
     return kept;
 }
@@ -152,11 +174,10 @@ void send_growing(context &c, const plan &of, std::uint64_t seed, surplus &more)
         const std::size_t limit = in_blocks(p.buffer_bytes) + slack_bytes;
         const auto look = [&](const char *when) {
             const std::size_t now = more.look();
-            (void)c.expect_true(now <= limit, std::string(when) + " of " +
-                                                  std::to_string(p.buffer_bytes >> 20) +
-                                                  " MiB, round " + std::to_string(i) + ": " +
-                                                  std::to_string(now >> 20) +
-                                                  " MiB are taken beyond what the program holds");
+            c.expect_true(now <= limit, std::string(when) + " of " +
+                                            std::to_string(p.buffer_bytes >> 20) + " MiB, round " +
+                                            std::to_string(i) + ": " + std::to_string(now >> 20) +
+                                            " MiB are taken beyond what the program holds");
         };
         auto memory = c.make(of.kind, p.buffer_bytes);
         const std::size_t takes = in_blocks(memory->allocated_bytes());
@@ -164,7 +185,7 @@ void send_growing(context &c, const plan &of, std::uint64_t seed, surplus &more)
         look("after an allocation");
         for (int k = 0; k < p.count(); ++k, ++seed) {
             each_spot(p.piece_bytes, [&](std::size_t at, std::size_t len) {
-                (void)c.expect(memory->fill(p.at(k) + at, len, of_spot(seed, at)), "fill");
+                c.expect(memory->fill(p.at(k) + at, len, of_spot(seed, at)), "fill");
             });
             send_or_receive(c, true, memory->at(p.at(k)), p.piece_bytes);
         }
@@ -176,12 +197,12 @@ void send_growing(context &c, const plan &of, std::uint64_t seed, surplus &more)
         more.drop(blocks_of_kept);
         blocks_of_kept = in_blocks(kept.size() * small_bytes);
         more.hold(blocks_of_kept);
-        (void)c.expect(kept.back()->fill(0, small_bytes, seed), "fill");
+        c.expect(kept.back()->fill(0, small_bytes, seed), "fill");
         send_or_receive(c, true, kept.back()->data(), small_bytes);
         ++seed;
     }
     // The last look is while the small ones are there.
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 void receive_growing(context &c, const plan &of, std::uint64_t seed, buffer &in, surplus *more)
@@ -192,24 +213,23 @@ void receive_growing(context &c, const plan &of, std::uint64_t seed, buffer &in,
         at_step(what + ", round " + std::to_string(i));
         for (int k = 0; k < p.count(); ++k, ++seed) {
             each_spot(p.piece_bytes, [&](std::size_t at, std::size_t len) {
-                (void)c.expect(in.poison(at, len), "poison");
+                c.expect(in.poison(at, len), "poison");
             });
             send_or_receive(c, false, in.data(), p.piece_bytes);
             each_spot(p.piece_bytes, [&](std::size_t at, std::size_t len) {
-                (void)c.expect(in.compare(at, len, of_spot(seed, at)), what);
+                c.expect(in.compare(at, len, of_spot(seed, at)), what);
             });
             ++c.messages;
         }
         send_or_receive(c, false, in.data(), small_bytes);
-        (void)c.expect(in.compare(0, small_bytes, seed), "a small one");
+        c.expect(in.compare(0, small_bytes, seed), "a small one");
         ++seed;
         ++c.messages;
         if (more != nullptr) {
-            (void)c.expect_true(more->look() <= slack_bytes,
-                                "nothing is taken of the receiver's device");
+            c.expect_true(more->look() <= slack_bytes, "nothing is taken of the receiver's device");
         }
     }
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 // What a transport takes for itself with the first long message of a kind, it has then.
@@ -227,23 +247,22 @@ bool on_one_device(const context &c)
     char mine[24] = "";
     char peers[24] = "";
     std::snprintf(mine, sizeof(mine), "%s", c.gpu->uuid().c_str());
-    (void)MPI_Sendrecv(mine, sizeof(mine), MPI_CHAR, 1 - c.rank, tag, peers, sizeof(peers),
-                       MPI_CHAR, 1 - c.rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(mine, sizeof(mine), MPI_CHAR, 1 - c.rank, tag, peers, sizeof(peers), MPI_CHAR,
+                 1 - c.rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return std::string(mine) == peers;
 }
 
 void live(context &c, const plan &of, int sender, bool one_device)
 {
-    const std::uint64_t seed = c.next_seed;
-    c.next_seed += static_cast<std::uint64_t>(3 * of.rounds);
+    const std::uint64_t seed = c.draw_seeds(static_cast<std::uint64_t>(3 * of.rounds));
     const auto letter = bench::letter_of(of.kind);
     // A receive buffer is made before anything is counted. On a device that both ranks use, what
     // this one sees is the other's doing.
     auto in =
         sender == c.rank ? nullptr : c.make(memory_kind::device, of.of(of.rounds - 1).piece_bytes);
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
     surplus more;
-    (void)MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
     if (sender == c.rank) {
         send_growing(c, of, seed, more);
     } else {
@@ -256,7 +275,7 @@ void live(context &c, const plan &of, int sender, bool one_device)
             letter, c.rank, sender == c.rank ? "sent" : "received", of.rounds, of.first_bytes >> 20,
             of.of(of.rounds - 1).buffer_bytes >> 20,
             static_cast<double>(more.peak()) / static_cast<double>(mebi));
-        (void)std::fflush(stdout);
+        std::fflush(stdout);
     }
 }
 
@@ -268,9 +287,6 @@ void live(context &c, const plan &of, int sender, bool one_device)
 // loop that would give anybody time.
 void test_life(context &c)
 {
-    if (1 < c.rank) {
-        return;
-    }
     for (const memory_kind kind : c.kinds) {
         plan of{kind, 0 < c.rounds ? c.rounds : 1000, 64 * mebi, false};
         if (0 != c.mebibytes) { // for real devices: all of each buffer
@@ -298,34 +314,29 @@ void test_many_small(context &c)
     constexpr std::size_t len = 1024;
     constexpr int passes = 2;
     const int allocations = 0 < c.rounds ? c.rounds : 10000;
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last")) {
-        return;
-    }
-    const std::uint64_t seed = c.next_seed;
+    const std::uint64_t seed = c.draw_seeds(2 * static_cast<std::uint64_t>(allocations));
     const auto seed_of = [&](int sender, int i) {
         return seed + static_cast<std::uint64_t>(sender * allocations + i);
     };
     std::vector<std::unique_ptr<buffer>> all;
     for (int i = 0; i < allocations; ++i) {
         all.push_back(c.make(memory_kind::device, len));
-        (void)c.expect(all.back()->fill(0, len, seed_of(c.rank, i)), "fill");
+        c.expect(all.back()->fill(0, len, seed_of(c.rank, i)), "fill");
     }
     auto in = c.make(memory_kind::device, len);
     way_watch watch;
     const int peer = 1 - c.rank;
     unsigned long long most_mapped = 0;
-    const variable mapped("btl_gpusm_mapped_allocations", MPI_T_PVAR_CLASS_LEVEL);
+    const mapped_allocations mapped;
     for (int pass = 0; pass < passes; ++pass) {
         for (int k = 0; k < allocations; ++k) {
             const int i = 0 == pass ? k : allocations - 1 - k; // the newest first, the second time
             const std::string what = "allocation " + std::to_string(i);
             at_step(what);
-            (void)c.expect(in->poison(), "poison");
-            if (c.mpi(MPI_Sendrecv(all[static_cast<std::size_t>(i)]->data(), len, MPI_BYTE, peer,
-                                   tag, in->data(), len, MPI_BYTE, peer, tag, MPI_COMM_WORLD,
-                                   MPI_STATUS_IGNORE),
-                      "MPI_Sendrecv")) {
-                (void)c.expect(in->compare(0, len, seed_of(peer, i)), what);
+            c.expect(in->poison(), "poison");
+            if (c.send_receive(all[static_cast<std::size_t>(i)]->data(), len, in->data(), len, peer,
+                               tag)) {
+                c.expect(in->compare(0, len, seed_of(peer, i)), what);
                 ++c.messages;
             }
             most_mapped = std::max(most_mapped, mapped.read());
@@ -343,27 +354,24 @@ void test_many_small(context &c)
 void test_idle_mapping(context &c)
 {
     constexpr int len = 1 << 20;
-    const variable mapped("btl_gpusm_mapped_allocations", MPI_T_PVAR_CLASS_LEVEL);
-    if (1 < c.rank || !c.expect_true(until_by_get(c), "messages go by get at last") ||
-        !c.expect_true(mapped.available(), "there is a performance variable")) {
+    const mapped_allocations mapped;
+    if (!c.expect_true(mapped.available(), "there is a performance variable")) {
         return;
     }
     auto buffer = c.make(memory_kind::device, len);
     send_or_receive(c, 1 == c.rank, buffer->data(), len);
-    const std::string done = std::string(getenv("GPUSM_TEST_FOLDER")) + "/done";
+    const sign unmapped(c);
     if (1 == c.rank) {
         buffer.reset();
-        while (0 != access(done.c_str(), F_OK)) {
-            (void)usleep(1000);
-        }
+        c.expect_true(unmapped.wait(), "the mapping is given up");
         return;
     }
     at_step("waiting until nothing is mapped");
     int flag = 0;
     do {
-        (void)MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     } while (0 != mapped.read());
-    (void)close(open(done.c_str(), O_CREAT | O_WRONLY, 0600));
+    unmapped.give();
 }
 
 } // namespace gpusm::exchange

@@ -29,6 +29,7 @@ void use(context &c, const std::string &what)
         (void)out.release();
         (void)in.release();
     }
+    MPI_Barrier(MPI_COMM_WORLD); // a peer may still read
 }
 
 void talk_on(context &c, const std::string &what)
@@ -37,91 +38,65 @@ void talk_on(context &c, const std::string &what)
     auto out = c.make(memory_kind::host, 5000);
     auto in = c.make(memory_kind::host, 5000);
     for (int i = 0; i < rounds; ++i) {
-        swap_checked(c, *out, *in, what);
+        swap_checked(c, *out, *in, "host memory " + what);
     }
-}
-
-// For ranks 0 and 1; false for the others, and when messages do not go by get.
-bool begin(context &c)
-{
-    return 1 >= c.rank && c.expect_true(until_by_get(c), "messages go by get at last");
 }
 
 void reset_primary(context &c)
 {
-    (void)MPI_Barrier(MPI_COMM_WORLD); // a peer may still read
-    (void)c.expect_true(CUDA_SUCCESS == more_driver().primary_reset(c.gpu->ordinal()),
-                        "the primary context can be reset");
+    c.expect_true(CUDA_SUCCESS == more_driver().primary_reset(c.gpu->ordinal()),
+                  "the primary context can be reset");
+    (void)c.gpu.release(); // what it held is gone
 }
 
 } // namespace
 
 void test_context_destroyed(context &c)
 {
-    if (!begin(c)) {
-        return;
-    }
     own_context own(c);
     use(c, "in a context of the program's own");
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    (void)c.expect_true(own.destroy(), "the context can be destroyed");
-    talk_on(c, "host memory after the context was destroyed");
+    c.expect_true(own.destroy(), "the context can be destroyed");
+    talk_on(c, "after the context was destroyed");
     own_context last(c);
     use(c, "in another context");
-    (void)MPI_Barrier(MPI_COMM_WORLD);
-    (void)c.expect_true(last.destroy(), "the context can be destroyed");
+    c.expect_true(last.destroy(), "the context can be destroyed");
 }
 
 void test_primary_reset(context &c)
 {
-    if (!begin(c)) {
-        return;
-    }
     use(c, "in the primary context");
     reset_primary(c);
-    talk_on(c, "host memory after the primary context was reset");
+    talk_on(c, "after the primary context was reset");
 }
 
 void test_primary_released(context &c)
 {
-    if (!begin(c)) {
-        return;
-    }
     use(c, "in the primary context");
-    (void)MPI_Barrier(MPI_COMM_WORLD);
     c.gpu.reset(); // the last to hold it, unless MPI does
-    talk_on(c, "host memory after the primary context was released");
+    talk_on(c, "after the primary context was released");
 }
 
 // cudaDeviceReset, and a new primary context, usually with the handle of the old one, in which MPI
 // has nothing to do: what it had in the old one is not there.
 void test_primary_renewed(context &c)
 {
-    if (!begin(c)) {
-        return;
-    }
     use(c, "in the primary context");
     reset_primary(c);
-    (void)c.gpu.release();
     c.use_gpu();
     auto untouched = c.make(memory_kind::device, 4096);
-    (void)c.expect(untouched->fill(0, 4096, 7), "fill");
-    talk_on(c, "host memory after the primary context was renewed");
-    (void)c.expect(untouched->compare(0, 4096, 7), "memory of the new context");
+    c.expect(untouched->fill(0, 4096, 7), "fill");
+    talk_on(c, "after the primary context was renewed");
+    c.expect(untouched->compare(0, 4096, 7), "memory of the new context");
 }
 
 // cudaDeviceReset in the middle of a program, which then goes on with the same device.
 void test_primary_again(context &c)
 {
     constexpr int times = 3;
-    if (!begin(c)) {
-        return;
-    }
     for (int i = 0; i < times; ++i) {
         use(c, "in the primary context, time " + std::to_string(i));
         reset_primary(c);
-        (void)c.gpu.release(); // what it held is gone
-        talk_on(c, "host memory after a reset");
+        talk_on(c, "after a reset");
         c.use_gpu();
     }
     use(c, "in the primary context, at last");
@@ -131,11 +106,10 @@ void test_primary_again(context &c)
 void test_finalize_at_exit(context &c)
 {
     c.use_gpu();
-    if (!begin(c)) {
-        return;
+    if (c.expect_true(until_by_get(c), "messages go by get at last")) {
+        use(c, "before exit");
+        (void)c.gpu.release(); // the driver ends with everything in it
     }
-    use(c, "before exit");
-    (void)c.gpu.release(); // the driver ends with everything in it
 }
 
 void finalize_at_exit()
@@ -143,10 +117,10 @@ void finalize_at_exit()
     CUcontext current = nullptr;
     const CUresult answer = more_driver().ctx_get_current(&current);
     at_step("MPI_Finalize at exit");
-    (void)MPI_Finalize();
+    MPI_Finalize();
     std::printf("exchange: finalized at exit, with a driver that answered %d\n",
                 static_cast<int>(answer));
-    (void)std::fflush(stdout);
+    std::fflush(stdout);
 }
 
 } // namespace gpusm::exchange

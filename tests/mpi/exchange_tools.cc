@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace gpusm::exchange {
 
@@ -110,12 +111,20 @@ void expect_no_context_elsewhere(context &c, const std::vector<int> &own)
         unsigned flags = 0;
         int active = 0;
         if (own.end() == std::find(own.begin(), own.end(), ordinal)) {
-            (void)c.expect_true(CUDA_SUCCESS ==
-                                        more_driver().primary_get_state(ordinal, &flags, &active) &&
-                                    0 == active,
-                                "no context was made on device " + std::to_string(ordinal));
+            c.expect_true(CUDA_SUCCESS ==
+                                  more_driver().primary_get_state(ordinal, &flags, &active) &&
+                              0 == active,
+                          "no context was made on device " + std::to_string(ordinal));
         }
     }
+}
+
+std::size_t taken_bytes()
+{
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    (void)more_driver().mem_get_info(&free_bytes, &total_bytes);
+    return total_bytes - free_bytes;
 }
 
 int device_count()
@@ -141,46 +150,10 @@ way expected_way(memory_kind source, std::size_t len_bytes)
     return way::staged; // host memory, which has counters of its own
 }
 
-variable::variable(const char *name, int variable_class)
-{
-    int index = -1;
-    int values = 0;
-    initialized_ = bench::init_tools();
-    if (!initialized_ || MPI_SUCCESS != MPI_T_pvar_get_index(name, variable_class, &index) ||
-        MPI_SUCCESS != MPI_T_pvar_session_create(&session_)) {
-        return;
-    }
-    (void)MPI_T_pvar_handle_alloc(session_, index, nullptr, &handle_, &values);
-}
-
-variable::~variable()
-{
-    if (MPI_T_PVAR_HANDLE_NULL != handle_) {
-        (void)MPI_T_pvar_handle_free(session_, &handle_);
-    }
-    if (MPI_T_PVAR_SESSION_NULL != session_) {
-        (void)MPI_T_pvar_session_free(&session_);
-    }
-    if (initialized_) {
-        (void)MPI_T_finalize();
-    }
-}
-
-unsigned long long variable::read() const
-{
-    unsigned long long value = 0;
-    return available() && MPI_SUCCESS == MPI_T_pvar_read(session_, handle_, &value) ? value : 0;
-}
-
-way_watch::way_watch()
-    : ring_("btl_gpusm_device_ring_messages", MPI_T_PVAR_CLASS_COUNTER), before_(read())
-{
-}
-
 way_watch::tally way_watch::read() const
 {
     bench::path_counts counts = counters_.read();
-    return {counts["get_messages"], ring_.read(), counts["direct_host_messages"],
+    return {counts["get_messages"], counts["device_ring_messages"], counts["direct_host_messages"],
             counts["staged_messages"]};
 }
 
@@ -218,17 +191,17 @@ void way_watch::check(context &c, const std::string &what) const
         return;
     }
     const tally now = read();
-    const auto compare = [&](unsigned long long found, unsigned long long expected,
-                             const char *how) {
-        (void)c.expect(found == expected ? ""
-                                         : std::to_string(found) + " instead of " +
-                                               std::to_string(expected) + how,
-                       what);
+    const auto compare = [&](unsigned long long tally::*which, const char *how) {
+        const unsigned long long found = now.*which - before_.*which;
+        c.expect(found == expected_.*which ? ""
+                                           : std::to_string(found) + " instead of " +
+                                                 std::to_string(expected_.*which) + how,
+                 what);
     };
-    compare(now.got - before_.got, expected_.got, " received by get");
-    compare(now.ring - before_.ring, expected_.ring, " received by way of a ring");
-    compare(now.direct - before_.direct, expected_.direct, " written by the sender");
-    compare(now.staged - before_.staged, expected_.staged, " sent staged");
+    compare(&tally::got, " received by get");
+    compare(&tally::ring, " received by way of a ring");
+    compare(&tally::direct, " written by the sender");
+    compare(&tally::staged, " sent staged");
 }
 
 bool until_expected_way(context &c, memory_kind kind)
@@ -236,6 +209,13 @@ bool until_expected_way(context &c, memory_kind kind)
     constexpr std::size_t len = 65536;
     return way::staged == expected_way(kind, len) || !bench::is_gpu(kind) ||
            until_by_get(c, kind, len);
+}
+
+bool all_by_their_ways(context &c)
+{
+    return std::all_of(c.kinds.begin(), c.kinds.end(), [&](memory_kind kind) {
+        return c.expect_true(until_expected_way(c, kind), "messages go the expected way at last");
+    });
 }
 
 void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
@@ -246,29 +226,65 @@ void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
             place();
         }
     };
-    const std::uint64_t seed = c.next_seed;
-    c.next_seed += 2;
+    const std::uint64_t seed = c.draw_seeds(2);
     const int peer = 1 - c.rank;
     at_step(what);
     enter(around.enter_out);
-    (void)c.expect(out.fill(0, out.len_bytes(), seed + static_cast<std::uint64_t>(c.rank)), "fill");
+    c.expect(out.fill(0, out.len_bytes(), seed + static_cast<std::uint64_t>(c.rank)), "fill");
     enter(around.enter_in);
-    (void)c.expect(in.poison(), "poison");
+    c.expect(in.poison(), "poison");
     enter(around.enter);
     const CUcontext before = nullptr == c.gpu ? nullptr : current_context();
-    const bool arrived = c.mpi(MPI_Sendrecv(out.data(), static_cast<int>(out.len_bytes()), MPI_BYTE,
-                                            peer, tag, in.data(), static_cast<int>(in.len_bytes()),
-                                            MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                               "MPI_Sendrecv");
+    const bool arrived =
+        c.send_receive(out.data(), out.len_bytes(), in.data(), in.len_bytes(), peer, tag);
     if (before != nullptr) { // for a thread without one, Open MPI makes one current
-        (void)c.expect_true(before == current_context(), what + ": the context is what it was");
+        c.expect_true(before == current_context(), what + ": the context is what it was");
     }
     if (arrived) {
         enter(around.enter_in);
-        (void)c.expect(in.compare(0, in.len_bytes(), seed + static_cast<std::uint64_t>(peer)),
-                       what);
+        c.expect(in.compare(0, in.len_bytes(), seed + static_cast<std::uint64_t>(peer)), what);
         enter(around.enter);
         ++c.messages;
+    }
+}
+
+void message_set::add(memory_kind from, memory_kind into, std::size_t len_bytes)
+{
+    out_.push_back(c_.make(from, len_bytes));
+    in_.push_back(c_.make(into, len_bytes));
+}
+
+void message_set::prepare()
+{
+    seed_ = c_.draw_seeds(2 * count());
+    for (std::size_t i = 0; i < count(); ++i) {
+        c_.expect(out_[i]->fill(0, length_of(i), seed_of(c_.rank, i)), "fill");
+        c_.expect(in_[i]->poison(), "poison");
+    }
+}
+
+void message_set::exchange(std::size_t i) const
+{
+    c_.send_receive(out_[i]->data(), length_of(i), in_[i]->data(), length_of(i), 1 - c_.rank,
+                    tag_of(i));
+}
+
+void message_set::exchange_at_once() const
+{
+    requests under_way(c_);
+    for (std::size_t i = 0; i < count(); ++i) {
+        under_way.receive(in_[i]->data(), length_of(i), 1 - c_.rank, tag_of(i));
+        under_way.send(out_[i]->data(), length_of(i), 1 - c_.rank, tag_of(i));
+    }
+    under_way.wait();
+}
+
+void message_set::compare(const std::string &what) const
+{
+    for (std::size_t i = 0; i < count(); ++i) {
+        c_.expect(in_[i]->compare(0, length_of(i), seed_of(1 - c_.rank, i)),
+                  what + ", message " + std::to_string(i));
+        ++c_.messages;
     }
 }
 
@@ -276,6 +292,37 @@ void pause_ms(long ms)
 {
     const std::timespec pause = {ms / 1000, ms % 1000 * 1000000};
     (void)nanosleep(&pause, nullptr);
+}
+
+sign::sign(context &c)
+{
+    if (1 == c.rank) {
+        std::snprintf(path_.data(), path_.size(), "/tmp/gpusm-exchange-%d-XXXXXX",
+                      static_cast<int>(getpid()));
+        const int file = mkstemp(path_.data());
+        c.expect_true(file >= 0, "a file for a sign can be made");
+        (void)close(file);
+        c.send(path_.data(), path_.size(), 0, tag);
+    } else {
+        c.receive(path_.data(), path_.size(), 1, tag);
+    }
+}
+
+void sign::give() const
+{
+    (void)unlink(path_.data());
+}
+
+bool sign::wait() const
+{
+    constexpr int patience_ms = 20000;
+    for (int ms = 0; 0 == access(path_.data(), F_OK); ++ms) {
+        if (ms > patience_ms) {
+            return false;
+        }
+        pause_ms(1);
+    }
+    return true;
 }
 
 } // namespace gpusm::exchange

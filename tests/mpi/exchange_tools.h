@@ -9,6 +9,7 @@
 
 #include "tests/mpi/exchange.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,7 +33,6 @@ namespace gpusm::exchange {
     X(begin_capture, "cuStreamBeginCapture_v2", CUresult(CUstream, CUstreamCaptureMode))           \
     X(end_capture, "cuStreamEndCapture", CUresult(CUstream, CUgraph *))                            \
     X(graph_get_nodes, "cuGraphGetNodes", CUresult(CUgraph, CUgraphNode *, std::size_t *))         \
-    X(graph_node_get_type, "cuGraphNodeGetType", CUresult(CUgraphNode, CUgraphNodeType *))         \
     X(graph_instantiate, "cuGraphInstantiateWithFlags",                                            \
       CUresult(CUgraphExec *, CUgraph, unsigned long long))                                        \
     X(graph_launch, "cuGraphLaunch", CUresult(CUgraphExec, CUstream))                              \
@@ -67,6 +67,9 @@ CUcontext current_context();
 // devices but those numbers. Starts the driver if the process has not.
 void expect_no_context_elsewhere(context &c, const std::vector<int> &own);
 
+// What is taken of the current context's device, by all processes.
+std::size_t taken_bytes();
+
 // How many devices this process sees.
 int device_count();
 
@@ -81,27 +84,10 @@ enum class way {
 };
 way expected_way(memory_kind source, std::size_t len_bytes);
 
-// One of btl/gpusm's performance variables that bench/common/path_counters.h does not have.
-class variable {
-  public:
-    // `variable_class`: MPI_T_PVAR_CLASS_LEVEL, or _COUNTER, which counts from here on.
-    variable(const char *name, int variable_class);
-    ~variable();
-    variable(const variable &) = delete;
-    variable &operator=(const variable &) = delete;
-    bool available() const { return MPI_T_PVAR_HANDLE_NULL != handle_; }
-    unsigned long long read() const; // 0 when it is not available
-
-  private:
-    bool initialized_ = false;
-    MPI_T_pvar_session session_ = MPI_T_PVAR_SESSION_NULL;
-    MPI_T_pvar_handle handle_ = MPI_T_PVAR_HANDLE_NULL;
-};
-
 // Which way messages went since it was made.
 class way_watch {
   public:
-    way_watch();
+    way_watch() : before_(read()) {}
     // What is expected: messages of that kind and length. (A ring for host memory is not on a
     // device.)
     void sent(memory_kind source, std::size_t len_bytes, int messages = 1);
@@ -123,7 +109,6 @@ class way_watch {
     tally read() const;
 
     bench::path_counters counters_;
-    variable ring_;
     tally before_;
     tally expected_;
 };
@@ -131,6 +116,8 @@ class way_watch {
 // Ranks 0 and 1 have sent each other messages of that kind until they went the way that is expected
 // of them. For these two ranks only.
 bool until_expected_way(context &c, memory_kind kind);
+// Likewise for every kind of memory in --kinds; when they do not, that is a failure.
+bool all_by_their_ways(context &c);
 
 // One message each way between ranks 0 and 1: all of `out` goes, and `in` is compared. The content
 // is new. MPI has to leave the current context what it was. `out` and `in` may lie in different
@@ -144,7 +131,46 @@ struct surroundings {
 void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
                   const surroundings &around = {});
 
+// Messages both ways between ranks 0 and 1, each from and into an allocation of its own. They are
+// prepared and compared where a context is current, so that what is between needs none.
+class message_set {
+  public:
+    message_set(context &c, std::size_t first_tag) : c_(c), first_tag_(first_tag) {}
+    void add(memory_kind from, memory_kind into, std::size_t len_bytes);
+    std::size_t count() const { return out_.size(); }
+    std::size_t length_of(std::size_t i) const { return out_[i]->len_bytes(); }
+    void prepare(); // new content
+    void exchange(std::size_t i) const;
+    void exchange_at_once() const;
+    void compare(const std::string &what) const;
+
+  private:
+    std::uint64_t seed_of(int sender, std::size_t i) const
+    {
+        return seed_ + 2 * i + static_cast<std::uint64_t>(sender);
+    }
+    int tag_of(std::size_t i) const { return static_cast<int>(first_tag_ + i); }
+
+    context &c_;
+    std::size_t first_tag_;
+    std::uint64_t seed_ = 0;
+    std::vector<std::unique_ptr<buffer>> out_;
+    std::vector<std::unique_ptr<buffer>> in_;
+};
+
 void pause_ms(long ms);
+
+// A word from one of ranks 0 and 1 to the other that MPI knows nothing of: a file that is there
+// until it is given.
+class sign {
+  public:
+    explicit sign(context &c); // for both of them
+    void give() const;
+    bool wait() const; // false: not within 20 s
+
+  private:
+    std::array<char, 64> path_{};
+};
 
 } // namespace gpusm::exchange
 

@@ -5,6 +5,7 @@
 # run_compare.sh: bench/compare starts each transport in turns, reads what the OSU benchmarks print, and
 # tells ratios of speed; and likewise gpusm_perf. No OSU benchmark has to be installed: an mpirun of this
 # test prints what theirs have printed.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 bench=${GPUSM_SRCDIR:-.}/bench
@@ -59,59 +60,40 @@ compare() {
     timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --osu "$work/osu" --mpirun "$work/mpirun" \
         "$@" >"$work/output" 2>&1 </dev/null
 }
-# says NAME STATUS LINE...: all of the lines are in what the last one printed
-says() {
-    says_name=$1
-    says_status=$2
+# tells NAME STATUS LINE...: all of the lines are in what the last one printed
+tells() {
+    tells_name=$1 tells_status=$2
     shift 2
-    for line in "$@"; do
-        if ! grep -qxF -e "$line" "$work/output"; then
-            fail "$says_name" "(status $says_status) no line: $line"
-            return
-        fi
-    done
-    if [ "$says_status" -eq 0 ]; then pass "$says_name"; else fail "$says_name" "status $says_status"; fi
+    printf '%s\n' "$@" | grep -vxF -f "$work/output" >"$work/missing"
+    judge "$tells_name" 0 "$tells_status" '[ ! -s "$work/missing" ]' "no line: $(cat "$work/missing")"
 }
 # fails_with NAME STATUS PATTERN: the last one has failed and said why
 fails_with() {
-    if [ "$2" -ne 0 ] && grep -q -e "$3" "$work/output"; then
-        pass "$1"
-    else
-        fail "$1" "status $2, expected a failure that says: $3"
-    fi
+    status=$2 pattern=$3
+    judge "$1" 0 0 '[ $status -ne 0 ]' "it has not failed" 'says "$pattern"' "it does not say: $pattern"
 }
 
 compare --ranks 1 --rounds 3 --json "$work/latency.json" --markdown "$work/latency.md" osu_latency
-says latency $? '| 1 | 1 | 2 | 2.00 |' '| 1K | 2 | 1 | 0.50 |' '| 4K | 10 | 20 | 2.00 |' \
+tells latency $? '| 1 | 1 | 2 | 2.00 |' '| 1K | 2 | 1 | 0.50 |' '| 4K | 10 | 20 | 2.00 |' \
     'gpusm / sm, speed: geometric mean 1.26, worst 0.50 at 1K'
-if [ "$(sed 's/.*--mca btl \([a-z]*\),self.*/\1/' "$work/log" | tr '\n' ' ')" = "gpusm sm gpusm sm gpusm sm " ] &&
-    [ "$(cat "$work/output")" = "$(cat "$work/latency.md")" ] && grep -q -e '--bind-to core' "$work/log"; then
-    pass takes-turns
-else
-    fail takes-turns "$(cat "$work/log")"
-fi
+turns=$(sed 's/.*--mca btl \([a-z]*\),self.*/\1/' "$work/log" | tr '\n' ' ')
+judge takes-turns 0 0 '[ "$turns" = "gpusm sm gpusm sm gpusm sm " ]' "the turns are $turns" \
+    'cmp -s "$work/output" "$work/latency.md"' "the file has another table" \
+    'grep -q -e "--bind-to core" "$work/log"' "ranks are not bound"
 compare --rounds 1 osu_bw
-says bandwidth $? '| 1 | 10.5 | 20.5 | 0.51 |' '| 2 | 21 | 11 | 1.91 |'
+tells bandwidth $? '| 1 | 10.5 | 20.5 | 0.51 |' '| 2 | 21 | 11 | 1.91 |'
 compare --rounds 1 --btl gpusm,smcuda osu_mbw_mr
-says message-rate $? '| size | gpusm | smcuda | gpusm / smcuda |' '| 8 | 200 | 100 | 2.00 |'
+tells message-rate $? '| size | gpusm | smcuda | gpusm / smcuda |' '| 8 | 200 | 100 | 2.00 |'
 compare --rounds 1 --check osu_ialltoall
-says overlap $? '| size | gpusm | sm | gpusm / sm | gpusm overlap % | sm overlap % |' \
+tells overlap $? '| size | gpusm | sm | gpusm / sm | gpusm overlap % | sm overlap % |' \
     '| 8 | 1 | 2 | 2.00 | 42 | 41 |'
 compare --rounds 1 --cold --sizes 1K:4K --ranks 1000 osu_latency -- D D
-status=$?
-if [ $status -eq 0 ] && [ "$(wc -l <"$work/log")" -eq 6 ] && grep -q -e '--oversubscribe --bind-to none' "$work/log" &&
-    grep -q -e 'osu_latency -m 2048:2048 -x 0 -i 300 D D$' "$work/log"; then
-    pass cold
-else
-    fail cold "status $status; $(cat "$work/log")"
-fi
+judge cold 0 $? '[ "$(wc -l <"$work/log")" -eq 6 ]' "$(cat "$work/log")" \
+    'grep -q -e "--oversubscribe --bind-to none" "$work/log"' "$(cat "$work/log")" \
+    'grep -q -e "osu_latency -m 2048:2048 -x 0 -i 300 D D\$" "$work/log"' "$(cat "$work/log")"
 compare --rounds 1 --btl gpusm --other "mine=$work/mpirun -n 2 other,self " --check osu_put_latency
-says another-mpi $? '| size | gpusm | mine | gpusm / mine |' '| 1 | 0.12 | 0.12 | 1.00 |'
-if grep -q -e ' -c$' "$work/log"; then
-    fail no-validation-where-there-is-none "$(cat "$work/log")"
-else
-    pass no-validation-where-there-is-none
-fi
+tells another-mpi $? '| size | gpusm | mine | gpusm / mine |' '| 1 | 0.12 | 0.12 | 1.00 |'
+judge no-validation-where-there-is-none 0 0 '! grep -q -e " -c\$" "$work/log"' "$(cat "$work/log")"
 compare --rounds 1 osu_fails
 fails_with failing-run $? 'this is why'
 compare --rounds 1 osu_wrong
@@ -129,20 +111,13 @@ for mode in latency bw; do
     timeout -k 5 $((120 * slowness)) python3 "$bench/compare" --rounds 2 --btl "${btl%,self}" \
         --mpirun "$GPUSM_MPIRUN ${GPUSM_TEST_MPIRUN_ARGS-}" --perf "$perf" --json "$work/$mode.json" \
         --sizes 8:16 $mode -- --iterations 2 >"$work/output" 2>&1
-    status=$?
-    if [ $status -eq 0 ] && [ "$(count_in_output '^| \(8\|16\) | [0-9.]* |$')" -eq 2 ]; then
-        pass "gpusm_perf-$mode"
-    else
-        fail "gpusm_perf-$mode" "$(explain $status), or there is no table"
-    fi
+    judge "gpusm_perf-$mode" 0 $? '[ "$(count_in_output "^| \(8\|16\) | [0-9.]* |\$")" -eq 2 ]' "there is no table"
 done
 if ! python3 -c 'import matplotlib' 2>/dev/null; then
     python3 "$bench/plot" "$work/bw.json" >"$work/output" 2>&1
     fails_with plot-says-what-it-needs $? 'needs matplotlib'
-elif python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/latency.json" >"$work/output" 2>&1 &&
-    grep -q '</svg>' "$work/plot.svg"; then
-    pass plot
 else
-    fail plot "no picture"
+    python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/latency.json" >"$work/output" 2>&1
+    judge plot 0 $? 'grep -q "</svg>" "$work/plot.svg"' "no picture"
 fi
 finish

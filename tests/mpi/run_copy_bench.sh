@@ -5,6 +5,7 @@
 # run_copy_bench.sh: copy_bench measures every way, compares every byte, notices copies that never
 # happened, and answers bad input with one line and status 2. It needs no MPI; what is shared here
 # is how cases are reported.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 copy_bench=${GPUSM_COPY_BENCH:-$GPUSM_BUILDDIR/bench/copy_bench/copy_bench}
 
@@ -17,33 +18,25 @@ bench() {
 
 # good NAME SCRIPT-OF-AWK ARGUMENTS...: status 0, and awk finds nothing to print about the output
 good() {
-    good_name=$1
-    good_script=$2
+    good_name=$1 good_script=$2
     shift 2
     need_gpu "$good_name" || return
     bench 60 --iterations 20 "$@"
     good_status=$?
     good_findings=$(awk "$good_script" "$work/output")
-    if [ $good_status -eq 2 ] && grep -q 'cannot read the memory' "$work/output"; then
+    if [ $good_status -eq 2 ] && says 'cannot read the memory'; then
         skip "$good_name" "$(tail -n 1 "$work/output")"
-    elif [ $good_status -ne 0 ]; then
-        fail "$good_name" "$(explain $good_status)"
-    elif ! grep -q 'Every byte was right' "$work/output"; then
-        fail "$good_name" "it does not say that the bytes were right"
-    elif [ -n "$good_findings" ]; then
-        fail "$good_name" "$good_findings"
     else
-        pass "$good_name"
+        judge "$good_name" 0 $good_status \
+            'says "Every byte was right"' "it does not say that the bytes were right" \
+            '[ -z "$good_findings" ]' "$good_findings"
     fi
 }
 
 # broken NAME CALLS STATUS TEXT ARGUMENTS...: with these calls of the software driver doing nothing,
 # or failing (GPUSM_SOFTCUDA_FAIL), it ends with that status and says so
 broken() {
-    broken_name=$1
-    broken_calls=$2
-    broken_expected=$3
-    broken_text=$4
+    broken_name=$1 broken_calls=$2 broken_expected=$3 broken_text=$4
     shift 4
     need_softcuda "$broken_name" || return
     GPUSM_SOFTCUDA_FAIL=$broken_calls
@@ -52,18 +45,9 @@ broken() {
     broken_status=$?
     unset GPUSM_SOFTCUDA_FAIL
     case $broken_calls:$(grep -o 'batch: none' "$work/output") in
-    cuMemcpyBatchAsync*:batch*)
-        skip "$broken_name" "built with a cuda.h that has no batch calls"
-        return
-        ;;
+    cuMemcpyBatchAsync*:batch*) skip "$broken_name" "built with a cuda.h that has no batch calls" ;;
+    *) judge "$broken_name" "$broken_expected" $broken_status 'says "$broken_text"' "it does not say: $broken_text" ;;
     esac
-    if [ $broken_status -ne "$broken_expected" ]; then
-        fail "$broken_name" "$(explain $broken_status), expected $broken_expected"
-    elif [ "$(count_in_output "$broken_text")" -eq 0 ]; then
-        fail "$broken_name" "it does not say: $broken_text"
-    else
-        pass "$broken_name"
-    fi
 }
 
 # Rows of the table: 12 cells. A driver may be without batch calls, not without the other two.
@@ -104,14 +88,9 @@ bad() {
     bad_name=$1
     shift
     bench 30 "$@"
-    bad_status=$?
-    if [ $bad_status -ne 2 ]; then
-        fail "$bad_name" "$(explain $bad_status), expected 2"
-    elif [ "$(count_in_output '^copy_bench:')" -ne 1 ] || [ "$(count_in_output '')" -ne 1 ]; then
-        fail "$bad_name" "not exactly one line of explanation"
-    else
-        pass "$bad_name"
-    fi
+    judge "$bad_name" 2 $? \
+        '[ "$(count_in_output "^copy_bench:")" -eq 1 ] && [ "$(count_in_output "")" -eq 1 ]' \
+        "not exactly one line of explanation"
 }
 bad unknown-option --fast
 bad unexpected-argument table
@@ -123,9 +102,6 @@ bad size-too-large --sizes 2G
 bad nothing-left --counts 128 --sizes 1G
 bad no-iterations --iterations 0
 bad bad-blocks --blocks -1
-if [ "$("$copy_bench" --help | grep -c '^usage:')" -eq 1 ]; then
-    pass help
-else
-    fail help "no usage line"
-fi
+"$copy_bench" --help >"$work/output"
+judge help 0 $? '[ "$(count_in_output "^usage:")" -eq 1 ]' "no usage line"
 finish

@@ -4,6 +4,7 @@
 #
 # run_environment.sh: parameters out of range, a full /dev/shm, and what is left behind. Each gets
 # one clear message, and no crash.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm environment || finish
@@ -22,29 +23,23 @@ refused() {
     launch 60 2 "$@" $sh_pairs
     refused_status=$?
     btl=$refused_btl
-    if [ $refused_status -ne 0 ]; then
-        fail "$refused_name" "$(explain $refused_status)"
-    elif [ "$(count_in_output "$refused_text")" -eq 0 ]; then
-        fail "$refused_name" "no message with the text '$refused_text'"
-    else
-        pass "$refused_name"
-    fi
+    judge "$refused_name" 0 $refused_status 'says "$refused_text"' "no message with the text '$refused_text'"
 }
 refused parameter-too-small btl_gpusm_eager_limit --mca btl_gpusm_eager_limit 1
 refused backing-directory-missing /nonexistent/folder \
     --mca btl_gpusm_backing_directory /nonexistent/folder
 
+# left_behind NAME FOLDER: nothing is in it
+left_behind() {
+    left=$(ls -A "$2")
+    judge "$1" 0 0 '[ -z "$left" ]' "left behind: $left"
+}
 name=shared-memory-full
 mkdir "$work/full"
 if mount -t tmpfs -o size=48k tmpfs "$work/full" 2>/dev/null; then
     refused $name "$work/full" --mca btl_gpusm_backing_directory "$work/full"
-    left=$(ls -A "$work/full")
+    left_behind "$name-leaves-nothing" "$work/full"
     umount "$work/full"
-    if [ -n "$left" ]; then
-        fail "$name-leaves-nothing" "left behind: $left"
-    else
-        pass "$name-leaves-nothing"
-    fi
 else
     skip $name "mounting a small tmpfs needs root"
 fi
@@ -53,20 +48,14 @@ fi
 # places NAME TOPOLOGY BINDING TEXT-OF-ONE TEXT-OF-ANOTHER SAME: one process says the one text, the
 # other one the other, and SAME times "on the same NUMA node" is said of a peer.
 places() {
+    text_of_one=$4 text_of_another=$5 same=$6
     (
         export HWLOC_SYNTHETIC="$2" HWLOC_THISSYSTEM=1
         # shellcheck disable=SC2086 # a command
         launch 60 2 --map-by core --bind-to "$3" --mca btl_gpusm_cuda_ipc_verbose 20 $sh_pairs
     )
-    places_status=$?
-    if [ $places_status -ne 0 ]; then
-        fail "$1" "$(explain $places_status)"
-    elif [ "$(count_in_output "$4")" -eq 0 ] || [ "$(count_in_output "$5")" -eq 0 ] ||
-        [ "$(count_in_output 'on the same NUMA node')" -ne "$6" ]; then
-        fail "$1" "not both of '$4' and '$5', or not $6 processes are on the same node"
-    else
-        pass "$1"
-    fi
+    judge "$1" 0 $? 'says "$text_of_one" && says "$text_of_another"' "not both of '$4' and '$5'" \
+        '[ "$(count_in_output "on the same NUMA node")" -eq $same ]' "not $6 processes are on the same node"
 }
 if [ "$(nproc)" -ge 2 ]; then
     places on-two-numa-nodes "node:2 core:1 pu:1" core 'bound to NUMA node 0,' 'bound to NUMA node 1,' 0
@@ -79,22 +68,10 @@ fi
 # In a folder of its own, because other jobs use /dev/shm too.
 segments=$(mktemp -d /dev/shm/gpusm-test.XXXXXX) || exit 1
 trap 'rm -rf "$segments" "$work"' EXIT
-left_behind() {
-    left=$(ls -A "$segments")
-    if [ -n "$left" ]; then
-        fail "$1" "left behind: $left"
-    else
-        pass "$1"
-    fi
-}
 # shellcheck disable=SC2086 # a command
 launch 60 2 --mca btl_gpusm_backing_directory "$segments" $sh_pairs
-status=$?
-if [ $status -ne 0 ]; then
-    fail normal-end-leaves-nothing "$(explain $status)"
-else
-    left_behind normal-end-leaves-nothing
-fi
+judge normal-end 0 $?
+left_behind normal-end-leaves-nothing "$segments"
 launch 60 3 --mca btl_gpusm_backing_directory "$segments" "$exchange" killed --kinds "${kinds%MVWA}"
 status=$?
 case $status in
@@ -104,34 +81,6 @@ esac
 # What the killed process left, if anything, the next job on this node clears away.
 # shellcheck disable=SC2086 # a command
 launch 60 2 --mca btl_gpusm_backing_directory "$segments" $sh_pairs
-left_behind killed-rank-leaves-nothing-after-the-next-job
+left_behind killed-rank-leaves-nothing-after-the-next-job "$segments"
 
-name=nothing-in-dev-shm
-# shellcheck disable=SC2016 # expanded by the inner shell
-if unshare --mount sh -c 'mount -t tmpfs tmpfs /dev/shm' 2>/dev/null; then
-    cat >"$work/private" <<'END'
-#!/bin/sh
-mount -t tmpfs tmpfs /dev/shm && "$@"
-status=$?
-ls -A /dev/shm | sed 's/^/LEFT: /'
-exit $status
-END
-    chmod +x "$work/private"
-    GPUSM_MPIRUN_REAL=$GPUSM_MPIRUN
-    printf '#!/bin/sh\nexec unshare --mount "%s" "%s" "$@"\n' "$work/private" \
-        "$GPUSM_MPIRUN_REAL" >"$work/mpirun"
-    chmod +x "$work/mpirun"
-    GPUSM_MPIRUN=$work/mpirun
-    # shellcheck disable=SC2086 # a command
-    launch 60 2 $sh_pairs
-    status=$?
-    if [ $status -ne 0 ] || [ "$(count_in_output '^LEFT: ')" -ne 0 ]; then
-        fail $name "$(explain $status), or files left in /dev/shm"
-    else
-        pass $name
-    fi
-    GPUSM_MPIRUN=$GPUSM_MPIRUN_REAL
-else
-    skip $name "a private /dev/shm needs root"
-fi
 finish

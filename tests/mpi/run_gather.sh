@@ -5,6 +5,7 @@
 # run_gather.sh: windows of many messages from device memory, which are gathered into one launch of
 # a kernel or one call of the driver, arrive with every setting and whatever of it the driver
 # refuses; and go the way that the setting says.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm gather || finish
@@ -27,25 +28,14 @@ gathers() {
     single=$(number_behind single)
     batch=$(number_behind batch)
     kernel=$(number_behind kernel)
-    if [ $gathers_status -ne 0 ]; then
-        fail "$gathers_name" "$(explain $gathers_status)"
-    elif [ -z "$single" ] || [ -z "$batch" ] || [ -z "$kernel" ]; then
-        fail "$gathers_name" "the counters were not printed"
-    elif ! eval "$gathers_condition"; then
-        fail "$gathers_name" "not so: $gathers_condition"
-    else
-        echo "    single $single, batch $batch, kernel $kernel"
-        pass "$gathers_name"
-    fi
+    judge "$gathers_name" 0 $gathers_status '[ -n "$single$batch$kernel" ]' "the counters were not printed" \
+        "$gathers_condition" "single $single, batch $batch, kernel $kernel, but not: $gathers_condition"
 }
 
-# shellcheck disable=SC2016 # evaluated later
-{
-    by_kernel='[ $kernel -gt 0 ]'
-    not_by_kernel='[ $kernel -eq 0 ] && [ $((single + batch)) -gt 0 ]'
-    one_by_one='[ $kernel -eq 0 ] && [ $batch -eq 0 ] && [ $single -gt 0 ]'
-    no_batch='[ $kernel -gt 0 ] && [ $batch -eq 0 ]'
-}
+by_kernel='[ $kernel -gt 0 ]'
+not_by_kernel='[ $kernel -eq 0 ] && [ $((single + batch)) -gt 0 ]'
+one_by_one='[ $kernel -eq 0 ] && [ $batch -eq 0 ] && [ $single -gt 0 ]'
+no_batch='[ $kernel -gt 0 ] && [ $batch -eq 0 ]'
 gathers by-default "$by_kernel"
 gathers without-the-kernel "$not_by_kernel" --mca btl_gpusm_kernel_blocks 0
 gathers without-batches "$no_batch" --mca btl_gpusm_use_batch_copies 0
@@ -98,18 +88,13 @@ if need_softcuda what-the-driver-refuses; then
     # A kernel that writes where nothing is takes the context down with it, and everything after it
     # fails; a copy of the driver's is refused. The program ends either way, because Open MPI ends
     # it when it cannot copy either.
-    name=message-behind-its-buffer-is-not-for-the-kernel
     launch 60 2 "$exchange" behind-end --kinds D
     status=$?
-    if [ $status -eq 124 ] || [ $status -eq 3 ]; then
-        fail $name "$(explain $status)"
-    elif [ "$(count_in_output 'gpusm: cuMemcpyAsync failed: CUDA_ERROR_INVALID_VALUE')" -eq 0 ]; then
-        fail $name "gpusm did not ask the driver to copy it"
-    elif [ "$(count_in_output ILLEGAL_ADDRESS)" -ne 0 ]; then
-        fail $name "the context was taken down"
-    else
-        pass $name
-    fi
+    # Whatever ends it, but no deadline.
+    judge message-behind-its-buffer-is-not-for-the-kernel 0 0 \
+        '[ $status -ne 124 ] && [ $status -ne 3 ]' "$(explain $status)" \
+        'says "gpusm: cuMemcpyAsync failed: CUDA_ERROR_INVALID_VALUE"' "gpusm did not ask the driver to copy it" \
+        '! says ILLEGAL_ADDRESS' "the context was taken down"
 fi
 
 # Values out of range: gpusm says which one, and stays away; the program runs without it.
@@ -117,17 +102,10 @@ gathers_btl=$btl
 btl=
 for bad in kernel_blocks=1025 staging_device_bytes=1 staging_host_bytes=0; do
     parameter=${bad%=*}
-    name=refused-$parameter-of-${bad#*=}
     launch 60 2 --mca "btl_gpusm_$parameter" "${bad#*=}" "$exchange" pairs --kinds H --max-size 256
-    status=$?
-    if [ $status -ne 0 ]; then
-        fail "$name" "$(explain $status)"
-    elif [ "$(count_in_output "Parameter: btl_gpusm_$parameter\$")" -eq 0 ] ||
-        [ "$(count_in_output "Value:     ${bad#*=}\$")" -eq 0 ]; then
-        fail "$name" "the help text does not name the parameter and its value"
-    else
-        pass "$name"
-    fi
+    judge "refused-$parameter-of-${bad#*=}" 0 $? \
+        'says "Parameter: btl_gpusm_$parameter\$" && says "Value:     ${bad#*=}\$"' \
+        "the help text does not name the parameter and its value"
 done
 btl=$gathers_btl
 finish

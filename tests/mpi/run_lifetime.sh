@@ -4,6 +4,7 @@
 #
 # run_lifetime.sh: memory and contexts that end while something still names them: a persistent
 # request, copies in flight, what gpusm has made in a context.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm lifetime || finish
@@ -16,14 +17,11 @@ persistent() {
     shift
     launch 60 2 "$@" "$exchange" persistent --kinds D
     status=$?
-    if [ $status -ne 0 ]; then
-        fail "$name" "$(explain $status)"
-    elif [ "$(count_in_output 'the same address in')" -ne 3 ]; then
-        fail "$name" "the program did not say how often the address was the same"
-    elif [ "$(count_in_output 'the same address in 0 of')" -ne 0 ]; then
+    if [ $status -eq 0 ] && says 'the same address in 0 of'; then
         skip "$name" "$(grep 'the same address in 0 of' "$work/output" | head -n 1)"
     else
-        pass "$name"
+        judge "$name" 0 $status '[ "$(count_in_output "the same address in")" -eq 3 ]' \
+            "the program did not say how often the address was the same"
     fi
 }
 persistent persistent-send-of-replaced-memory
@@ -39,17 +37,16 @@ lost() {
     # With the delay the copies are in flight when the context ends.
     launch 60 2 -x GPUSM_SOFTCUDA_DELAY_US=20000 "$@" "$exchange" context-lost --kinds D
     status=$?
-    if [ "$(count_in_output 'Signal: \(Segmentation\|Bus\)')" -ne 0 ]; then
-        fail "$name" "it crashed (status $status)"
-    elif [ "$(count_in_output 'context-lost: copies are in flight')" -ne 1 ]; then
-        fail "$name" "no copy was in flight (status $status)"
-    elif [ $status -eq 4 ] && [ "$(count_in_output 'context-lost: rank 1 lives on')" -eq 1 ]; then
-        pass "$name"
-    elif [ $status -eq 134 ] && [ "$(count_in_output 'Error in accelerator memcpy')" -ne 0 ]; then
-        pass "$name"
-    else
-        fail "$name" "$(explain $status)"
+    wanted=4
+    ending='context-lost: rank 1 lives on'
+    if says 'Error in accelerator memcpy'; then
+        wanted=134
+        ending='Error in accelerator memcpy'
     fi
+    judge "$name" $wanted $status \
+        '! says "Signal: \(Segmentation\|Bus\)"' "it crashed" \
+        '[ "$(count_in_output "context-lost: copies are in flight")" -eq 1 ]' "no copy was in flight" \
+        'says "$ending"' "the end is not: $ending"
 }
 if need_softcuda context-lost-with-copies-in-flight; then
     lost context-lost-with-copies-in-flight

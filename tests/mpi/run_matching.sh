@@ -3,7 +3,7 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_matching.sh: order of messages, unexpected ones, probes, any source, truncation, many at once,
-# derived datatypes, and messages to oneself; with host memory only, and with every kind.
+# derived datatypes; with host memory only, and with every kind.
 . "$(dirname "$0")/common.sh"
 
 for set in H $([ "$kinds" = H ] || echo "$kinds"); do
@@ -12,7 +12,6 @@ for set in H $([ "$kinds" = H ] || echo "$kinds"); do
     check "unexpected-in-order-$suffix" 60 2 "$exchange" unexpected --kinds "$set"
     check "thousand-messages-$suffix" 60 2 "$exchange" many --kinds "$set"
     check "truncation-is-an-error-$suffix" 60 2 "$exchange" truncation --kinds "$set"
-    check "to-oneself-$suffix" 60 1 "$exchange" self --kinds "$set"
     check "derived-datatypes-$suffix" 90 2 "$exchange" datatypes --kinds "$set"
 done
 [ "$kinds" != H ] || skip every-kind "$gpu_name"

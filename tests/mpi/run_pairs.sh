@@ -3,8 +3,7 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_pairs.sh: between two ranks every pair of memory kinds arrives byte for byte, blocking and
-# not, of every size, at odd addresses too, on two devices and on one; and so does memory that is
-# freed and allocated anew.
+# not, of every size, at odd addresses too, on two devices and on one.
 . "$(dirname "$0")/common.sh"
 
 check every-pair-of-kinds 180 2 "$exchange" pairs --kinds "$kinds"
@@ -22,9 +21,6 @@ fi
 if need_gpu chunks-and-the-default-pool; then
     # Messages that lie across the end of one chunk of an address range.
     check chunks-and-the-default-pool 90 2 "$exchange" pairs --kinds DCPR --max-size 2M
-fi
-if need_gpu freed-and-allocated-anew; then
-    check freed-and-allocated-anew 60 2 "$exchange" reallocate --kinds "$kinds"
 fi
 if need_softcuda late-copies; then
     # Every copy starts half a millisecond after it was asked for.

@@ -5,6 +5,7 @@
 # run_perf.sh: gpusm_perf measures in every mode with every byte checked, at any address and length,
 # notices a wrong one wherever it is, takes no figure above the link, and answers bad input with one
 # line and status 2.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
@@ -32,12 +33,8 @@ check places-3 60 2 "$perf" bw --places 3 --window 8 $some
 
 # Every kind of memory there is, and one verdict.
 launch 180 2 "$perf" check
-status=$?
-if [ $status -eq 0 ] && tail -n 1 "$work/output" | grep -q '^check: OK, [1-9].* every byte right$'; then
-    pass check
-else
-    fail check "$(explain $status), or the last line is no verdict"
-fi
+judge check 0 $? 'tail -n 1 "$work/output" | grep -q "^check: OK, [1-9].* every byte right$"' \
+    "the last line is no verdict"
 
 # spoilt NAME RANK CALL:OFFSET WHERE MODE OPTIONS...: that rank gets one wrong byte, which ends the
 # run with status 1 and a line that says where it was. Two calls are timed, and two checked.
@@ -49,14 +46,8 @@ spoilt() {
     shift 4
     launch 60 2 -x LD_PRELOAD="$spoil" "$spoilt_program" "$perf" "$@" --sizes 4K --iterations 2 \
         --warmup 0 --no-limit -c
-    spoilt_status=$?
-    if [ $spoilt_status -ne 1 ]; then
-        fail "$spoilt_name" "$(explain $spoilt_status), expected 1"
-    elif [ "$(count_in_output "^gpusm_perf: CORRUPT DATA: 4096 bytes, rank $spoilt_where")" -ne 1 ]; then
-        fail "$spoilt_name" "no line that fits rank $spoilt_where"
-    else
-        pass "$spoilt_name"
-    fi
+    judge "$spoilt_name" 1 $? '[ "$(count_in_output "^gpusm_perf: CORRUPT DATA: 4096 bytes, rank $spoilt_where")" -eq 1 ]' \
+        "no line that fits rank $spoilt_where"
 }
 spoil=$GPUSM_BUILDDIR/tests/mpi/spoil_message.so
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
@@ -79,12 +70,9 @@ else
     done
     per_rank 1 GPUSM_TEST_SPOIL=3:5
     launch 60 2 -x LD_PRELOAD="$spoil" "$work/per-rank-1" "$perf" check --src H --dst H --sizes 4K
-    status=$?
-    if [ $status -eq 1 ] && [ "$(count_in_output '^check: FAILED, .*H -> H, 4096 bytes, rank 1, .*byte 5 is')" -eq 1 ]; then
-        pass spoilt-check
-    else
-        fail spoilt-check "$(explain $status), or no verdict that says where"
-    fi
+    judge spoilt-check 1 $? \
+        '[ "$(count_in_output "^check: FAILED, .*H -> H, 4096 bytes, rank 1, .*byte 5 is")" -eq 1 ]' \
+        "no verdict that says where"
 fi
 
 # above NAME MODE OPTIONS...: a link taken for much slower than it is makes the run fail, with a line
@@ -93,14 +81,8 @@ above() {
     above_name=$1
     shift
     launch 60 2 "$perf" "$@" --sizes 64K --iterations 4 --link 0.001
-    above_status=$?
-    if [ $above_status -ne 1 ]; then
-        fail "$above_name" "$(explain $above_status), expected 1"
-    elif [ "$(count_in_output '^gpusm_perf: ABOVE THE LINK: 65536 bytes ')" -ne 1 ]; then
-        fail "$above_name" "no line that says which size was above the link"
-    else
-        pass "$above_name"
-    fi
+    judge "$above_name" 1 $? '[ "$(count_in_output "^gpusm_perf: ABOVE THE LINK: 65536 bytes ")" -eq 1 ]' \
+        "no line that says which size was above the link"
 }
 above above-link-host bw --src H --dst H
 if need_gpu above-link; then
@@ -111,25 +93,21 @@ if need_gpu above-link; then
 fi
 if need_gpusm table-says-get && need_gpu table-says-get; then
     launch 60 2 "$perf" latency --src D --dst D --sizes 8,4K,1M --iterations 20
-    status=$?
-    if [ $status -eq 0 ] && [ "$(path_count get_messages)" -ge 120 ] &&
-        [ "$(path_count staged_messages)" -eq 0 ] &&
-        [ "$(count_in_output '^rank [01]: 8 [0-9.]* us, 4K .* us, path .*get_messages')" -eq 2 ]; then
-        pass table-says-get
-    else
-        fail table-says-get "$(explain $status), or messages were not sent by get, or a rank does not say so"
-    fi
+    judge table-says-get 0 $? \
+        '[ "$(path_count get_messages)" -ge 120 ] && [ "$(path_count staged_messages)" -eq 0 ]' \
+        "messages were not sent by get" \
+        '[ "$(count_in_output "^rank [01]: 8 [0-9.]* us, 4K .* us, path .*get_messages")" -eq 2 ]' \
+        "a rank does not say so"
 fi
 launch 60 2 "$perf" bw --preset --iterations 1 --warmup 0 --window 1 --no-limit --json "$work/rows.json"
 if ! command -v python3 >/dev/null 2>&1; then
     skip json "no python3 to read it"
-elif python3 -c 'import json, sys
+else
+    python3 -c 'import json, sys
 report = json.load(open(sys.argv[1]))
 assert [row["bytes"] for row in report["rows"]][::9] == [256, 100 << 20], report
-assert len(report["ranks"]) == 2 == len(report["rows"][0]["rank_mean_us"])' "$work/rows.json"; then
-    pass json
-else
-    fail json "the file is not what it should be"
+assert len(report["ranks"]) == 2 == len(report["rows"][0]["rank_mean_us"])' "$work/rows.json"
+    judge json 0 $?
 fi
 
 # bad NAME RANKS ARGUMENTS...: status 2 and exactly one line that begins with "gpusm_perf:"
@@ -138,16 +116,9 @@ bad() {
     bad_ranks=$2
     shift 2
     launch 30 "$bad_ranks" "$perf" "$@"
-    bad_status=$?
-    if [ $bad_status -ne 2 ]; then
-        fail "$bad_name" "$(explain $bad_status), expected 2"
-    elif [ "$(count_in_output '^gpusm_perf:')" -ne 1 ]; then
-        fail "$bad_name" "not exactly one line of explanation"
-    elif [ "$(count_in_output 'MPI_ABORT\|Signal:\|Segmentation')" -ne 0 ]; then
-        fail "$bad_name" "it did not end in an orderly way"
-    else
-        pass "$bad_name"
-    fi
+    judge "$bad_name" 2 $? \
+        '[ "$(count_in_output "^gpusm_perf:")" -eq 1 ]' "not exactly one line of explanation" \
+        '! says "MPI_ABORT\|Signal:\|Segmentation"' "it did not end in an orderly way"
 }
 bad unknown-kind 2 bw --src X
 bad kind-of-two-letters 2 bw --src DD
@@ -173,9 +144,6 @@ if need_softcuda no-device; then
     GPUSM_TEST_MPIRUN_ARGS="${GPUSM_TEST_MPIRUN_ARGS-} -x GPUSM_SOFTCUDA_FAIL=cuInit:0:100" \
         check check-without-device 60 2 "$perf" check
 fi
-if [ "$("$perf" --help | grep -c '^usage:')" -eq 1 ]; then
-    pass help
-else
-    fail help "no usage line"
-fi
+"$perf" --help >"$work/output"
+judge help 0 $? '[ "$(count_in_output "^usage:")" -eq 1 ]' "no usage line"
 finish

@@ -5,6 +5,7 @@
 # run_single_copy.sh: long messages between host memories are streamed, or read in single copies, as the
 # user says and the machine lets us; and all bytes are right where single copies are refused, all of
 # them or some.
+# shellcheck disable=SC2016 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm single-copy || finish
@@ -17,22 +18,10 @@ path_says() {
     done
     echo no
 }
-# judge NAME STATUS FOUND WANTED WHAT: by the status of the run, and what path_says has found
-judge() {
-    if [ "$2" -ne 0 ]; then
-        fail "$1" "$(explain "$2")"
-    elif [ "$3" != "$4" ]; then
-        fail "$1" "$5: $3, expected $4"
-    else
-        pass "$1"
-    fi
-}
 # host_case NAME STREAMED SINGLE OPTIONS...: whether messages are streamed, and read in single copies; "any"
 # where that depends on when the processes run
 host_case() {
-    host_name=$1
-    host_streamed=$2
-    host_single=$3
+    host_name=$1 host_streamed=$2 host_single=$3
     shift 3
     launch 90 2 "$@" "$perf" "${host_mode:-bw}" --src H --dst H --sizes 7,8K,9000,65537,1M,3000001 \
         --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
@@ -41,7 +30,8 @@ host_case() {
     single=$(path_says single_copy_messages)
     [ "$host_streamed" != any ] || streamed=any
     [ "$host_single" != any ] || single=any
-    judge "$host_name" $host_status "$streamed/$single" "$host_streamed/$host_single" "streamed/single copies"
+    judge "$host_name" 0 $host_status '[ $streamed/$single = $host_streamed/$host_single ]' \
+        "streamed/single copies: $streamed/$single, expected $host_streamed/$host_single"
 }
 
 launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_host_protocol single_copy "$perf" latency \
@@ -83,8 +73,7 @@ host_case a-large-eager-limit yes any $stream --mca btl_gpusm_eager_limit 65536 
 # cooperative_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
 cooperative_case() {
-    cooperative_name=$1
-    cooperative_wanted=$2
+    cooperative_name=$1 cooperative_wanted=$2
     shift 2
     for attempt in 1 2 3 4 5; do
         # shellcheck disable=SC2086 # options
@@ -96,8 +85,8 @@ cooperative_case() {
             break
         fi
     done
-    judge "$cooperative_name" $cooperative_status $cooperative "$cooperative_wanted" \
-        "the sender has copied a part in $attempt attempts"
+    judge "$cooperative_name" 0 $cooperative_status '[ $cooperative = $cooperative_wanted ]' \
+        "the sender has copied a part in $attempt attempts: $cooperative, expected $cooperative_wanted"
 }
 can_cooperative=$can
 if [ "$processors" -lt 2 ]; then
@@ -117,25 +106,21 @@ fi
 #
 # shared_case NAME FROM TO WANTED OPTIONS...: WANTED says whether anything is pulled, or pushed
 shared_case() {
-    shared_name=$1
-    shared_from=$2
-    shared_to=$3
-    shared_wanted=$4
+    shared_name=$1 shared_from=$2 shared_to=$3 shared_wanted=$4
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
         --sizes "${shared_sizes:-60K,128K,1M,3000001}" --offset 3,5 --window 16 --iterations 3 \
         --warmup 1 --no-limit -c
-    judge "$shared_name" $? "$(path_says pulled_host_bytes pushed_host_bytes)" "$shared_wanted" "pulled or pushed"
+    judge "$shared_name" 0 $? '[ "$(path_says pulled_host_bytes pushed_host_bytes)" = $shared_wanted ]' \
+        "pulled or pushed is not: $shared_wanted"
 }
 pull_case() {
-    pull_name=$1
-    pull_wanted=$2
+    pull_name=$1 pull_wanted=$2
     shift 2
     shared_case "$pull_name" "${pull_from:-H}" D "$pull_wanted" "$@"
 }
 push_case() {
-    push_name=$1
-    push_wanted=$2
+    push_name=$1 push_wanted=$2
     shift 2
     shared_case "$push_name" D "${push_to:-H}" "$push_wanted" "$@"
 }
@@ -211,13 +196,7 @@ launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" 
     --dst H --sizes 64K --iterations 50 --no-limit -c
 status=$?
 tries=$(wc -l <"$work/log")
-if [ $status -ne 0 ]; then
-    fail $name "$(explain $status)"
-elif [ "$tries" -lt 2 ] || [ "$tries" -gt 20 ]; then
-    fail $name "$tries attempts"
-else
-    pass $name
-fi
+judge $name 0 $status '[ $tries -ge 2 ] && [ $tries -le 20 ]' "$tries attempts"
 
 # killed_case NAME FROM: the sender is killed while it writes into the receiver's memory, and the job
 # ends for that reason
@@ -226,12 +205,7 @@ killed_case() {
     launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
         -x GPUSM_TEST_REFUSE_KILL=9 "$perf" bw --src "$2" --dst H --sizes 1M --window 16 \
         --iterations 200 --no-limit
-    status=$?
-    if [ $status -eq 137 ]; then
-        pass "$1"
-    else
-        fail "$1" "status $status instead of 137, that of a killed process"
-    fi
+    judge "$1" 137 $? # that of a killed process
 }
 [ $can_cooperative = no ] || killed_case killed-while-both-sides-copy H
 if need_gpu killed-while-it-pushes; then
