@@ -271,26 +271,6 @@ int a_killed_reader_is_noticed(unsigned seed)
     return verdict("AKilledReaderIsNoticedAndGivesEverythingBack");
 }
 
-// A file that a killed process leaves is removed by the next process; ours never.
-int a_clean_exit_leaves_nothing()
-{
-    const scratch_folder folder;
-    const node self(make_segment(options(folder.path(), 0)), false);
-    const pid_t child = fork();
-    if (0 == child) {
-        {
-            const node its(make_segment(options(folder.path(), 9)), false);
-        }
-        _exit(0);
-    }
-    int state = -1;
-    expect(child == waitpid(child, &state, 0) && WIFEXITED(state) && 0 == WEXITSTATUS(state),
-           "the child failed");
-    expect(1 == folder.files(), "a process that ended properly left a file");
-    expect(0 == gpusm::segment_sweep(folder.path()), "a living process's file was swept");
-    return verdict("AProcessThatEndsProperlyLeavesNoFile");
-}
-
 } // namespace
 
 int main(int argc, char **argv)
@@ -303,6 +283,5 @@ int main(int argc, char **argv)
     std::printf("seed %u\n", seed);
     int failed = the_reader_gets_everything_the_others_sent(seed);
     failed += a_killed_reader_is_noticed(seed);
-    failed += a_clean_exit_leaves_nothing();
     return 0 == failed ? 0 : 1;
 }

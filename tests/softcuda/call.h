@@ -21,13 +21,13 @@ enum class need {
     context, // and this thread has a live context
 };
 
-struct fault; // one entry of GPUSM_SOFTCUDA_FAIL
+struct forced_answers; // GPUSM_SOFTCUDA_FAIL for one function
 
-// One per exported function; written once, by the first call.
+// One per exported function, made by its first call. Never destroyed: calls may come during exit.
 struct call_site {
-    const char *symbol;
-    std::atomic<bool> looked_up{false};
-    fault *forced = nullptr;
+    explicit call_site(const char *symbol);
+    char name[64]; // the public one, without _v2 and the like
+    forced_answers *forced = nullptr;
     bool capture_unsafe = false;
 };
 
@@ -37,44 +37,53 @@ bool enter(call_site &site, need what, CUresult *answer) noexcept;
 // Writes the log line. `caller` is an address inside the code that called.
 void leave(const call_site &site, CUresult answer, const void *caller) noexcept;
 
-extern std::atomic<bool> log_on;
-
 // Stream capture (capture.h). Whether the public name is that of a call that a capture may forbid,
 // and whether one forbids it to this thread now; the captures that do are over then.
 extern std::atomic<int> captures_running;
 bool capture_unsafe(const char *name) noexcept;
 bool capture_forbids() noexcept;
 
-// The public name: without _v2, _ptsz and the like.
-void base_name(const char *symbol, char *out, unsigned long out_bytes) noexcept;
-
 } // namespace softcuda
+
+// Checks at the begin of a body: the function ends with that answer, or with what the other
+// function answers unless that is success.
+#define REQUIRE(condition, answer)                                                                 \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            return answer;                                                                         \
+        }                                                                                          \
+    } while (false)
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        const CUresult tried = (call);                                                             \
+        REQUIRE(CUDA_SUCCESS == tried, tried);                                                     \
+    } while (false)
 
 // Defines the exported function `name`; the braces that follow are its body, which other
 // functions of the same file may call as do_<name>.
 #define SOFTCUDA_API(what, name, params, args)                                                     \
     static CUresult do_##name params;                                                              \
-    extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI name params                 \
-    {                                                                                              \
-        static softcuda::call_site site{#name};                                                    \
-        CUresult answer = CUDA_SUCCESS;                                                            \
-        if (softcuda::enter(site, softcuda::need::what, &answer)) {                                \
-            answer = do_##name args;                                                               \
-        }                                                                                          \
-        if (softcuda::log_on.load(std::memory_order_relaxed)) {                                    \
-            softcuda::leave(site, answer, __builtin_return_address(0));                            \
-        }                                                                                          \
-        return answer;                                                                             \
-    }                                                                                              \
+    SOFTCUDA_FRAME(what, name, params, answer = do_##name args)                                    \
     static CUresult do_##name params
 
-// Another version of a function: `args` are its own, `inner` those of do_<as>.
-#define SOFTCUDA_SAME(what, name, as, params, args, inner)                                         \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"")        \
-        SOFTCUDA_API(what, name, params, args)                                                     \
+// Likewise; the body has `hold &held` before its own parameters, which holds drv().lock.
+#define SOFTCUDA_LOCKED(what, name, params, args)                                                  \
+    static CUresult do_##name(softcuda::hold &held, SOFTCUDA_LIST params);                         \
+    SOFTCUDA_FRAME(what, name, params, softcuda::hold held(softcuda::drv().lock);                  \
+                   answer = do_##name(held, SOFTCUDA_LIST args))                                   \
+    static CUresult do_##name(softcuda::hold &held, SOFTCUDA_LIST params)
+
+#define SOFTCUDA_LIST(...) __VA_ARGS__
+#define SOFTCUDA_FRAME(what, name, params, run)                                                    \
+    extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI name params                 \
     {                                                                                              \
-        return do_##as inner;                                                                      \
-    }                                                                                              \
-    _Pragma("GCC diagnostic pop")
+        static softcuda::call_site site(#name);                                                    \
+        CUresult answer = CUDA_SUCCESS;                                                            \
+        if (softcuda::enter(site, softcuda::need::what, &answer)) {                                \
+            run;                                                                                   \
+        }                                                                                          \
+        softcuda::leave(site, answer, __builtin_return_address(0));                                \
+        return answer;                                                                             \
+    }
 
 #endif

@@ -12,24 +12,17 @@
 
 namespace softcuda {
 
-struct graph_node {
-    CUgraphNodeType type;
-    std::function<void()> run; // called once per launch
-};
-
-// A capture of one stream has no branches, so the order of the nodes is all there is.
-struct graph {
-    std::vector<std::shared_ptr<graph_node>> nodes;
-};
+// What its nodes do, called once per launch. A capture of one stream has no branches, so the order
+// is all there is.
+using graph = std::vector<std::function<void()>>;
 
 // One capture sequence, from cuStreamBeginCapture to cuStreamEndCapture.
 struct capture {
     stream_ref of;
     pthread_t begun_by;
     CUstreamCaptureMode mode;
-    unsigned long long id;
     bool valid = true;
-    std::unique_ptr<graph> recorded = std::make_unique<graph>();
+    graph recorded = {};
 };
 
 // The capture that the stream records into, or null.
@@ -47,8 +40,7 @@ void drop_capture(const hold &held, const stream *of);
 void drop_captures(const hold &held, const context *of);
 
 // Puts one more node into the stream's capture.
-void record_node(const hold &held, const stream_ref &s, CUgraphNodeType type,
-                 std::function<void()> run);
+void record_node(const hold &held, const stream_ref &s, std::function<void()> run);
 
 } // namespace softcuda
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// context.cc: driver start and end, contexts, the current-context stack of each thread, peers.
+// context.cc: driver start, contexts, the current-context stack of each thread, peers.
 #include "capture.h"
 #include "pool.h"
-#include "vmm.h"
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <string>
 
 namespace softcuda {
 
@@ -27,12 +26,7 @@ thread_local context_stack stack;
 unsigned long long number_from_environment(const char *name, unsigned long long otherwise)
 {
     const char *text = std::getenv(name);
-    if (text == nullptr || *text == 0) {
-        return otherwise;
-    }
-    char *end = nullptr;
-    unsigned long long value = std::strtoull(text, &end, 10);
-    return end == text ? otherwise : value;
+    return text == nullptr || *text == 0 ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 // CUDA_VISIBLE_DEVICES: ordinals; the list ends at the first that does not exist.
@@ -48,12 +42,12 @@ std::vector<int> visible_list(int physical)
     }
     while (*text != 0) {
         char *end = nullptr;
-        long n = std::strtol(text, &end, 10);
+        const auto n = static_cast<int>(std::strtol(text, &end, 10));
         if (end == text || n < 0 || n >= physical ||
-            std::find(out.begin(), out.end(), static_cast<int>(n)) != out.end()) {
+            std::find(out.begin(), out.end(), n) != out.end()) {
             break;
         }
-        out.push_back(static_cast<int>(n));
+        out.push_back(n);
         text = *end == ',' ? end + 1 : end;
     }
     return out;
@@ -64,100 +58,19 @@ context *make_context(const hold &held, int device, unsigned flags)
     auto *ctx = new context;
     ctx->device = device;
     ctx->flags = flags;
-    ctx->id = drv().next_id++;
-    ctx->legacy = make_stream(held, ctx, 0, 0);
+    ctx->legacy = make_stream(held, ctx, 0);
     ctx->legacy->legacy = true;
     drv().contexts.insert(ctx);
     return ctx;
 }
 
-bool known(const hold &, context *ctx)
+context *find_context(const hold &, CUcontext handle)
 {
-    return drv().contexts.count(ctx) != 0;
+    auto *ctx = reinterpret_cast<context *>(handle);
+    return drv().contexts.count(ctx) != 0 ? ctx : nullptr;
 }
 
-} // namespace
-
-driver &drv()
-{
-    return *the_driver;
-}
-
-CUresult driver_start()
-{
-    auto n = static_cast<int>(number_from_environment("GPUSM_SOFTCUDA_DEVICES", 2));
-    std::vector<int> visible = visible_list(std::clamp(n, 0, max_devices));
-    if (visible.empty()) {
-        return CUDA_ERROR_NO_DEVICE;
-    }
-    auto *d = new driver;
-    the_driver = d;
-    d->memory_bytes = number_from_environment("GPUSM_SOFTCUDA_MEMORY_MB", 16384) << 20;
-    d->delay_us = number_from_environment("GPUSM_SOFTCUDA_DELAY_US", 0);
-    d->delay_nonblocking_us =
-        number_from_environment("GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US", d->delay_us);
-    d->peers_connected = number_from_environment("GPUSM_SOFTCUDA_PEERS", 1) != 0;
-    d->early_return = number_from_environment("GPUSM_SOFTCUDA_EARLY_RETURN", 1) != 0;
-    d->taken.open();
-    hold held(d->lock);
-    for (int physical : visible) {
-        device_state state;
-        state.physical = physical;
-        d->devices.push_back(state);
-    }
-    for (int i = 0; i < static_cast<int>(d->devices.size()); ++i) {
-        device_state &state = d->devices[static_cast<std::size_t>(i)];
-        state.primary = make_context(held, i, 0);
-        state.primary->primary = true;
-        state.primary->alive = false;
-        state.default_pool = state.current_pool = make_default_pool(held, i);
-    }
-    return CUDA_SUCCESS;
-}
-
-void driver_exit()
-{
-    the_driver->taken.close();
-}
-
-context *current_context() noexcept
-{
-    return stack.depth > 0 ? stack.at[stack.depth - 1] : nullptr;
-}
-
-CUresult current_context_state() noexcept
-{
-    context *ctx = current_context();
-    if (ctx == nullptr) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    hold held(drv().lock);
-    return ctx->alive ? ctx->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
-
-void set_sticky(context *ctx, CUresult error)
-{
-    hold held(drv().lock);
-    if (ctx->sticky == CUDA_SUCCESS) {
-        ctx->sticky = error;
-    }
-}
-
-bool valid_device(CUdevice device)
-{
-    return device >= 0 && device < static_cast<int>(drv().devices.size());
-}
-
-int visible_device(int physical)
-{
-    for (std::size_t i = 0; i < drv().devices.size(); ++i) {
-        if (drv().devices[i].physical == physical) {
-            return static_cast<int>(i);
-        }
-    }
-    return -1;
-}
-
+// Gives memory and mappings of a context back. Waits for its streams first.
 void release_context(hold &held, context *ctx)
 {
     wait_for_context(held, ctx);
@@ -181,50 +94,106 @@ void release_context(hold &held, context *ctx)
     ctx->peers.clear();
 }
 
+CUresult push(context *ctx)
+{
+    REQUIRE(stack.depth < 64, CUDA_ERROR_OUT_OF_MEMORY);
+    stack.at[stack.depth++] = ctx;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+driver &drv()
+{
+    return *the_driver;
+}
+
+CUresult driver_start()
+{
+    const auto n = static_cast<int>(number_from_environment("GPUSM_SOFTCUDA_DEVICES", 2));
+    const std::vector<int> visible = visible_list(std::clamp(n, 0, max_devices));
+    REQUIRE(!visible.empty(), CUDA_ERROR_NO_DEVICE);
+    rlimit files{}; // one descriptor per block: what the system allows
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    auto *d = new driver;
+    the_driver = d;
+    d->delay_us = number_from_environment("GPUSM_SOFTCUDA_DELAY_US", 0);
+    d->delay_nonblocking_us =
+        number_from_environment("GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US", d->delay_us);
+    d->peers_connected = number_from_environment("GPUSM_SOFTCUDA_PEERS", 1) != 0;
+    hold held(d->lock);
+    for (const int physical : visible) {
+        const int ordinal = static_cast<int>(d->devices.size());
+        context *primary = make_context(held, ordinal, 0);
+        primary->primary = true;
+        primary->alive = false;
+        d->devices.push_back({physical, primary, make_pool(held, ordinal, 0)});
+    }
+    return CUDA_SUCCESS;
+}
+
+context *current_context() noexcept
+{
+    return stack.depth > 0 ? stack.at[stack.depth - 1] : nullptr;
+}
+
+CUresult current_context_state() noexcept
+{
+    context *ctx = current_context();
+    REQUIRE(ctx != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    hold held(drv().lock);
+    return ctx->alive ? ctx->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+bool valid_device(CUdevice device)
+{
+    return device >= 0 && device < static_cast<int>(drv().devices.size());
+}
+
+device_state &state_of(CUdevice device)
+{
+    return drv().devices[static_cast<std::size_t>(device)];
+}
+
+int visible_device(int physical)
+{
+    for (int i = 0; valid_device(i); ++i) {
+        if (state_of(i).physical == physical) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 } // namespace softcuda
 
 using namespace softcuda;
 
-SOFTCUDA_API(init, cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice device),
-             (out, flags, device))
+SOFTCUDA_LOCKED(init, cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice device),
+                (out, flags, device))
 {
-    if (out == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!valid_device(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (stack.depth >= 64) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    hold held(drv().lock);
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
     context *ctx = make_context(held, device, flags);
-    stack.at[stack.depth++] = ctx;
     *out = reinterpret_cast<CUcontext>(ctx);
-    return CUDA_SUCCESS;
+    return push(ctx);
 }
-
-SOFTCUDA_SAME(init, cuCtxCreate_v3, cuCtxCreate_v2,
-              (CUcontext * out, CUexecAffinityParam *params, int count, unsigned flags,
-               CUdevice device),
-              (out, params, count, flags, device), (out, flags, device))
-
 #if CUDA_VERSION >= 12050
-SOFTCUDA_SAME(init, cuCtxCreate_v4, cuCtxCreate_v2,
-              (CUcontext * out, CUctxCreateParams *params, unsigned flags, CUdevice device),
-              (out, params, flags, device), (out, flags, device))
+SOFTCUDA_LOCKED(init, cuCtxCreate_v4,
+                (CUcontext * out, CUctxCreateParams *params, unsigned flags, CUdevice device),
+                (out, params, flags, device))
+{
+    return do_cuCtxCreate_v2(held, out, flags, device);
+}
 #endif
 
-SOFTCUDA_API(init, cuCtxDestroy_v2, (CUcontext handle), (handle))
+SOFTCUDA_LOCKED(init, cuCtxDestroy_v2, (CUcontext handle), (handle))
 {
-    hold held(drv().lock);
-    auto *ctx = reinterpret_cast<context *>(handle);
-    if (!known(held, ctx) || ctx->primary) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!ctx->alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
+    context *ctx = find_context(held, handle);
+    REQUIRE(ctx != nullptr && !ctx->primary, CUDA_ERROR_INVALID_CONTEXT);
+    REQUIRE(ctx->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     release_context(held, ctx);
     ctx->legacy->destroyed = true;
     ctx->legacy->work.notify_one();
@@ -234,25 +203,16 @@ SOFTCUDA_API(init, cuCtxDestroy_v2, (CUcontext handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(init, cuCtxPushCurrent_v2, (CUcontext handle), (handle))
+SOFTCUDA_LOCKED(init, cuCtxPushCurrent_v2, (CUcontext handle), (handle))
 {
-    hold held(drv().lock);
-    auto *ctx = reinterpret_cast<context *>(handle);
-    if (!known(held, ctx) || !ctx->alive) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (stack.depth >= 64) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    stack.at[stack.depth++] = ctx;
-    return CUDA_SUCCESS;
+    context *ctx = find_context(held, handle);
+    REQUIRE(ctx != nullptr && ctx->alive, CUDA_ERROR_INVALID_CONTEXT);
+    return push(ctx);
 }
 
 SOFTCUDA_API(init, cuCtxPopCurrent_v2, (CUcontext * out), (out))
 {
-    if (stack.depth == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
     context *ctx = stack.at[--stack.depth];
     if (out != nullptr) {
         *out = reinterpret_cast<CUcontext>(ctx);
@@ -260,68 +220,34 @@ SOFTCUDA_API(init, cuCtxPopCurrent_v2, (CUcontext * out), (out))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(init, cuCtxSetCurrent, (CUcontext handle), (handle))
+SOFTCUDA_LOCKED(init, cuCtxSetCurrent, (CUcontext handle), (handle))
 {
-    hold held(drv().lock);
-    auto *ctx = reinterpret_cast<context *>(handle);
-    if (ctx == nullptr) {
-        stack.depth -= stack.depth > 0 ? 1 : 0;
-        return CUDA_SUCCESS;
-    }
-    if (!known(held, ctx) || !ctx->alive) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (stack.depth == 0) {
-        stack.depth = 1;
-    }
-    stack.at[stack.depth - 1] = ctx;
-    return CUDA_SUCCESS;
+    context *ctx = find_context(held, handle);
+    REQUIRE(handle == nullptr || (ctx != nullptr && ctx->alive), CUDA_ERROR_INVALID_CONTEXT);
+    stack.depth -= stack.depth > 0 ? 1 : 0;
+    return handle == nullptr ? CUDA_SUCCESS : push(ctx);
 }
 
 SOFTCUDA_API(init, cuCtxGetCurrent, (CUcontext * out), (out))
 {
-    if (out == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     *out = reinterpret_cast<CUcontext>(current_context());
     return CUDA_SUCCESS;
 }
 
 SOFTCUDA_API(context, cuCtxGetDevice, (CUdevice * out), (out))
 {
-    if (out == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     *out = current_context()->device;
     return CUDA_SUCCESS;
 }
-
 #if CUDA_VERSION >= 13000
-SOFTCUDA_API(init, cuCtxGetDevice_v2, (CUdevice * out, CUcontext handle), (out, handle))
+SOFTCUDA_LOCKED(init, cuCtxGetDevice_v2, (CUdevice * out, CUcontext handle), (out, handle))
 {
-    hold held(drv().lock);
-    auto *ctx = handle == nullptr ? current_context() : reinterpret_cast<context *>(handle);
-    if (!known(held, ctx)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    const context *ctx = handle == nullptr ? current_context() : find_context(held, handle);
+    REQUIRE(ctx != nullptr, CUDA_ERROR_INVALID_CONTEXT);
     *out = ctx->device;
     return CUDA_SUCCESS;
 }
 #endif
-
-SOFTCUDA_API(init, cuCtxGetId, (CUcontext handle, unsigned long long *out), (handle, out))
-{
-    hold held(drv().lock);
-    auto *ctx = handle == nullptr ? current_context() : reinterpret_cast<context *>(handle);
-    if (!known(held, ctx)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (!ctx->alive) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    *out = ctx->id;
-    return CUDA_SUCCESS;
-}
 
 SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
 {
@@ -329,19 +255,97 @@ SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuCtxSetFlags, (unsigned flags), (flags))
+SOFTCUDA_LOCKED(context, cuCtxSetFlags, (unsigned flags), (flags))
 {
-    if ((flags & ~0xffu) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    hold held(drv().lock);
+    REQUIRE((flags & ~0xffu) == 0, CUDA_ERROR_INVALID_VALUE);
     current_context()->flags = flags;
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(init, cuCtxGetApiVersion, (CUcontext handle, unsigned *out), (handle, out))
+static CUresult synchronize(CUcontext handle)
 {
-    (void)handle;
-    *out = 3020;
+    hold held(drv().lock);
+    context *ctx = handle == nullptr ? current_context() : find_context(held, handle);
+    REQUIRE(ctx != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    REQUIRE(!spoil_captures_of(held, ctx), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    wait_for_context(held, ctx);
+    return ctx->sticky;
+}
+SOFTCUDA_API(context, cuCtxSynchronize, (void), ())
+{
+    return synchronize(nullptr);
+}
+#if CUDA_VERSION >= 13000
+SOFTCUDA_API(init, cuCtxSynchronize_v2, (CUcontext handle), (handle))
+{
+    return synchronize(handle);
+}
+#endif
+
+// ---------------------------------------------------------------- primary contexts
+
+SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice device), (out, device))
+{
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    context *ctx = state_of(device).primary;
+    if (ctx->retained++ == 0) { // another context, though its handle is the same
+        ctx->alive = true;
+        ctx->sticky = CUDA_SUCCESS;
+        ctx->flags = 0;
+    }
+    *out = reinterpret_cast<CUcontext>(ctx);
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
+{
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    context *ctx = state_of(device).primary;
+    REQUIRE(ctx->retained > 0, CUDA_ERROR_INVALID_CONTEXT);
+    if (--ctx->retained == 0) {
+        release_context(held, ctx);
+    }
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device))
+{
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    context *ctx = state_of(device).primary;
+    if (ctx->alive) {
+        release_context(held, ctx);
+    }
+    ctx->retained = 0;
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),
+                (device, flags, active))
+{
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    *flags = 0;
+    *active = state_of(device).primary->alive ? 1 : 0;
+    return CUDA_SUCCESS;
+}
+
+// ---------------------------------------------------------------- peers
+
+SOFTCUDA_API(init, cuDeviceCanAccessPeer, (int *out, CUdevice device, CUdevice peer),
+             (out, device, peer))
+{
+    REQUIRE(valid_device(device) && valid_device(peer), CUDA_ERROR_INVALID_DEVICE);
+    *out = device != peer && drv().peers_connected ? 1 : 0;
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(context, cuCtxEnablePeerAccess, (CUcontext handle, unsigned flags), (handle, flags))
+{
+    const context *peer = find_context(held, handle);
+    context *ctx = current_context();
+    REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(peer != nullptr && peer->alive && peer != ctx, CUDA_ERROR_INVALID_CONTEXT);
+    REQUIRE(peer->device != ctx->device && drv().peers_connected,
+            CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    REQUIRE(ctx->peers.insert(peer->device).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     return CUDA_SUCCESS;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// copy.cc: see copy.h.
+// copy.cc: copies and fills: what the arguments mean, and how a call of each kind behaves towards
+// its caller.
 //
 // From the driver's documentation, "API synchronization behavior": a copy out of pageable
 // memory returns when the bytes are staged, which may be before they reach the device; a copy
 // into pageable memory returns when it is complete; device to device and fills return at once,
 // also in the synchronous functions; SYNC_MEMOPS makes synchronous functions wait.
-#include "copy.h"
 #include "capture.h"
 
 #include <cstring>
@@ -15,6 +15,16 @@
 namespace softcuda {
 
 namespace {
+
+// How a call treats its caller.
+enum class manner {
+    now,  // cuMemcpy and friends: legacy stream, returns when the documentation says so
+    late, // ...Async: as late as the kinds of memory allow
+};
+use use_of(manner how)
+{
+    return how == manner::late ? use::node : use::work;
+}
 
 constexpr std::size_t staged_limit = 64 << 10;
 constexpr unsigned context_sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, by number for old headers
@@ -25,6 +35,7 @@ struct side {
     std::vector<stretch> parts;
     place where = place::pageable;
     bool sync_memops = false;
+    std::shared_ptr<std::vector<char>> staged; // pageable memory that was copied aside
 };
 
 bool look_up(const stream_ref &s, std::uint64_t at, std::size_t len, bool write, side *out)
@@ -82,119 +93,193 @@ void move_parts(const std::vector<stretch> &dst, const std::vector<stretch> &src
     }
 }
 
-} // namespace
-
+// dst and src may be device, managed, pinned or pageable addresses.
 CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src, std::size_t len)
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer =
-        find_stream(held, handle, &s, how == manner::asynchronous ? use::node : use::work);
-    if (answer != CUDA_SUCCESS) {
-        return answer;
-    }
-    if (len == 0) {
-        return CUDA_SUCCESS;
-    }
+    TRY(find_stream(held, handle, &s, use_of(how)));
+    REQUIRE(len > 0, CUDA_SUCCESS);
     side to;
     side from;
-    if (dst == 0 || src == 0 || !look_up(s, dst, len, true, &to) ||
-        !look_up(s, src, len, false, &from)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    REQUIRE(dst != 0 && src != 0 && look_up(s, dst, len, true, &to) &&
+                look_up(s, src, len, false, &from),
+            CUDA_ERROR_INVALID_VALUE);
     if (capture *running = capture_of(held, s)) {
         if (to.where == place::pageable || from.where == place::pageable) {
             running->valid = false;
             return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
-        record_node(held, s, CU_GRAPH_NODE_TYPE_MEMCPY,
-                    [to = to.parts, from = from.parts] { move_parts(to, from); });
+        record_node(held, s, [to = to.parts, from = from.parts] { move_parts(to, from); });
         return CUDA_SUCCESS;
     }
-    bool wait = how == manner::synchronous;
+    bool wait = how == manner::now;
     if (to.where == place::device && from.where == place::device) {
         wait = wait && (to.sync_memops || from.sync_memops);
     }
     if (to.where == place::pageable) {
         wait = true;
-    }
-    if (from.where == place::pageable) {
-        bool early = drv().early_return && len <= staged_limit && to.where != place::pageable &&
-                     !(how == manner::synchronous && to.sync_memops);
-        wait = !early;
-        if (early) {
-            if (how == manner::synchronous) { // "a stream sync is performed before the copy"
-                wait_for(held, s, s->submitted);
+    } else if (from.where == place::pageable) {
+        wait = len > staged_limit || (how == manner::now && to.sync_memops);
+        if (!wait) { // its bytes go at once, and arrive later
+            if (how == manner::now) {
+                wait_for(held, s, s->submitted); // "a stream sync is performed before the copy"
             }
             auto bytes = std::make_shared<std::vector<char>>(len);
             std::memcpy(bytes->data(), reinterpret_cast<const void *>(src), len);
-            operation op;
-            op.run = [to = std::move(to.parts), bytes] {
-                move_parts(to, {{bytes->data(), bytes->size(), nullptr}});
-            };
-            submit(held, s, std::move(op));
-            return CUDA_SUCCESS;
+            from.parts = {{bytes->data(), len, nullptr}};
+            from.staged = bytes;
         }
     }
     operation op;
-    op.run = [to = std::move(to.parts), from = std::move(from.parts)] { move_parts(to, from); };
-    std::uint64_t number = submit(held, s, std::move(op));
+    op.run = [to = std::move(to.parts), from = std::move(from)] { move_parts(to, from.parts); };
+    const std::uint64_t number = submit(held, s, std::move(op));
     if (wait) {
         wait_for(held, s, number);
-        return how == manner::synchronous ? s->ctx->sticky : CUDA_SUCCESS;
     }
-    return CUDA_SUCCESS;
+    return wait && how == manner::now ? s->ctx->sticky : CUDA_SUCCESS;
 }
 
+// `unit` bytes (1 or 4) of `value`, `count` times.
 CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned value, unsigned unit,
               std::size_t count)
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer =
-        find_stream(held, handle, &s, how == manner::asynchronous ? use::node : use::work);
-    if (answer != CUDA_SUCCESS) {
-        return answer;
-    }
+    TRY(find_stream(held, handle, &s, use_of(how)));
     side to;
-    std::size_t len = count * unit;
-    if (dst % unit != 0 || !look_up(s, dst, len, true, &to) ||
-        (len > 0 && to.where == place::pageable)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    bool wait = how == manner::synchronous && (to.where == place::pinned || to.sync_memops);
+    REQUIRE(dst % unit == 0 && look_up(s, dst, count * unit, true, &to) &&
+                to.where != place::pageable,
+            CUDA_ERROR_INVALID_VALUE);
+    const bool wait = how == manner::now && (to.where == place::pinned || to.sync_memops);
     operation op;
     op.run = [to = std::move(to.parts), value, unit] {
         for (const stretch &part : to) {
+            for (std::size_t i = 0; unit == 4 && i + unit <= part.len_bytes; i += unit) {
+                std::memcpy(part.at + i, &value, unit);
+            }
             if (unit == 1) {
                 std::memset(part.at, static_cast<int>(value), part.len_bytes);
-                continue;
-            }
-            for (std::size_t i = 0; i + unit <= part.len_bytes; i += unit) {
-                std::memcpy(part.at + i, &value, unit); // little-endian: the low bytes
             }
         }
     };
     if (capture_of(held, s) != nullptr) {
-        record_node(held, s, CU_GRAPH_NODE_TYPE_MEMSET, std::move(op.run));
+        record_node(held, s, std::move(op.run));
         return CUDA_SUCCESS;
     }
-    std::uint64_t number = submit(held, s, std::move(op));
+    const std::uint64_t number = submit(held, s, std::move(op));
     if (wait) {
         wait_for(held, s, number);
     }
     return CUDA_SUCCESS;
 }
 
-bool find_word(const hold &, const stream_ref &s, std::uint64_t at, std::size_t len, stretch *out)
+// The layout of CUmemcpyAttributes, so that older headers will do as well.
+struct batch_attributes {
+    int order;
+    int hints[4];
+    unsigned flags;
+};
+
+CUresult copy_batch(CUstream s, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+                    const std::size_t *sizes, std::size_t count, const void *attributes,
+                    const std::size_t *indices, std::size_t attribute_count, std::size_t *failed)
 {
-    std::vector<stretch> parts;
-    if (drv().space.find(at) == nullptr ||
-        !drv().space.resolve(at, len, s->ctx->device, true, &parts) || parts.size() != 1) {
-        return false;
+    REQUIRE(s != nullptr && s != CU_STREAM_LEGACY && count > 0 && attribute_count > 0 &&
+                attribute_count <= count && indices[0] == 0,
+            CUDA_ERROR_INVALID_VALUE);
+    const auto *list = static_cast<const batch_attributes *>(attributes);
+    for (std::size_t i = 0; i < attribute_count; ++i) {
+        REQUIRE(list[i].order >= 1 && list[i].order <= 3 && indices[i] < count &&
+                    (i == 0 || indices[i] > indices[i - 1]),
+                CUDA_ERROR_INVALID_VALUE);
     }
-    *out = parts[0];
-    return true;
+    for (std::size_t i = 0; i < count; ++i) {
+        *failed = i;
+        REQUIRE(sizes[i] > 0, CUDA_ERROR_INVALID_VALUE);
+        TRY(copy(s, manner::late, dsts[i], srcs[i], sizes[i]));
+    }
+    return CUDA_SUCCESS;
 }
 
+} // namespace
+
 } // namespace softcuda
+
+using namespace softcuda;
+
+// Each kind of copy, synchronous and asynchronous.
+#define SOFTCUDA_COPY(name, async_name, first, second)                                             \
+    SOFTCUDA_API(context, name, (first dst, second src, size_t len), (dst, src, len))              \
+    {                                                                                              \
+        return copy(nullptr, manner::now, std::uint64_t(dst), std::uint64_t(src), len);            \
+    }                                                                                              \
+    SOFTCUDA_API(context, async_name, (first dst, second src, size_t len, CUstream s),             \
+                 (dst, src, len, s))                                                               \
+    {                                                                                              \
+        return copy(s, manner::late, std::uint64_t(dst), std::uint64_t(src), len);                 \
+    }
+SOFTCUDA_COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, CUdeviceptr)
+SOFTCUDA_COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
+SOFTCUDA_COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
+SOFTCUDA_COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
+
+#define SOFTCUDA_FILL(bits, type)                                                                  \
+    SOFTCUDA_API(context, cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t count),       \
+                 (dst, value, count))                                                              \
+    {                                                                                              \
+        return fill(nullptr, manner::now, dst, value, (bits) / 8, count);                          \
+    }                                                                                              \
+    SOFTCUDA_API(context, cuMemsetD##bits##Async,                                                  \
+                 (CUdeviceptr dst, type value, size_t count, CUstream s), (dst, value, count, s))  \
+    {                                                                                              \
+        return fill(s, manner::late, dst, value, (bits) / 8, count);                               \
+    }
+SOFTCUDA_FILL(8, unsigned char)
+SOFTCUDA_FILL(32, unsigned)
+
+#if CUDA_VERSION >= 12080
+#define SOFTCUDA_ATTRIBUTES CUmemcpyAttributes
+#else
+#define SOFTCUDA_ATTRIBUTES void
+#endif
+
+// CUDA 12.8 and 12.9
+SOFTCUDA_API(context, cuMemcpyBatchAsync,
+             (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+              SOFTCUDA_ATTRIBUTES *attrs, size_t *indices, size_t attr_count, size_t *failed,
+              CUstream s),
+             (dsts, srcs, sizes, count, attrs, indices, attr_count, failed, s))
+{
+    return copy_batch(s, dsts, srcs, sizes, count, attrs, indices, attr_count, failed);
+}
+// CUDA 13
+SOFTCUDA_API(context, cuMemcpyBatchAsync_v2,
+             (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+              SOFTCUDA_ATTRIBUTES *attrs, size_t *indices, size_t attr_count, CUstream s),
+             (dsts, srcs, sizes, count, attrs, indices, attr_count, s))
+{
+    size_t failed = 0;
+    return copy_batch(s, dsts, srcs, sizes, count, attrs, indices, attr_count, &failed);
+}
+
+// Until the word in device memory or pinned host memory has that value.
+SOFTCUDA_LOCKED(context, cuStreamWaitValue32_v2,
+                (CUstream handle, CUdeviceptr at, cuuint32_t value, unsigned flags),
+                (handle, at, value, flags))
+{
+    stream_ref s;
+    TRY(find_stream(held, handle, &s));
+    std::vector<stretch> parts;
+    REQUIRE(flags == CU_STREAM_WAIT_VALUE_EQ && drv().space.find(at) != nullptr &&
+                drv().space.resolve(at, sizeof(value), s->ctx->device, false, &parts) &&
+                parts.size() == 1,
+            CUDA_ERROR_INVALID_VALUE);
+    operation op;
+    op.polled = true;
+    op.ready = [word = parts[0], value] {
+        return __atomic_load_n(reinterpret_cast<cuuint32_t *>(word.at), __ATOMIC_ACQUIRE) == value;
+    };
+    submit(held, s, std::move(op));
+    return CUDA_SUCCESS;
+}

@@ -8,7 +8,6 @@
 
 #include "call.h"
 #include "memory.h"
-#include "registry.h"
 
 #include <condition_variable>
 #include <map>
@@ -24,8 +23,6 @@ namespace softcuda {
 struct stream;
 struct event;
 struct pool;
-struct module_image;
-struct vmm_allocation;
 using stream_ref = std::shared_ptr<stream>;
 
 struct context {
@@ -33,11 +30,10 @@ struct context {
     unsigned flags = 0; // CUctx_flags
     bool primary = false;
     bool alive = true;
-    int retained = 0; // primary: how often
-    unsigned long long id = 0;
+    int retained = 0;               // primary: how often
     CUresult sticky = CUDA_SUCCESS; // a kernel went wrong: every later call answers this
     stream_ref legacy;
-    std::vector<stream_ref> streams; // all but legacy; created ones and per-thread ones
+    std::vector<stream_ref> streams; // all but legacy
     std::set<int> peers;
     std::unique_ptr<small_heap> small = std::make_unique<small_heap>();
 };
@@ -45,9 +41,16 @@ struct context {
 struct device_state {
     int physical = 0;
     context *primary = nullptr; // made once, never freed
-    unsigned primary_flags = 0;
     pool *default_pool = nullptr;
-    pool *current_pool = nullptr;
+};
+
+// Made by cuMemCreate or imported; freed when neither a handle nor a mapping refers to it.
+struct vmm_allocation {
+    std::uint64_t handle = 0;
+    block_ref memory;
+    CUmemAllocationProp properties{};
+    int handles = 0; // references by cuMemCreate, import and retain
+    int mappings = 0;
 };
 
 struct driver {
@@ -56,13 +59,10 @@ struct driver {
     int finished_waiters = 0;
 
     std::vector<device_state> devices;
-    std::uint64_t memory_bytes = 0; // of each device
     bool peers_connected = true;
-    bool early_return = true;
     unsigned long long delay_us = 0;             // in the legacy stream and blocking ones
     unsigned long long delay_nonblocking_us = 0; // in those that it does not wait for
 
-    registry taken;
     address_space space;
     std::unordered_set<context *> contexts; // every one ever made; destroyed ones stay, dead
     std::unordered_map<stream *, stream_ref> streams;
@@ -70,7 +70,6 @@ struct driver {
     std::unordered_set<pool *> pools;
     std::unordered_map<std::uint64_t, vmm_allocation *> vmm;
     std::map<std::uint64_t, std::uint64_t> reservations; // VMM: base -> length
-    unsigned long long next_id = 1;
 };
 
 using hold = std::unique_lock<std::mutex>; // as a parameter: the caller holds drv().lock
@@ -79,27 +78,20 @@ using hold = std::unique_lock<std::mutex>; // as a parameter: the caller holds d
 driver &drv();
 
 CUresult driver_start();
-void driver_exit();
 
 // The calling thread's context: CUDA_SUCCESS, INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its
 // sticky error.
 CUresult current_context_state() noexcept;
 context *current_context() noexcept;
-void set_sticky(context *ctx, CUresult error);
 
 bool valid_device(CUdevice device);
+device_state &state_of(CUdevice device);
 // A visible ordinal for a physical number, or -1.
 int visible_device(int physical);
-
-// Gives memory and mappings of a context back. Waits for its streams first.
-void release_context(hold &held, context *ctx);
 
 // Frees what cuMemAlloc, cuMemAllocManaged, a pool or an import made; no waiting.
 void release_range(const hold &held, range *what);
 void ipc_release(const hold &held, range *what);
-
-// Another process's open file, or -1 when it is not there any more.
-int open_foreign(int pid, int fd, std::uint64_t inode);
 
 } // namespace softcuda
 

@@ -4,10 +4,10 @@
 // engine.cc: the workers behind stream.h.
 #include "stream.h"
 
-#include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace softcuda {
 
@@ -27,27 +27,13 @@ bool may_run(operation &op)
     return !op.ready || op.ready();
 }
 
-void sleep_until_finished(hold &held, bool polled)
+void worker(stream_ref s)
 {
-    driver &d = drv();
-    ++d.finished_waiters;
-    if (polled) {
-        d.finished.wait_for(held, std::chrono::microseconds(50));
-    } else {
-        d.finished.wait(held);
-    }
-    --d.finished_waiters;
-}
-
-void *worker(void *argument)
-{
-    stream_ref s = *static_cast<stream_ref *>(argument);
-    delete static_cast<stream_ref *>(argument);
     hold held(drv().lock);
     for (;;) {
         if (s->queue.empty()) {
             if (s->destroyed) {
-                return nullptr;
+                return;
             }
             s->work.wait(held);
             continue;
@@ -56,16 +42,12 @@ void *worker(void *argument)
         auto now = clock::now();
         if (now < head.not_before) {
             held.unlock();
-            timespec rest{};
-            auto ns = std::chrono::nanoseconds(head.not_before - now).count();
-            rest.tv_sec = ns / 1000000000;
-            rest.tv_nsec = ns % 1000000000;
-            nanosleep(&rest, nullptr);
+            std::this_thread::sleep_for(head.not_before - now);
             held.lock();
             continue;
         }
         if (!may_run(head)) {
-            sleep_until_finished(held, head.polled);
+            wait_for_any(held, head.polled);
             continue;
         }
         operation op = std::move(head);
@@ -83,25 +65,15 @@ void *worker(void *argument)
     }
 }
 
-bool start_worker(const stream_ref &s)
+void start_worker(const stream_ref &s)
 {
     // The application's signals are not for this thread.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    auto *argument = new stream_ref(s);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    int failed = pthread_create(&thread, &attributes, worker, argument);
-    pthread_attr_destroy(&attributes);
+    std::thread(worker, s).detach();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (failed != 0) {
-        delete argument;
-    }
-    return failed == 0;
 }
 
 void order_after(operation &op, const stream_ref &s)
@@ -113,13 +85,23 @@ void order_after(operation &op, const stream_ref &s)
 
 } // namespace
 
-stream_ref make_stream(const hold &, context *ctx, unsigned flags, int priority)
+void wait_for_any(hold &held, bool polled)
+{
+    driver &d = drv();
+    ++d.finished_waiters;
+    if (polled) {
+        d.finished.wait_for(held, std::chrono::microseconds(50));
+    } else {
+        d.finished.wait(held);
+    }
+    --d.finished_waiters;
+}
+
+stream_ref make_stream(const hold &, context *ctx, unsigned flags)
 {
     auto s = std::make_shared<stream>();
     s->ctx = ctx;
     s->flags = flags;
-    s->priority = priority;
-    s->id = drv().next_id++;
     return s;
 }
 
@@ -140,7 +122,8 @@ std::uint64_t submit(const hold &, const stream_ref &s, operation op)
         std::chrono::microseconds(waits_for_legacy ? drv().delay_us : drv().delay_nonblocking_us);
     s->queue.push_back(std::move(op));
     if (!s->started) {
-        s->started = start_worker(s);
+        s->started = true;
+        start_worker(s);
     }
     s->work.notify_one();
     return ++s->submitted;
@@ -149,7 +132,7 @@ std::uint64_t submit(const hold &, const stream_ref &s, operation op)
 void wait_for(hold &held, const stream_ref &s, std::uint64_t number)
 {
     while (s->completed < number) {
-        sleep_until_finished(held, false);
+        wait_for_any(held, false);
     }
 }
 

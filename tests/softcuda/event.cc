@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// event.cc: events, here and across processes.
-#include "event.h"
+// event.cc: events, here and across processes. The state of an event is when it was last recorded
+// and how far the work has come; that of an interprocess event lies in a file of its own, which
+// other processes map.
+#include "stream.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -17,57 +20,70 @@ namespace softcuda {
 
 namespace {
 
+// Writers: whoever records (recorded) and the worker that runs the record (done).
+struct event_slot {
+    std::atomic<std::uint64_t> recorded; // number of the newest record
+    std::atomic<std::uint64_t> done;     // newest record that is complete
+    std::atomic<std::uint32_t> recorder; // process of the newest record
+    std::uint32_t reserved;
+};
+static_assert(sizeof(event_slot) == 24 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct event_state {
+    event_slot own{};
+    event_slot *slot = &own; // or in the file
+    int fd = -1;
+
+    ~event_state()
+    {
+        if (fd >= 0) {
+            munmap(slot, sizeof(event_slot));
+            close(fd);
+        }
+    }
+    bool share(int file)
+    {
+        void *at = mmap(nullptr, sizeof(event_slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (at == MAP_FAILED) {
+            close(file);
+            return false;
+        }
+        slot = static_cast<event_slot *>(at);
+        fd = file;
+        return true;
+    }
+    // Also when the recording process is dead.
+    bool reached(std::uint64_t number) const
+    {
+        if (slot->done.load(std::memory_order_acquire) >= number) {
+            return true;
+        }
+        const auto pid = static_cast<pid_t>(slot->recorder.load());
+        return pid != getpid() && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+    }
+    bool reached() const { return reached(slot->recorded.load()); }
+};
+
 struct wire_event { // CUipcEventHandle
     std::uint32_t magic;
     std::int32_t pid;
     std::int32_t fd;
-    std::uint32_t index;
+    std::int32_t unused;
     std::uint64_t inode;
     std::uint64_t reserved[5];
 };
 static_assert(sizeof(wire_event) == sizeof(CUipcEventHandle));
 constexpr std::uint32_t wire_magic = 0x76657367;
-constexpr std::size_t page_bytes = event_page::slots * sizeof(event_slot);
 
-std::shared_ptr<event_page> current_page;
+} // namespace
 
-std::shared_ptr<event_page> map_page(int fd)
-{
-    auto page = std::make_shared<event_page>();
-    struct stat st {};
-    void *at = MAP_FAILED;
-    if (fstat(fd, &st) == 0 && static_cast<std::size_t>(st.st_size) >= page_bytes) {
-        at = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (at == MAP_FAILED) {
-        close(fd);
-        return nullptr;
-    }
-    page->at = static_cast<event_slot *>(at);
-    page->fd = fd;
-    page->inode = st.st_ino;
-    return page;
-}
+struct event {
+    context *ctx = nullptr;
+    unsigned flags = 0;
+    std::shared_ptr<event_state> state = std::make_shared<event_state>();
+};
 
-bool new_shared_slot(event_state *state)
-{
-    if (current_page == nullptr || current_page->next == event_page::slots) {
-        int fd = memfd_create("softcuda-events", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, page_bytes) != 0) {
-            if (fd >= 0) {
-                close(fd);
-            }
-            return false;
-        }
-        current_page = map_page(fd);
-    }
-    if (current_page == nullptr) {
-        return false;
-    }
-    state->page = current_page;
-    state->index = current_page->next++;
-    return true;
-}
+namespace {
 
 event *find_event(const hold &, CUevent handle)
 {
@@ -75,29 +91,58 @@ event *find_event(const hold &, CUevent handle)
     return drv().events.count(e) != 0 ? e : nullptr;
 }
 
-CUresult record(CUevent handle, CUstream stream_handle)
+CUevent insert(std::unique_ptr<event> made)
 {
-    hold held(drv().lock);
+    drv().events.insert(made.get());
+    return reinterpret_cast<CUevent>(made.release());
+}
+
+} // namespace
+
+} // namespace softcuda
+
+using namespace softcuda;
+
+SOFTCUDA_LOCKED(context, cuEventCreate, (CUevent * out, unsigned flags), (out, flags))
+{
+    const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+    REQUIRE(flags <= 7 && (!shared || (flags & CU_EVENT_DISABLE_TIMING) != 0),
+            CUDA_ERROR_INVALID_VALUE);
+    auto made = std::make_unique<event>();
+    made->ctx = current_context();
+    made->flags = flags;
+    if (shared) {
+        const int fd = memfd_create("softcuda-event", MFD_CLOEXEC);
+        REQUIRE(fd >= 0 && ftruncate(fd, sizeof(event_slot)) == 0 && made->state->share(fd),
+                CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    *out = insert(std::move(made));
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuEventDestroy_v2, (CUevent handle), (handle))
+{
     event *e = find_event(held, handle);
+    REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    drv().events.erase(e);
+    delete e; // work that waits for it holds the state
+    return CUDA_SUCCESS;
+}
+
+// There are no events in graphs here.
+SOFTCUDA_LOCKED(context, cuEventRecord, (CUevent handle, CUstream where), (handle, where))
+{
+    const event *e = find_event(held, handle);
     stream_ref s;
-    CUresult answer = find_stream(held, stream_handle, &s);
-    if (e == nullptr || answer == CUDA_ERROR_INVALID_CONTEXT) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (answer != CUDA_SUCCESS) {
-        return answer; // no events in graphs here
-    }
-    if (e->ctx != s->ctx) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    std::shared_ptr<event_state> state = e->state;
-    state->slot().recorder.store(static_cast<std::uint32_t>(getpid()));
-    std::uint64_t number = state->slot().recorded.fetch_add(1) + 1;
+    REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    TRY(find_stream(held, where, &s));
+    REQUIRE(e->ctx == s->ctx, CUDA_ERROR_INVALID_HANDLE);
+    const std::shared_ptr<event_state> state = e->state;
+    state->slot->recorder.store(static_cast<std::uint32_t>(getpid()));
+    const std::uint64_t number = state->slot->recorded.fetch_add(1) + 1;
     operation op;
     op.run = [state, number] {
-        auto now = std::chrono::steady_clock::now().time_since_epoch();
-        state->done_at_ns.store(std::chrono::nanoseconds(now).count());
-        auto &done = state->slot().done; // never backwards: two streams may record one event
+        auto &done = state->slot->done; // never backwards: two streams may record one event
         std::uint64_t seen = done.load();
         while (seen < number && !done.compare_exchange_weak(seen, number)) {
         }
@@ -106,222 +151,71 @@ CUresult record(CUevent handle, CUstream stream_handle)
     return CUDA_SUCCESS;
 }
 
-} // namespace
-
-event_page::~event_page()
+SOFTCUDA_LOCKED(init, cuEventQuery, (CUevent handle), (handle))
 {
-    munmap(at, page_bytes);
-    close(fd);
-}
-
-bool event_state::reached(std::uint64_t number)
-{
-    if (slot().done.load(std::memory_order_acquire) >= number) {
-        return true;
-    }
-    auto pid = static_cast<pid_t>(slot().recorder.load());
-    return pid != getpid() && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
-}
-
-} // namespace softcuda
-
-using namespace softcuda;
-
-SOFTCUDA_API(context, cuEventCreate, (CUevent * out, unsigned flags), (out, flags))
-{
-    if (out == nullptr || flags > 7 ||
-        ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    hold held(drv().lock);
-    auto made = std::make_unique<event>();
-    made->ctx = current_context();
-    made->flags = flags;
-    made->state = std::make_shared<event_state>();
-    if ((flags & CU_EVENT_INTERPROCESS) != 0 && !new_shared_slot(made->state.get())) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    event *e = made.release();
-    drv().events.insert(e);
-    *out = reinterpret_cast<CUevent>(e);
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(init, cuEventDestroy_v2, (CUevent handle), (handle))
-{
-    hold held(drv().lock);
-    event *e = find_event(held, handle);
-    if (e == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    drv().events.erase(e);
-    delete e; // work that waits for it holds the state
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(context, cuEventRecord, (CUevent e, CUstream s), (e, s))
-{
-    return record(e, s);
-}
-SOFTCUDA_API(context, cuEventRecord_ptsz, (CUevent e, CUstream s), (e, s))
-{
-    return record(e, per_thread(s));
-}
-SOFTCUDA_API(context, cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned flags),
-             (e, s, flags))
-{
-    return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(e, s);
-}
-SOFTCUDA_API(context, cuEventRecordWithFlags_ptsz, (CUevent e, CUstream s, unsigned flags),
-             (e, s, flags))
-{
-    return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(e, per_thread(s));
-}
-
-SOFTCUDA_API(init, cuEventQuery, (CUevent handle), (handle))
-{
-    hold held(drv().lock);
-    event *e = find_event(held, handle);
-    if (e == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (e->ctx->sticky != CUDA_SUCCESS) {
-        return e->ctx->sticky;
-    }
-    if (e->state->reached(e->state->slot().recorded.load())) {
-        return CUDA_SUCCESS;
-    }
+    const event *e = find_event(held, handle);
+    REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    TRY(e->ctx->sticky);
+    REQUIRE(!e->state->reached(), CUDA_SUCCESS);
     held.unlock();
     sched_yield(); // a caller that spins here must not keep the worker from the processor
     return CUDA_ERROR_NOT_READY;
 }
 
-SOFTCUDA_API(init, cuEventSynchronize, (CUevent handle), (handle))
+SOFTCUDA_LOCKED(init, cuEventSynchronize, (CUevent handle), (handle))
 {
-    hold held(drv().lock);
-    event *e = find_event(held, handle);
-    if (e == nullptr) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    context *ctx = e->ctx;
-    std::shared_ptr<event_state> state = e->state;
-    std::uint64_t number = state->slot().recorded.load();
+    const event *e = find_event(held, handle);
+    REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    const context *ctx = e->ctx;
+    const std::shared_ptr<event_state> state = e->state;
+    const std::uint64_t number = state->slot->recorded.load();
     while (!state->reached(number)) {
-        ++drv().finished_waiters;
-        if (state->page != nullptr) { // perhaps recorded by another process
-            drv().finished.wait_for(held, std::chrono::microseconds(50));
-        } else {
-            drv().finished.wait(held);
-        }
-        --drv().finished_waiters;
+        wait_for_any(held, state->fd >= 0); // perhaps recorded by another process
     }
     return ctx->sticky;
 }
 
-SOFTCUDA_API(init, cuEventElapsedTime, (float *out, CUevent from, CUevent to), (out, from, to))
+SOFTCUDA_LOCKED(context, cuStreamWaitEvent, (CUstream where, CUevent handle, unsigned flags),
+                (where, handle, flags))
 {
-    hold held(drv().lock);
-    event *a = find_event(held, from);
-    event *b = find_event(held, to);
-    if (out == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (a == nullptr || b == nullptr || ((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
-        a->state->slot().recorded.load() == 0 || b->state->slot().recorded.load() == 0) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    for (event *e : {a, b}) {
-        if (!e->state->reached(e->state->slot().recorded.load())) {
-            return CUDA_ERROR_NOT_READY;
-        }
-    }
-    *out = static_cast<float>(b->state->done_at_ns.load() - a->state->done_at_ns.load()) / 1e6F;
-    return CUDA_SUCCESS;
-}
-SOFTCUDA_SAME(init, cuEventElapsedTime_v2, cuEventElapsedTime,
-              (float *out, CUevent from, CUevent to), (out, from, to), (out, from, to))
-
-static CUresult wait_event(CUstream stream_handle, CUevent handle, unsigned flags)
-{
-    hold held(drv().lock);
-    event *e = find_event(held, handle);
+    const event *e = find_event(held, handle);
     stream_ref s;
-    if (flags > 1) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUresult answer = find_stream(held, stream_handle, &s);
-    if (e == nullptr || answer == CUDA_ERROR_INVALID_CONTEXT) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (answer != CUDA_SUCCESS) {
-        return answer;
-    }
-    std::shared_ptr<event_state> state = e->state;
-    std::uint64_t number = state->slot().recorded.load(); // what is recorded now, not later
+    REQUIRE(flags <= 1, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    TRY(find_stream(held, where, &s));
+    const std::shared_ptr<event_state> state = e->state;
+    const std::uint64_t number = state->slot->recorded.load(); // what is recorded now, not later
     operation op;
     op.ready = [state, number] { return state->reached(number); };
-    op.polled = state->page != nullptr;
+    op.polled = state->fd >= 0;
     submit(held, s, std::move(op));
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags), (s, e, flags))
+SOFTCUDA_LOCKED(context, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent handle),
+                (out, handle))
 {
-    return wait_event(s, e, flags);
-}
-SOFTCUDA_API(context, cuStreamWaitEvent_ptsz, (CUstream s, CUevent e, unsigned flags),
-             (s, e, flags))
-{
-    return wait_event(per_thread(s), e, flags);
-}
-
-SOFTCUDA_API(context, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent handle), (out, handle))
-{
-    hold held(drv().lock);
-    event *e = find_event(held, handle);
-    if (out == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (e == nullptr || (e->flags & CU_EVENT_INTERPROCESS) == 0 || e->imported) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    wire_event h{};
-    h.magic = wire_magic;
-    h.pid = getpid();
-    h.fd = e->state->page->fd;
-    h.index = e->state->index;
-    h.inode = e->state->page->inode;
+    const event *e = find_event(held, handle);
+    struct stat st {};
+    REQUIRE(e != nullptr && fstat(e->state->fd, &st) == 0, CUDA_ERROR_INVALID_HANDLE);
+    const wire_event h{wire_magic, getpid(), e->state->fd, 0, st.st_ino, {}};
     std::memcpy(out, &h, sizeof(h));
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle handle), (out, handle))
+SOFTCUDA_LOCKED(context, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle handle),
+                (out, handle))
 {
     wire_event h;
     std::memcpy(&h, &handle, sizeof(h));
-    if (out == nullptr || h.magic != wire_magic || h.index >= event_page::slots) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (h.pid == getpid()) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    hold held(drv().lock);
-    int fd = open_foreign(h.pid, h.fd, h.inode);
-    if (fd < 0) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    REQUIRE(h.magic == wire_magic, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(h.pid != getpid(), CUDA_ERROR_INVALID_CONTEXT);
+    const int fd = open_foreign(h.pid, h.fd, h.inode);
+    REQUIRE(fd >= 0, CUDA_ERROR_INVALID_HANDLE);
     auto made = std::make_unique<event>();
     made->ctx = current_context();
     made->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
-    made->imported = true;
-    made->state = std::make_shared<event_state>();
-    made->state->page = map_page(fd);
-    made->state->index = h.index;
-    if (made->state->page == nullptr) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    event *e = made.release();
-    drv().events.insert(e);
-    *out = reinterpret_cast<CUevent>(e);
+    REQUIRE(made->state->share(fd), CUDA_ERROR_OUT_OF_MEMORY);
+    *out = insert(std::move(made));
     return CUDA_SUCCESS;
 }

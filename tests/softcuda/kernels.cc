@@ -14,17 +14,6 @@ namespace softcuda {
 
 namespace {
 
-// gpusm_softcuda_test_add1(uint32_t *data, uint64_t count): data[i] += 1
-void test_add1(const launch &l)
-{
-    auto count = l.argument<std::uint64_t>(1);
-    auto *data = static_cast<std::uint32_t *>(
-        l.touch(l.argument<std::uint64_t>(0), count * sizeof(std::uint32_t), true));
-    for (std::uint64_t i = 0; data != nullptr && i < count; ++i) {
-        ++data[i];
-    }
-}
-
 // The bytes from `address` to the end of what is mapped in one piece at most.
 std::uint64_t room(std::uint64_t address)
 {
@@ -82,7 +71,6 @@ const kernel list[] = {
     {"gpusm_gather_few",
      {sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)},
      gather<gpusm::gather_few_copies>},
-    {"gpusm_softcuda_test_add1", {8, 8}, test_add1},
 };
 
 } // namespace

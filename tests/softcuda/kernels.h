@@ -13,8 +13,6 @@
 namespace softcuda {
 
 struct launch {
-    unsigned grid[3];
-    unsigned block[3];
     const void *const *arguments; // one pointer per parameter, to a copy of its value
     int device;                   // where it runs
     const struct context *ctx;    // whose stream it runs on

@@ -5,17 +5,18 @@
 #include "memory.h"
 #include "pool.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cctype>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <string>
 
 namespace softcuda {
 
@@ -38,37 +39,24 @@ void free_ranges::release(std::uint64_t at, std::uint64_t len)
     free_[at] = len;
 }
 
-bool free_ranges::take_at(std::uint64_t at, std::uint64_t len)
-{
-    auto it = free_.upper_bound(at);
-    if (it == free_.begin()) {
-        return false;
-    }
-    --it;
-    std::uint64_t from = it->first;
-    std::uint64_t to = from + it->second;
-    if (at + len > to) {
-        return false;
-    }
-    free_.erase(it);
-    if (from < at) {
-        free_[from] = at - from;
-    }
-    if (at + len < to) {
-        free_[at + len] = to - (at + len);
-    }
-    bytes_ -= len;
-    return true;
-}
-
 bool free_ranges::take(std::uint64_t len, std::uint64_t alignment, std::uint64_t *at)
 {
-    for (const auto &[from, has] : free_) {
-        std::uint64_t start = round_up(from, alignment);
-        if (start + len <= from + has) {
-            *at = start;
-            return take_at(start, len);
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+        const auto [from, has] = *it;
+        const std::uint64_t start = round_up(from, alignment);
+        if (start + len > from + has) {
+            continue;
         }
+        free_.erase(it);
+        if (from < start) {
+            free_[from] = start - from;
+        }
+        if (start + len < from + has) {
+            free_[start + len] = from + has - (start + len);
+        }
+        bytes_ -= len;
+        *at = start;
+        return true;
     }
     return false;
 }
@@ -77,10 +65,26 @@ bool free_ranges::take(std::uint64_t len, std::uint64_t alignment, std::uint64_t
 
 namespace {
 
-char *map_alias(int fd, std::uint64_t len)
+std::uint64_t own_bytes[max_devices]; // made by this process
+
+const char *group()
 {
-    void *at = mmap(nullptr, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    return at == MAP_FAILED ? nullptr : static_cast<char *>(at);
+    static const char *const text = std::getenv("GPUSM_SOFTCUDA_GROUP");
+    return text != nullptr && *text != 0 ? text : "-";
+}
+
+// A block's file says in its name what it is.
+bool parse_name(const char *link_text, std::string *of_group, block *out)
+{
+    char text[64] = {};
+    unsigned long long id = 0;
+    if (std::sscanf(link_text, "/memfd:softcuda:%63[^:]:%d:%u:%llx", text, &out->device,
+                    &out->handle_types, &id) != 4) {
+        return false;
+    }
+    *of_group = text;
+    out->id = id;
+    return true;
 }
 
 // Never the same in two processes alive together, and not repeated by a later process.
@@ -98,18 +102,19 @@ std::uint64_t new_block_id()
     return next++;
 }
 
-int make_memfd(const char *name)
+// Length, inode and mapping of the file that the block has.
+CUresult map_file(const block_ref &made, block_ref *out)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0 && errno == EMFILE) { // one descriptor per block: take what the system allows
-        rlimit limit{};
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-            limit.rlim_cur = limit.rlim_max;
-            setrlimit(RLIMIT_NOFILE, &limit);
-            fd = memfd_create(name, MFD_CLOEXEC);
-        }
-    }
-    return fd;
+    struct stat st {};
+    REQUIRE(fstat(made->fd, &st) == 0 && st.st_size > 0, CUDA_ERROR_INVALID_VALUE);
+    made->len_bytes = static_cast<std::uint64_t>(st.st_size);
+    made->inode = st.st_ino;
+    void *at = mmap(nullptr, made->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    made->fd, 0);
+    REQUIRE(at != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+    made->alias = static_cast<char *>(at);
+    *out = made;
+    return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -122,76 +127,108 @@ block::~block()
     if (fd >= 0) {
         close(fd);
     }
-    if (id != 0) {
-        drv().taken.remove(id);
+    if (own) {
+        own_bytes[device] -= len_bytes;
     }
 }
 
-block_ref make_block(int device, std::uint64_t len_bytes, unsigned handle_types, CUresult *why)
+CUresult make_block(int device, std::uint64_t len_bytes, unsigned handle_types, block_ref *out)
 {
+    REQUIRE(len_bytes <= device_bytes - own_bytes[device], CUDA_ERROR_OUT_OF_MEMORY);
     auto made = std::make_shared<block>();
-    std::uint64_t id = new_block_id();
-    *why = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!drv().taken.add(id, device, len_bytes, drv().memory_bytes)) {
-        return nullptr;
-    }
-    made->id = id;
+    made->id = new_block_id();
     made->device = device;
-    made->len_bytes = len_bytes;
-    char name[96];
-    std::snprintf(name, sizeof(name), "softcuda:%d:%u:%llx", device, handle_types,
-                  static_cast<unsigned long long>(id));
-    made->fd = make_memfd(name);
-    struct stat st {};
-    if (made->fd < 0 || ftruncate(made->fd, static_cast<off_t>(len_bytes)) != 0 ||
-        fstat(made->fd, &st) != 0) {
-        return nullptr;
-    }
-    made->inode = st.st_ino;
-    made->alias = map_alias(made->fd, len_bytes);
-    if (made->alias == nullptr) {
-        return nullptr;
-    }
-    *why = CUDA_SUCCESS;
-    return made;
+    made->handle_types = handle_types;
+    char name[160];
+    std::snprintf(name, sizeof(name), "softcuda:%.63s:%d:%u:%llx", group(), device, handle_types,
+                  static_cast<unsigned long long>(made->id));
+    made->fd = memfd_create(name, MFD_CLOEXEC);
+    REQUIRE(made->fd >= 0 && ftruncate(made->fd, static_cast<off_t>(len_bytes)) == 0,
+            CUDA_ERROR_OUT_OF_MEMORY);
+    TRY(map_file(made, out));
+    made->own = true;
+    own_bytes[device] += len_bytes;
+    return CUDA_SUCCESS;
 }
 
-block_ref adopt_block(int fd, unsigned *handle_types, bool keep_fd, CUresult *why)
+CUresult adopt_block(int fd, block_ref *out)
 {
-    char link[64];
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
     char name[160] = {};
-    int device = -1;
-    unsigned types = 0;
-    unsigned long long id = 0;
-    struct stat st {};
-    std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    *why = CUDA_ERROR_INVALID_VALUE;
-    if (readlink(link, name, sizeof(name) - 1) < 0 ||
-        std::sscanf(name, "/memfd:softcuda:%d:%u:%llx", &device, &types, &id) != 3 || device < 0 ||
-        device >= max_devices || id == 0 || fstat(fd, &st) != 0 || st.st_size <= 0) {
-        close(fd);
-        return nullptr;
-    }
+    std::string of_group;
     auto made = std::make_shared<block>();
-    made->device = device;
-    made->len_bytes = static_cast<std::uint64_t>(st.st_size);
-    made->inode = st.st_ino;
-    made->alias = map_alias(fd, made->len_bytes);
-    made->fd = keep_fd ? fd : -1;
-    if (!keep_fd) {
-        close(fd);
+    made->fd = fd;
+    REQUIRE(readlink(link.c_str(), name, sizeof(name) - 1) > 0 &&
+                parse_name(name, &of_group, made.get()),
+            CUDA_ERROR_INVALID_VALUE);
+    return map_file(made, out);
+}
+
+std::uint64_t taken_bytes(int device)
+{
+    std::unordered_set<std::uint64_t> seen;
+    std::uint64_t sum = 0;
+    DIR *processes = opendir("/proc");
+    while (const dirent *process = readdir(processes)) {
+        const std::string folder = std::string("/proc/") + process->d_name + "/fd";
+        DIR *files = std::isdigit(process->d_name[0]) != 0 ? opendir(folder.c_str()) : nullptr;
+        while (const dirent *file = files != nullptr ? readdir(files) : nullptr) {
+            char name[160] = {};
+            std::string of_group;
+            struct stat st {};
+            block what;
+            if (readlinkat(dirfd(files), file->d_name, name, sizeof(name) - 1) > 0 &&
+                parse_name(name, &of_group, &what) && of_group == group() &&
+                what.device == device && seen.count(what.id) == 0 &&
+                fstatat(dirfd(files), file->d_name, &st, 0) == 0) {
+                seen.insert(what.id);
+                sum += static_cast<std::uint64_t>(st.st_size);
+            }
+        }
+        if (files != nullptr) {
+            closedir(files);
+        }
     }
-    if (made->alias == nullptr) {
-        *why = CUDA_ERROR_OUT_OF_MEMORY;
-        return nullptr;
+    closedir(processes);
+    return sum;
+}
+
+int open_foreign(int pid, int fd, std::uint64_t inode)
+{
+    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+    int mine = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    struct stat st {};
+    if (mine >= 0 && (fstat(mine, &st) != 0 || st.st_ino != inode)) {
+        close(mine); // the number means another file by now
+        mine = -1;
     }
-    made->id = id;
-    drv().taken.join(id, device, made->len_bytes);
-    if (handle_types != nullptr) {
-        *handle_types = types;
-    }
-    *why = CUDA_SUCCESS;
-    return made;
+    return mine;
+}
+
+wire_place place_of(const range &what, std::uint32_t magic)
+{
+    return {magic,
+            getpid(),
+            what.memory->fd,
+            what.memory->device,
+            what.memory->id,
+            what.memory->inode,
+            what.offset,
+            what.len_bytes,
+            {}};
+}
+
+CUresult open_place(const wire_place &place, block_ref *out)
+{
+    const int fd = open_foreign(place.pid, place.fd, place.inode);
+    block_ref found;
+    REQUIRE(fd >= 0, CUDA_ERROR_INVALID_VALUE);
+    TRY(adopt_block(fd, &found));
+    REQUIRE(found->id == place.block_id && place.offset < found->len_bytes &&
+                place.len_bytes <= found->len_bytes - place.offset,
+            CUDA_ERROR_INVALID_VALUE);
+    *out = std::move(found);
+    return CUDA_SUCCESS;
 }
 
 // ---------------------------------------------------------------- addresses
@@ -205,12 +242,8 @@ std::uint64_t address_space::reserve(std::uint64_t len_bytes, std::uint64_t alig
         return at;
     }
     constexpr std::uint64_t usual_chunk = 64ull << 30;
-    std::uint64_t chunk = std::max(usual_chunk, len_bytes + alignment) + block_granularity;
+    const std::uint64_t chunk = std::max(usual_chunk, len_bytes + alignment) + block_granularity;
     void *got = mmap(nullptr, chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (got == MAP_FAILED) {
-        chunk = len_bytes + alignment + block_granularity;
-        got = mmap(nullptr, chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    }
     if (got == MAP_FAILED) {
         return 0;
     }
@@ -219,11 +252,6 @@ std::uint64_t address_space::reserve(std::uint64_t len_bytes, std::uint64_t alig
     std::uint64_t first = round_up(base, block_granularity);
     free_.release(first, (base + chunk - first) / block_granularity * block_granularity);
     return free_.take(len_bytes, alignment, &at) ? at : 0;
-}
-
-bool address_space::reserve_at(std::uint64_t at, std::uint64_t len_bytes)
-{
-    return at % block_granularity == 0 && free_.take_at(at, round_up(len_bytes, block_granularity));
 }
 
 void address_space::unreserve(std::uint64_t at, std::uint64_t len_bytes)
@@ -323,16 +351,10 @@ CUresult small_heap::allocate(int device, std::uint64_t len_bytes, unsigned hand
             return CUDA_SUCCESS;
         }
     }
-    CUresult why = CUDA_SUCCESS;
     page fresh;
-    fresh.memory = make_block(device, block_granularity, handle_types, &why);
-    if (fresh.memory == nullptr) {
-        return why;
-    }
+    TRY(make_block(device, block_granularity, handle_types, &fresh.memory));
     fresh.base = drv().space.reserve(block_granularity);
-    if (fresh.base == 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    REQUIRE(fresh.base != 0, CUDA_ERROR_OUT_OF_MEMORY);
     fresh.free.release(0, block_granularity);
     fresh.free.take(need, small_alignment, &at);
     out->base = fresh.base + at;

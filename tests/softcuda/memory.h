@@ -24,6 +24,8 @@ namespace softcuda {
 struct context;
 struct pool;
 
+inline constexpr int max_devices = 16;
+inline constexpr std::uint64_t device_bytes = 16ull << 30; // the memory of each
 inline constexpr std::uint64_t block_granularity = 2ull << 20;
 inline constexpr std::uint64_t small_alignment = 512;
 inline constexpr std::uint64_t small_limit = 1ull << 20; // up to here allocations share a block
@@ -38,7 +40,6 @@ class free_ranges {
   public:
     void release(std::uint64_t at, std::uint64_t len);
     bool take(std::uint64_t len, std::uint64_t alignment, std::uint64_t *at);
-    bool take_at(std::uint64_t at, std::uint64_t len);
     std::uint64_t bytes() const { return bytes_; }
 
   private:
@@ -53,15 +54,26 @@ struct block {
     std::uint64_t inode = 0;
     std::uint64_t len_bytes = 0;
     int device = 0; // physical number
+    unsigned handle_types = 0;
     int fd = -1;
     char *alias = nullptr;
+    bool own = false; // made here
     ~block();
 };
 using block_ref = std::shared_ptr<block>;
 
-block_ref make_block(int device, std::uint64_t len_bytes, unsigned handle_types, CUresult *why);
+CUresult make_block(int device, std::uint64_t len_bytes, unsigned handle_types, block_ref *out);
 // Takes the descriptor over. Fails for a file that is not a block.
-block_ref adopt_block(int fd, unsigned *handle_types, bool keep_fd, CUresult *why);
+CUresult adopt_block(int fd, block_ref *out);
+
+// What is taken of a device (physical number) by all processes of this user: the blocks that any of
+// them holds, each counted once. Memory that its owner freed stays taken until the last importer
+// closes it, and a process that ends or is killed holds nothing. Counted are processes with the
+// same GPUSM_SOFTCUDA_GROUP.
+std::uint64_t taken_bytes(int device);
+
+// Another process's open file, or -1 when it is not there any more.
+int open_foreign(int pid, int fd, std::uint64_t inode);
 
 enum class memory_kind { device, managed, host, registered, ipc, vmm, pool, pool_import };
 
@@ -75,7 +87,6 @@ struct range {
     std::uint64_t buffer_id = 0;
     block_ref memory;         // null for host and managed memory
     std::uint64_t offset = 0; // of base in the block
-    unsigned host_flags = 0;
     bool sync_memops = false;
     pool *from = nullptr;
     std::uint64_t handle = 0;     // VMM: the allocation handle that is mapped
@@ -88,6 +99,24 @@ struct range {
     bool cpu_accessible() const { return memory == nullptr; }
 };
 
+// An allocation as another process finds it: CUipcMemHandle and CUmemPoolPtrExportData.
+struct wire_place {
+    std::uint32_t magic;
+    std::int32_t pid;
+    std::int32_t fd;
+    std::int32_t device; // physical
+    std::uint64_t block_id;
+    std::uint64_t inode;
+    std::uint64_t offset;
+    std::uint64_t len_bytes;
+    std::uint64_t reserved[2];
+};
+static_assert(sizeof(wire_place) == sizeof(CUipcMemHandle) &&
+              sizeof(wire_place) == sizeof(CUmemPoolPtrExportData));
+wire_place place_of(const range &what, std::uint32_t magic);
+// The block, when it is still there and has that place.
+CUresult open_place(const wire_place &place, block_ref *out);
+
 // A stretch that the worker can really touch; `keep` holds the memory until the copy is done.
 struct stretch {
     char *at;
@@ -99,7 +128,6 @@ class address_space {
   public:
     // Addresses that fault when touched; 0 when there are none left.
     std::uint64_t reserve(std::uint64_t len_bytes, std::uint64_t alignment = block_granularity);
-    bool reserve_at(std::uint64_t at, std::uint64_t len_bytes);
     void unreserve(std::uint64_t at, std::uint64_t len_bytes);
     bool contains(std::uint64_t address) const;
 

@@ -19,7 +19,6 @@ struct module_image {
 struct function {
     module_image *of;
     const kernel *code;
-    std::string name;
 };
 
 namespace {
@@ -71,65 +70,40 @@ bool has_entry(const std::string &text, const std::string &name)
     return false;
 }
 
-CUresult launch_kernel(function *f, const unsigned grid[3], const unsigned block[3],
-                       CUstream handle, void **arguments, void **extra)
+CUresult launch_kernel(function *f, unsigned blocks, unsigned threads, CUstream handle,
+                       void **arguments)
 {
     hold held(drv().lock);
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s, use::node);
-    if (answer != CUDA_SUCCESS) {
-        return answer;
-    }
-    if (functions.count(f) == 0 || f->of->ctx != s->ctx) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    std::uint64_t threads = std::uint64_t(block[0]) * block[1] * block[2];
-    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || threads == 0 || threads > 1024 ||
-        (arguments == nullptr && extra == nullptr)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    TRY(find_stream(held, handle, &s, use::node));
+    REQUIRE(functions.count(f) != 0 && f->of->ctx == s->ctx, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(blocks > 0 && threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
     const kernel *code = f->code;
-    std::size_t bytes = 0;
-    std::vector<std::size_t> offsets;
-    for (std::size_t size : code->argument_bytes) {
-        bytes = round_up(bytes, size < 8 ? size : 8);
-        offsets.push_back(bytes);
-        bytes += size;
-    }
-    std::vector<char> values(bytes + 8);
-    if (arguments != nullptr) {
-        for (std::size_t i = 0; i < offsets.size(); ++i) {
-            std::memcpy(values.data() + offsets[i], arguments[i], code->argument_bytes[i]);
-        }
-    } else {
-        for (std::size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-            if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-                std::memcpy(values.data(), extra[i + 1], bytes);
-            }
-        }
+    std::vector<std::vector<char>> values;
+    for (std::size_t i = 0; i < code->argument_bytes.size(); ++i) {
+        const auto *from = static_cast<const char *>(arguments[i]);
+        values.emplace_back(from, from + code->argument_bytes[i]);
     }
     launch l{};
-    std::copy(grid, grid + 3, l.grid);
-    std::copy(block, block + 3, l.block);
     l.device = s->ctx->device;
     l.ctx = s->ctx;
     operation op;
-    op.run = [code, l, values = std::move(values), offsets = std::move(offsets),
-              ctx = s->ctx]() mutable {
+    op.run = [code, l, values = std::move(values), ctx = s->ctx]() mutable {
         std::vector<const void *> pointers;
-        for (std::size_t at : offsets) {
-            pointers.push_back(values.data() + at);
+        for (const auto &value : values) {
+            pointers.push_back(value.data());
         }
         std::vector<stretch> touched;
         l.arguments = pointers.data();
         l.held = &touched;
         code->run(l);
         if (l.failed) {
-            set_sticky(ctx, CUDA_ERROR_ILLEGAL_ADDRESS);
+            hold inner(drv().lock);
+            ctx->sticky = ctx->sticky == CUDA_SUCCESS ? CUDA_ERROR_ILLEGAL_ADDRESS : ctx->sticky;
         }
     };
     if (capture_of(held, s) != nullptr) {
-        record_node(held, s, CU_GRAPH_NODE_TYPE_KERNEL, std::move(op.run));
+        record_node(held, s, std::move(op.run));
     } else {
         submit(held, s, std::move(op));
     }
@@ -142,33 +116,23 @@ CUresult launch_kernel(function *f, const unsigned grid[3], const unsigned block
 
 using namespace softcuda;
 
-SOFTCUDA_API(context, cuModuleLoadData, (CUmodule * out, const void *image), (out, image))
+SOFTCUDA_LOCKED(context, cuModuleLoadDataEx,
+                (CUmodule * out, const void *image, unsigned count, CUjit_option *options,
+                 void **values),
+                (out, image, count, options, values))
 {
-    if (out == nullptr || image == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     const auto *text = static_cast<const char *>(image);
-    if (std::strstr(text, ".version") == nullptr) {
-        return CUDA_ERROR_INVALID_IMAGE; // not PTX text
-    }
-    hold held(drv().lock);
+    REQUIRE(std::strstr(text, ".version") != nullptr, CUDA_ERROR_INVALID_IMAGE); // not PTX text
     auto *m = new module_image{current_context(), text, {}};
     modules.insert(m);
     *out = reinterpret_cast<CUmodule>(m);
     return CUDA_SUCCESS;
 }
-SOFTCUDA_SAME(context, cuModuleLoadDataEx, cuModuleLoadData,
-              (CUmodule * out, const void *image, unsigned count, CUjit_option *options,
-               void **values),
-              (out, image, count, options, values), (out, image))
 
-SOFTCUDA_API(context, cuModuleUnload, (CUmodule handle), (handle))
+SOFTCUDA_LOCKED(context, cuModuleUnload, (CUmodule handle), (handle))
 {
-    hold held(drv().lock);
     auto *m = reinterpret_cast<module_image *>(handle);
-    if (modules.erase(m) == 0) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    REQUIRE(modules.erase(m) != 0, CUDA_ERROR_INVALID_HANDLE);
     for (auto &[name, f] : m->functions) {
         functions.erase(f.get());
     }
@@ -176,74 +140,26 @@ SOFTCUDA_API(context, cuModuleUnload, (CUmodule handle), (handle))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuModuleGetFunction, (CUfunction * out, CUmodule handle, const char *name),
-             (out, handle, name))
+SOFTCUDA_LOCKED(context, cuModuleGetFunction, (CUfunction * out, CUmodule handle, const char *name),
+                (out, handle, name))
 {
-    hold held(drv().lock);
     auto *m = reinterpret_cast<module_image *>(handle);
-    if (out == nullptr || name == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (modules.count(m) == 0) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    REQUIRE(modules.count(m) != 0, CUDA_ERROR_INVALID_HANDLE);
     const kernel *code = find_kernel(name);
-    if (code == nullptr || !has_entry(m->text, name)) {
-        return CUDA_ERROR_NOT_FOUND;
-    }
+    REQUIRE(code != nullptr && has_entry(m->text, name), CUDA_ERROR_NOT_FOUND);
     auto &f = m->functions[name];
     if (f == nullptr) {
-        f = std::make_unique<function>(function{m, code, name});
+        f = std::make_unique<function>(function{m, code});
         functions.insert(f.get());
     }
     *out = reinterpret_cast<CUfunction>(f.get());
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuFuncSetAttribute, (CUfunction f, CUfunction_attribute what, int value),
-             (f, what, value))
+SOFTCUDA_API(context, cuLaunchKernel,
+             (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+              unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra),
+             (f, gx, gy, gz, bx, by, bz, shared, s, arguments, extra))
 {
-    (void)what;
-    (void)value;
-    hold held(drv().lock);
-    return functions.count(reinterpret_cast<function *>(f)) != 0 ? CUDA_SUCCESS
-                                                                 : CUDA_ERROR_INVALID_HANDLE;
-}
-
-SOFTCUDA_API(context, cuFuncGetAttribute, (int *out, CUfunction_attribute what, CUfunction f),
-             (out, what, f))
-{
-    *out = what == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-    return do_cuFuncSetAttribute(f, what, 0);
-}
-
-SOFTCUDA_API(context, cuOccupancyMaxActiveBlocksPerMultiprocessor,
-             (int *out, CUfunction f, int block_size, size_t shared), (out, f, block_size, shared))
-{
-    (void)shared;
-    *out = block_size > 0 ? 2048 / block_size : 0;
-    return do_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0);
-}
-
-#define SOFTCUDA_LAUNCH(name, which)                                                               \
-    SOFTCUDA_API(context, name,                                                                    \
-                 (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,   \
-                  unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra),       \
-                 (f, gx, gy, gz, bx, by, bz, shared, s, arguments, extra))                         \
-    {                                                                                              \
-        (void)shared;                                                                              \
-        const unsigned grid[3] = {gx, gy, gz};                                                     \
-        const unsigned block[3] = {bx, by, bz};                                                    \
-        return launch_kernel(reinterpret_cast<function *>(f), grid, block, which, arguments,       \
-                             extra);                                                               \
-    }
-SOFTCUDA_LAUNCH(cuLaunchKernel, s)
-SOFTCUDA_LAUNCH(cuLaunchKernel_ptsz, per_thread(s))
-
-SOFTCUDA_API(context, cuLaunchKernelEx,
-             (const CUlaunchConfig *c, CUfunction f, void **arguments, void **extra),
-             (c, f, arguments, extra))
-{
-    return do_cuLaunchKernel(f, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY,
-                             c->blockDimZ, c->sharedMemBytes, c->hStream, arguments, extra);
+    return launch_kernel(reinterpret_cast<function *>(f), gx * gy * gz, bx * by * bz, s, arguments);
 }

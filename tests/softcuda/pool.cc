@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// pool.cc: memory pools and stream-ordered allocation.
+// pool.cc: memory pools, stream-ordered allocation, and pools that two processes share.
 #include "pool.h"
 #include "stream.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdio>
+#include <cstring>
 
 namespace softcuda {
 
 namespace {
+
+constexpr std::uint32_t wire_magic = 0x6f6f7067;
 
 pool *find_pool(const hold &, CUmemoryPool handle)
 {
@@ -30,6 +36,30 @@ void collect(const hold &, pool *p)
     }
 }
 
+CUresult enter_range(range *made, pool *p, memory_kind kind, CUdeviceptr *out)
+{
+    made->kind = kind;
+    made->from = p;
+    ++p->allocations;
+    *out = drv().space.insert(*made).base;
+    return CUDA_SUCCESS;
+}
+
+// Null: the default pool of the stream's device.
+CUresult allocate(CUdeviceptr *out, std::size_t len, CUmemoryPool from, CUstream handle)
+{
+    hold held(drv().lock);
+    stream_ref s;
+    TRY(find_stream(held, handle, &s));
+    pool *p = from == nullptr ? state_of(s->ctx->device).default_pool : find_pool(held, from);
+    REQUIRE(len > 0 && p != nullptr && p->imports == 0, CUDA_ERROR_INVALID_VALUE);
+    range made;
+    TRY(allocate_device(p->device, len, p->handle_types, &p->small, &made));
+    return enter_range(&made, p, memory_kind::pool, out);
+}
+
+} // namespace
+
 pool *make_pool(const hold &, int device, unsigned handle_types)
 {
     auto *p = new pool;
@@ -40,65 +70,77 @@ pool *make_pool(const hold &, int device, unsigned handle_types)
     return p;
 }
 
-CUresult allocate(CUdeviceptr *out, std::size_t len, pool *p, CUstream handle)
+void pool_release(const hold &held, range *what)
 {
-    hold held(drv().lock);
-    stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
-    if (answer != CUDA_SUCCESS) {
-        return answer;
+    pool *p = what->from;
+    if (what->kind == memory_kind::pool_import) { // one mapping per imported pointer
+        drv().space.unreserve(what->import_key, what->memory->len_bytes);
+    } else if (!p->small.release(*what)) {
+        drv().space.unreserve(what->base, what->len_bytes);
     }
-    if (p == nullptr) {
-        p = drv().devices[static_cast<std::size_t>(s->ctx->device)].current_pool;
+    drv().space.erase(what->base);
+    --p->allocations;
+    collect(held, p);
+}
+
+CUresult set_access(std::uint64_t *access, int owner, const CUmemAccessDesc *list, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        const int device = list[i].location.id;
+        REQUIRE(list[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && valid_device(device) &&
+                    (device == owner || drv().peers_connected),
+                CUDA_ERROR_INVALID_DEVICE);
+        *access &= ~(3ull << (2 * device));
+        *access |= static_cast<std::uint64_t>(list[i].flags) << (2 * device);
     }
-    if (out == nullptr || len == 0 || drv().pools.count(p) == 0 || p->destroyed || p->imported) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    int physical = drv().devices[static_cast<std::size_t>(p->device)].physical;
-    range made;
-    made.kind = memory_kind::pool;
-    made.device = p->device;
-    made.len_bytes = len;
-    made.from = p;
-    if (len < small_limit) {
-        answer = p->small.allocate(physical, len, p->handle_types, &made);
-        if (answer != CUDA_SUCCESS) {
-            return answer;
-        }
-    } else {
-        made.memory =
-            make_block(physical, round_up(len, block_granularity), p->handle_types, &answer);
-        if (made.memory == nullptr) {
-            return answer;
-        }
-        made.base = drv().space.reserve(len);
-        if (made.base == 0) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    drv().space.insert(made);
-    ++p->allocations;
-    p->used_bytes += len;
-    p->used_high = std::max(p->used_high, p->used_bytes);
-    *out = made.base;
     return CUDA_SUCCESS;
 }
 
-// The address is given back when the stream gets there.
-CUresult free_later(CUdeviceptr at, CUstream handle)
+} // namespace softcuda
+
+using namespace softcuda;
+
+SOFTCUDA_LOCKED(init, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *props),
+                (out, props))
 {
-    hold held(drv().lock);
+    REQUIRE(props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                props->location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+            CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(valid_device(props->location.id), CUDA_ERROR_INVALID_DEVICE);
+    *out = reinterpret_cast<CUmemoryPool>(
+        make_pool(held, props->location.id, static_cast<unsigned>(props->handleTypes)));
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
+{
+    pool *p = find_pool(held, handle);
+    REQUIRE(p != nullptr && (p->imports == 0 || p->allocations == 0), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(p->imports == 0 || --p->imports == 0, CUDA_SUCCESS);
+    p->destroyed = true;
+    collect(held, p);
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_API(context, cuMemAllocAsync, (CUdeviceptr * out, size_t len, CUstream s), (out, len, s))
+{
+    return allocate(out, len, nullptr, s);
+}
+SOFTCUDA_API(context, cuMemAllocFromPoolAsync,
+             (CUdeviceptr * out, size_t len, CUmemoryPool p, CUstream s), (out, len, p, s))
+{
+    return p == nullptr ? CUDA_ERROR_INVALID_VALUE : allocate(out, len, p, s);
+}
+
+// The address is given back when the stream gets there.
+SOFTCUDA_LOCKED(context, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at, handle))
+{
     stream_ref s;
-    CUresult answer = find_stream(held, handle, &s);
-    if (answer != CUDA_SUCCESS) {
-        return answer;
-    }
+    TRY(find_stream(held, handle, &s));
     range *r = drv().space.find_base(at);
-    if (r == nullptr || r->freeing ||
-        (r->kind != memory_kind::pool && r->kind != memory_kind::pool_import &&
-         r->kind != memory_kind::device)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    REQUIRE(r != nullptr && !r->freeing &&
+                (r->kind == memory_kind::pool || r->kind == memory_kind::pool_import),
+            CUDA_ERROR_INVALID_VALUE);
     r->freeing = true;
     operation op;
     op.run = [at] {
@@ -111,171 +153,108 @@ CUresult free_later(CUdeviceptr at, CUstream handle)
     return CUDA_SUCCESS;
 }
 
-} // namespace
-
-pool *make_default_pool(const hold &held, int device)
+SOFTCUDA_LOCKED(init, cuMemPoolSetAccess,
+                (CUmemoryPool handle, const CUmemAccessDesc *list, size_t count),
+                (handle, list, count))
 {
-    pool *p = make_pool(held, device, 0);
-    p->is_default = true;
-    return p;
+    pool *p = find_pool(held, handle);
+    REQUIRE(p != nullptr, CUDA_ERROR_INVALID_VALUE);
+    return set_access(&p->access, p->device, list, count);
 }
 
-void pool_release(const hold &held, range *what)
+SOFTCUDA_LOCKED(init, cuMemPoolGetAccess,
+                (CUmemAccess_flags * out, CUmemoryPool handle, CUmemLocation *where),
+                (out, handle, where))
 {
-    pool *p = what->from;
-    if (what->kind == memory_kind::pool_import) {
-        // One mapping per imported pointer.
-        drv().space.unreserve(what->import_key, what->memory->len_bytes);
-    } else {
-        p->used_bytes -= what->len_bytes;
-        if (!p->small.release(*what)) {
-            drv().space.unreserve(what->base, what->len_bytes);
+    const pool *p = find_pool(held, handle);
+    REQUIRE(p != nullptr && where->type == CU_MEM_LOCATION_TYPE_DEVICE && valid_device(where->id),
+            CUDA_ERROR_INVALID_VALUE);
+    *out = static_cast<CUmemAccess_flags>(access_of(p->access, where->id));
+    return CUDA_SUCCESS;
+}
+
+// ---------------------------------------------------------------- shared by two processes
+
+// The descriptor of a pool is an empty file whose name says which device it is for.
+SOFTCUDA_LOCKED(init, cuMemPoolExportToShareableHandle,
+                (void *out, CUmemoryPool handle, CUmemAllocationHandleType type,
+                 unsigned long long flags),
+                (out, handle, type, flags))
+{
+    pool *p = find_pool(held, handle);
+    REQUIRE(p != nullptr && p->imports == 0 && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                (p->handle_types & 1) != 0,
+            CUDA_ERROR_INVALID_VALUE);
+    if (p->fd < 0) {
+        const std::string name = "softcuda-pool:" + std::to_string(state_of(p->device).physical);
+        p->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
+    }
+    const int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
+    REQUIRE(fd >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+    *static_cast<int *>(out) = fd;
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuMemPoolImportFromShareableHandle,
+                (CUmemoryPool * out, void *os_handle, CUmemAllocationHandleType type,
+                 unsigned long long flags),
+                (out, os_handle, type, flags))
+{
+    const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    char name[128] = {};
+    int physical = -1;
+    struct stat about {};
+    REQUIRE(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                readlink(link.c_str(), name, sizeof(name) - 1) > 0 &&
+                std::sscanf(name, "/memfd:softcuda-pool:%d", &physical) == 1 &&
+                fstat(fd, &about) == 0,
+            CUDA_ERROR_INVALID_VALUE);
+    const int device = visible_device(physical);
+    REQUIRE(device >= 0, CUDA_ERROR_INVALID_DEVICE);
+    pool *p = nullptr;
+    for (pool *known : drv().pools) { // the same pool has the same handle
+        if (!known->destroyed && known->imported_inode == about.st_ino) {
+            p = known;
         }
     }
-    drv().space.erase(what->base);
-    --p->allocations;
-    collect(held, p);
-}
-
-} // namespace softcuda
-
-using namespace softcuda;
-
-SOFTCUDA_API(init, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *props), (out, props))
-{
-    if (out == nullptr || props == nullptr || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        (static_cast<unsigned>(props->handleTypes) & ~1u) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (p == nullptr) {
+        p = make_pool(held, device, 1);
+        p->imported_inode = about.st_ino;
     }
-    if (!valid_device(props->location.id)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    hold held(drv().lock);
-    *out = reinterpret_cast<CUmemoryPool>(
-        make_pool(held, props->location.id, static_cast<unsigned>(props->handleTypes)));
+    ++p->imports;
+    *out = reinterpret_cast<CUmemoryPool>(p);
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(init, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
+SOFTCUDA_LOCKED(init, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUdeviceptr at),
+                (out, at))
 {
-    hold held(drv().lock);
+    const range *r = drv().space.find(at);
+    REQUIRE(r != nullptr && r->kind == memory_kind::pool && !r->freeing &&
+                (r->from->handle_types & 1) != 0 && r->from->fd >= 0, // the pool is exported first
+            CUDA_ERROR_INVALID_VALUE);
+    const wire_place place = place_of(*r, wire_magic);
+    std::memcpy(out, &place, sizeof(place));
+    return CUDA_SUCCESS;
+}
+
+SOFTCUDA_LOCKED(init, cuMemPoolImportPointer,
+                (CUdeviceptr * out, CUmemoryPool handle, CUmemPoolPtrExportData *data),
+                (out, handle, data))
+{
     pool *p = find_pool(held, handle);
-    if (p == nullptr || p->is_default || (p->imported && p->allocations > 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (p->imported && --p->imports > 0) {
-        return CUDA_SUCCESS;
-    }
-    for (device_state &d : drv().devices) {
-        d.current_pool = d.current_pool == p ? d.default_pool : d.current_pool;
-    }
-    p->destroyed = true;
-    collect(held, p);
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(init, cuDeviceGetDefaultMemPool, (CUmemoryPool * out, CUdevice device), (out, device))
-{
-    if (!valid_device(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *out = reinterpret_cast<CUmemoryPool>(
-        drv().devices[static_cast<std::size_t>(device)].default_pool);
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(init, cuDeviceGetMemPool, (CUmemoryPool * out, CUdevice device), (out, device))
-{
-    if (!valid_device(device)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    hold held(drv().lock);
-    *out = reinterpret_cast<CUmemoryPool>(
-        drv().devices[static_cast<std::size_t>(device)].current_pool);
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(init, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle))
-{
-    hold held(drv().lock);
-    pool *p = find_pool(held, handle);
-    if (!valid_device(device) || p == nullptr || p->device != device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    drv().devices[static_cast<std::size_t>(device)].current_pool = p;
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(context, cuMemAllocAsync, (CUdeviceptr * out, size_t len, CUstream s), (out, len, s))
-{
-    return allocate(out, len, nullptr, s);
-}
-SOFTCUDA_API(context, cuMemAllocAsync_ptsz, (CUdeviceptr * out, size_t len, CUstream s),
-             (out, len, s))
-{
-    return allocate(out, len, nullptr, per_thread(s));
-}
-SOFTCUDA_API(context, cuMemAllocFromPoolAsync,
-             (CUdeviceptr * out, size_t len, CUmemoryPool p, CUstream s), (out, len, p, s))
-{
-    return p == nullptr ? CUDA_ERROR_INVALID_VALUE
-                        : allocate(out, len, reinterpret_cast<pool *>(p), s);
-}
-SOFTCUDA_API(context, cuMemAllocFromPoolAsync_ptsz,
-             (CUdeviceptr * out, size_t len, CUmemoryPool p, CUstream s), (out, len, p, s))
-{
-    return p == nullptr ? CUDA_ERROR_INVALID_VALUE
-                        : allocate(out, len, reinterpret_cast<pool *>(p), per_thread(s));
-}
-SOFTCUDA_API(context, cuMemFreeAsync, (CUdeviceptr at, CUstream s), (at, s))
-{
-    return free_later(at, s);
-}
-SOFTCUDA_API(context, cuMemFreeAsync_ptsz, (CUdeviceptr at, CUstream s), (at, s))
-{
-    return free_later(at, per_thread(s));
-}
-
-SOFTCUDA_API(init, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep))
-{
-    (void)keep; // nothing is kept in reserve
-    hold held(drv().lock);
-    return find_pool(held, handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-SOFTCUDA_API(init, cuMemPoolSetAccess,
-             (CUmemoryPool handle, const CUmemAccessDesc *list, size_t count),
-             (handle, list, count))
-{
-    hold held(drv().lock);
-    pool *p = find_pool(held, handle);
-    if (p == nullptr || list == nullptr) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (size_t i = 0; i < count; ++i) {
-        if (list[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            !valid_device(list[i].location.id) ||
-            (list[i].location.id == p->device ? list[i].flags != 3 : !drv().peers_connected)) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
-        int shift = 2 * list[i].location.id;
-        p->access &= ~(3ull << shift);
-        p->access |= static_cast<std::uint64_t>(list[i].flags) << shift;
-    }
-    return CUDA_SUCCESS;
-}
-
-SOFTCUDA_API(init, cuMemPoolGetAccess,
-             (CUmemAccess_flags * out, CUmemoryPool handle, CUmemLocation *where),
-             (out, handle, where))
-{
-    hold held(drv().lock);
-    pool *p = find_pool(held, handle);
-    if (out == nullptr || p == nullptr || where == nullptr ||
-        where->type != CU_MEM_LOCATION_TYPE_DEVICE || !valid_device(where->id)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *out = static_cast<CUmemAccess_flags>((p->access >> (2 * where->id)) & 3);
-    return CUDA_SUCCESS;
+    wire_place place;
+    std::memcpy(&place, data, sizeof(place));
+    REQUIRE(p != nullptr && p->imports > 0 && place.magic == wire_magic, CUDA_ERROR_INVALID_VALUE);
+    range made;
+    TRY(open_place(place, &made.memory));
+    made.import_key = drv().space.reserve(made.memory->len_bytes);
+    REQUIRE(made.import_key != 0, CUDA_ERROR_OUT_OF_MEMORY);
+    made.device = p->device;
+    made.base = made.import_key + place.offset;
+    made.len_bytes = place.len_bytes;
+    made.offset = place.offset;
+    p->kept.push_back(made.memory);
+    return enter_range(&made, p, memory_kind::pool_import, out);
 }

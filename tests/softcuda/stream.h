@@ -2,8 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // stream.h: work that runs late. Every stream has a worker thread of its own, started with the
-// first operation; an idle one sleeps. Order between streams (legacy stream, events, memory
-// words) is kept by the operations themselves.
+// first operation; an idle one sleeps. Order between streams (legacy stream, events) is kept by the
+// operations themselves.
 #ifndef GPUSM_SOFTCUDA_STREAM_H
 #define GPUSM_SOFTCUDA_STREAM_H
 
@@ -31,10 +31,7 @@ struct operation {
 struct stream {
     context *ctx = nullptr;
     unsigned flags = 0;
-    int priority = 0;
-    unsigned long long id = 0;
     bool legacy = false;
-    bool per_thread = false;
     bool destroyed = false;
     bool started = false;
     std::uint64_t submitted = 0;
@@ -55,7 +52,7 @@ enum class use {
 // What a CUstream means in the calling thread. INVALID_HANDLE for one that does not exist.
 CUresult find_stream(const hold &held, CUstream handle, stream_ref *out, use wanted = use::work);
 
-stream_ref make_stream(const hold &held, context *ctx, unsigned flags, int priority);
+stream_ref make_stream(const hold &held, context *ctx, unsigned flags);
 
 // Puts the operation at the end of the stream, ordered with the context's legacy stream.
 // Returns its number.
@@ -67,13 +64,11 @@ void wait_for(hold &held, const stream_ref &s, std::uint64_t number);
 // Blocks until everything submitted to the context so far is done.
 void wait_for_context(hold &held, context *ctx);
 
+// Blocks until some operation of this process is done; `polled`: for a moment at most.
+void wait_for_any(hold &held, bool polled);
+
 // The stream is done with everything that it would have to wait for now.
 bool stream_idle(const hold &held, const stream_ref &s);
-
-inline CUstream per_thread(CUstream s)
-{
-    return s == nullptr ? CU_STREAM_PER_THREAD : s;
-}
 
 } // namespace softcuda
 

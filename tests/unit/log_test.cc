@@ -8,6 +8,7 @@
 
 #include "tests/unit/shm_support.h"
 
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@ namespace {
 
 using gpusm::log_level;
 using gpusm::log_line;
+using gpusm::optional_mutex;
 using gpusm::status;
 using gpusm_test::log_capture;
 
@@ -91,31 +93,37 @@ TEST(Status, EveryAnswerHasWordsOfItsOwn)
     EXPECT_EQ(words.count("unknown status"), 0U);
 }
 
-TEST(OptionalMutex, WithoutThreadsItNeverBlocks)
+bool another_thread_gets(optional_mutex &mutex)
 {
-    gpusm::optional_mutex mutex(false);
-    EXPECT_FALSE(mutex.threads());
-    mutex.lock();
-    mutex.lock(); // a real mutex would hang here
-    mutex.unlock();
+    bool got = false;
+    std::thread([&] {
+        const std::unique_lock guard(mutex, std::try_to_lock);
+        got = guard.owns_lock();
+    }).join();
+    return got;
+}
+
+TEST(OptionalMutex, WithThreadsOneHoldsItAndNobodyElseGetsIt)
+{
+    optional_mutex mutex(true);
+    {
+        const std::lock_guard guard(mutex);
+        EXPECT_FALSE(another_thread_gets(mutex));
+    }
+    EXPECT_TRUE(another_thread_gets(mutex)) << "it was given back";
+    EXPECT_TRUE(another_thread_gets(mutex)) << "by the one that tried, too";
+    ASSERT_TRUE(mutex.try_lock());
+    EXPECT_FALSE(another_thread_gets(mutex));
     mutex.unlock();
 }
 
-TEST(OptionalMutex, WithThreadsItExcludes)
+TEST(OptionalMutex, WithoutThreadsItIsAlwaysFree)
 {
-    gpusm::optional_mutex mutex(true);
-    EXPECT_TRUE(mutex.threads());
-    long counter = 0;
-    const auto work = [&mutex, &counter] {
-        for (int i = 0; i < 20000; ++i) {
-            const std::lock_guard guard(mutex);
-            ++counter;
-        }
-    };
-    std::thread other(work);
-    work();
-    other.join();
-    EXPECT_EQ(counter, 40000);
+    optional_mutex mutex(false);
+    const std::lock_guard guard(mutex);
+    EXPECT_TRUE(mutex.try_lock());
+    mutex.unlock();
+    EXPECT_TRUE(another_thread_gets(mutex));
 }
 
 } // namespace

@@ -6,9 +6,6 @@
 
 #include <signal.h>
 
-#include <chrono>
-#include <thread>
-
 using namespace softcuda_test;
 
 namespace {
@@ -18,31 +15,37 @@ constexpr std::size_t MiB = 1 << 20;
 CUipcMemHandle export_memory(CUdeviceptr at)
 {
     CUipcMemHandle h{};
-    EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_SUCCESS);
+    OK(CU(cuIpcGetMemHandle)(&h, at));
     return h;
 }
 
 CUdeviceptr import_memory(const CUipcMemHandle &h)
 {
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+    OK(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     return at;
 }
 
-void make_context(CUcontext *out)
+// A process that owns an allocation with each of these texts, and sends their handles.
+std::function<void(line &)> owner_of(const std::vector<std::string> &texts, std::size_t len,
+                                     int device = 0)
 {
-#if CUDA_VERSION >= 13000
-    EXPECT_EQ(CU(cuCtxCreate)(out, nullptr, 0, 0), CUDA_SUCCESS);
-#else
-    EXPECT_EQ(CU(cuCtxCreate)(out, 0, 0), CUDA_SUCCESS);
-#endif
+    return [=](line &l) {
+        start(device);
+        for (const std::string &text : texts) {
+            const CUdeviceptr at = allocate(len);
+            store(at, text);
+            l.put(export_memory(at));
+        }
+        l.wait();
+    };
 }
 
 std::size_t free_memory()
 {
     std::size_t free_bytes = 0;
     std::size_t total = 0;
-    EXPECT_EQ(CU(cuMemGetInfo)(&free_bytes, &total), CUDA_SUCCESS);
+    OK(CU(cuMemGetInfo)(&free_bytes, &total));
     return free_bytes;
 }
 
@@ -63,71 +66,50 @@ TEST(SoftcudaIpc, AnImporterReadsAndWritesTheOwnersMemory)
             EXPECT_EQ(load(at + 5, 14), "from the owner");
             store(at + 2 * MiB, "from the importer");
             l.step();
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(at), CUDA_SUCCESS);
+            OK(CU(cuIpcCloseMemHandle)(at));
         });
 }
 
-TEST(SoftcudaIpc, OpeningAHandleInTheProcessThatMadeItFails)
+ALONE(SoftcudaIpc, OpeningAHandleInTheProcessThatMadeItFails)
 {
-    alone([] {
-        start();
-        CUipcMemHandle h = export_memory(allocate(4 * MiB));
-        CUdeviceptr at = 0;
-        EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-                  CUDA_ERROR_INVALID_CONTEXT);
-    });
+    start();
+    CUipcMemHandle h = export_memory(allocate(4 * MiB));
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              CUDA_ERROR_INVALID_CONTEXT);
 }
 
 TEST(SoftcudaIpc, AHandleOfASmallAllocationOpensAtThatAllocation)
 {
-    together(
-        [](line &l) {
-            start();
-            CUdeviceptr a = allocate(1000);
-            CUdeviceptr b = allocate(1000);
-            store(a, "first");
-            store(b, "second");
-            l.put(export_memory(a));
-            l.put(export_memory(b));
-            l.wait();
-        },
-        [](line &l) {
-            start();
-            CUdeviceptr a = import_memory(l.get<CUipcMemHandle>());
-            CUdeviceptr b = import_memory(l.get<CUipcMemHandle>());
-            EXPECT_EQ(load(a, 5), "first");
-            EXPECT_EQ(load(b, 6), "second");
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(a), CUDA_SUCCESS);
-            EXPECT_EQ(load(b, 6), "second");
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(b), CUDA_SUCCESS);
-            l.step();
-        });
+    together(owner_of({"first", "second"}, 1000), [](line &l) {
+        start();
+        CUdeviceptr a = import_memory(l.get<CUipcMemHandle>());
+        CUdeviceptr b = import_memory(l.get<CUipcMemHandle>());
+        EXPECT_EQ(load(a, 5), "first");
+        EXPECT_EQ(load(b, 6), "second");
+        OK(CU(cuIpcCloseMemHandle)(a));
+        EXPECT_EQ(load(b, 6), "second");
+        OK(CU(cuIpcCloseMemHandle)(b));
+        l.step();
+    });
 }
 
 TEST(SoftcudaIpc, OpeningAHandleTwiceCountsAndEachNeedsItsClose)
 {
-    together(
-        [](line &l) {
-            start();
-            CUdeviceptr at = allocate(2 * MiB);
-            store(at, "x");
-            l.put(export_memory(at));
-            l.wait();
-        },
-        [](line &l) {
-            start();
-            auto h = l.get<CUipcMemHandle>();
-            CUdeviceptr first = import_memory(h);
-            CUdeviceptr second = import_memory(h);
-            EXPECT_EQ(first, second);
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_SUCCESS);
-            EXPECT_EQ(load(first, 1), "x");
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_SUCCESS);
-            char byte = 0;
-            EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, first, 1), CUDA_ERROR_INVALID_VALUE);
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_ERROR_INVALID_VALUE);
-            l.step();
-        });
+    together(owner_of({"x"}, 2 * MiB), [](line &l) {
+        start();
+        auto h = l.get<CUipcMemHandle>();
+        CUdeviceptr first = import_memory(h);
+        CUdeviceptr second = import_memory(h);
+        EXPECT_EQ(first, second);
+        OK(CU(cuIpcCloseMemHandle)(first));
+        EXPECT_EQ(load(first, 1), "x");
+        OK(CU(cuIpcCloseMemHandle)(first));
+        char byte = 0;
+        EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, first, 1), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_ERROR_INVALID_VALUE);
+        l.step();
+    });
 }
 
 TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
@@ -139,7 +121,7 @@ TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
             store(at, "old");
             l.put(export_memory(at));
             l.wait();
-            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            OK(CU(cuMemFree)(at));
             CUdeviceptr again = allocate(8 * MiB);
             store(again, "new");
             if (soft()) {
@@ -171,7 +153,7 @@ TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
             CUdeviceptr at = allocate(len);
             l.put(export_memory(at));
             l.wait();
-            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            OK(CU(cuMemFree)(at));
             EXPECT_LE(free_memory(), before - len);
             l.step();
             l.wait(); // closed
@@ -183,7 +165,7 @@ TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
             CUdeviceptr at = import_memory(l.get<CUipcMemHandle>());
             l.step();
             l.wait(); // freed
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(at), CUDA_SUCCESS);
+            OK(CU(cuIpcCloseMemHandle)(at));
             l.step();
         });
 }
@@ -203,7 +185,6 @@ TEST(SoftcudaIpc, MemoryOfAKilledProcessComesBack)
         pause();
     });
     here.wait();
-    std::size_t before = 0;
     alone([&] {
         start();
         std::size_t taken = free_memory();
@@ -213,7 +194,6 @@ TEST(SoftcudaIpc, MemoryOfAKilledProcessComesBack)
         }
         EXPECT_GE(free_memory(), taken + len);
     });
-    (void)before;
     EXPECT_EQ(WTERMSIG(status_of(victim)), SIGKILL);
     close(ends[0]);
     close(ends[1]);
@@ -226,7 +206,7 @@ TEST(SoftcudaIpc, AHandleWhoseOwnerFreedTheMemoryDoesNotOpen)
             start();
             CUdeviceptr at = allocate(4 * MiB);
             l.put(export_memory(at));
-            EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+            OK(CU(cuMemFree)(at));
             l.step();
             l.wait();
         },
@@ -241,92 +221,69 @@ TEST(SoftcudaIpc, AHandleWhoseOwnerFreedTheMemoryDoesNotOpen)
         });
 }
 
-TEST(SoftcudaIpc, AWrittenOverHandleIsRefused)
+ALONE(SoftcudaIpc, AWrittenOverHandleIsRefused)
 {
-    alone([] {
-        start();
-        CUipcMemHandle h{};
-        std::memset(&h, 0x5a, sizeof(h));
-        CUdeviceptr at = 0;
-        EXPECT_NE(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
-    });
+    start();
+    CUipcMemHandle h{};
+    std::memset(&h, 0x5a, sizeof(h));
+    CUdeviceptr at = 0;
+    EXPECT_NE(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
 }
 
 TEST(SoftcudaIpc, MemoryOfAnotherDeviceOpensAndCopies)
 {
     NEEDS_DEVICES(2);
-    together(
-        [](line &l) {
-            start(1);
-            CUdeviceptr at = allocate(2 * MiB);
-            store(at, "device one");
-            l.put(export_memory(at));
-            l.wait();
-        },
-        [](line &l) {
-            start(0);
-            CUdeviceptr theirs = import_memory(l.get<CUipcMemHandle>());
-            CUdeviceptr mine = allocate(2 * MiB);
-            EXPECT_EQ(CU(cuMemcpyDtoD)(mine, theirs, 10), CUDA_SUCCESS);
-            EXPECT_EQ(load(mine, 10), "device one");
-            l.step();
-        });
+    together(owner_of({"device one"}, 2 * MiB, 1), [](line &l) {
+        start(0);
+        CUdeviceptr theirs = import_memory(l.get<CUipcMemHandle>());
+        CUdeviceptr mine = allocate(2 * MiB);
+        OK(CU(cuMemcpyDtoD)(mine, theirs, 10));
+        EXPECT_EQ(load(mine, 10), "device one");
+        l.step();
+    });
 }
 
 // A rule of the driver, seen with 580, which docs/ipc.md builds on.
 TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
 {
-    together(
-        [](line &l) {
-            start();
-            for (const char *content : {"first", "other"}) {
-                const CUdeviceptr at = allocate(2 * MiB);
-                store(at, content);
-                l.put(export_memory(at));
-            }
-            l.wait();
-        },
-        [](line &l) {
-            const CUcontext first = start();
-            const auto one = l.get<CUipcMemHandle>();
-            const auto two = l.get<CUipcMemHandle>();
-            const CUdeviceptr theirs = import_memory(one);
-            CUcontext second = nullptr;
-            make_context(&second);
-            const CUdeviceptr mine = allocate(2 * MiB);
-            CUdeviceptr refused = 0;
-            for (const CUipcMemHandle &each : {one, two}) {
-                EXPECT_EQ(CU(cuIpcOpenMemHandle)(&refused, each, 1), CUDA_ERROR_INVALID_HANDLE);
-            }
-            EXPECT_EQ(CU(cuMemcpyDtoD)(mine, theirs, 5), CUDA_SUCCESS); // all the same
-            EXPECT_EQ(load(mine, 5), "first");
-            EXPECT_EQ(CU(cuCtxSetCurrent)(first), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(theirs), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuCtxSetCurrent)(second), CUDA_SUCCESS);
-            const CUdeviceptr opened = import_memory(two);
-            EXPECT_EQ(load(opened, 5), "other");
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(opened), CUDA_SUCCESS);
-            l.step();
-        });
+    together(owner_of({"first", "other"}, 2 * MiB), [](line &l) {
+        const CUcontext first = start();
+        const auto one = l.get<CUipcMemHandle>();
+        const auto two = l.get<CUipcMemHandle>();
+        const CUdeviceptr theirs = import_memory(one);
+        const CUcontext second = make_context();
+        const CUdeviceptr mine = allocate(2 * MiB);
+        CUdeviceptr refused = 0;
+        for (const CUipcMemHandle &each : {one, two}) {
+            EXPECT_EQ(CU(cuIpcOpenMemHandle)(&refused, each, 1), CUDA_ERROR_INVALID_HANDLE);
+        }
+        OK(CU(cuMemcpyDtoD)(mine, theirs, 5)); // all the same
+        EXPECT_EQ(load(mine, 5), "first");
+        OK(CU(cuCtxSetCurrent)(first));
+        OK(CU(cuIpcCloseMemHandle)(theirs));
+        OK(CU(cuCtxSetCurrent)(second));
+        const CUdeviceptr opened = import_memory(two);
+        EXPECT_EQ(load(opened, 5), "other");
+        OK(CU(cuIpcCloseMemHandle)(opened));
+        l.step();
+    });
 }
 
-TEST(SoftcudaIpc, ManagedVmmAndPoolMemoryRefuseLegacyHandles)
+ALONE(SoftcudaIpc, ManagedVmmAndPoolMemoryRefuseLegacyHandles)
 {
-    alone([] {
-        start();
-        CUipcMemHandle h{};
-        CUdeviceptr at = 0;
-        ASSERT_EQ(CU(cuMemAllocManaged)(&at, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
-        ASSERT_EQ(CU(cuMemAllocAsync)(&at, 4096, nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
-    });
+    start();
+    CUipcMemHandle h{};
+    CUdeviceptr at = 0;
+    OK(CU(cuMemAllocManaged)(&at, 4096, CU_MEM_ATTACH_GLOBAL));
+    EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
+    OK(CU(cuMemAllocAsync)(&at, 4096, nullptr));
+    EXPECT_EQ(CU(cuIpcGetMemHandle)(&h, at), CUDA_ERROR_INVALID_VALUE);
 }
 
 CUevent shared_event()
 {
     CUevent e = nullptr;
-    EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    OK(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     return e;
 }
 
@@ -338,31 +295,31 @@ TEST(SoftcudaIpc, AnEventRecordedElsewhereIsReadyOnlyWhenItsWorkIsDone)
             start();
             CUevent e = shared_event();
             CUipcEventHandle h{};
-            ASSERT_EQ(CU(cuIpcGetEventHandle)(&h, e), CUDA_SUCCESS);
+            OK(CU(cuIpcGetEventHandle)(&h, e));
             l.put(h);
             l.wait();
             CUdeviceptr at = allocate(4096);
-            ASSERT_EQ(CU(cuMemsetD8Async)(at, 1, 4096, nullptr), CUDA_SUCCESS);
-            ASSERT_EQ(CU(cuEventRecord)(e, nullptr), CUDA_SUCCESS);
+            OK(CU(cuMemsetD8Async)(at, 1, 4096, nullptr));
+            OK(CU(cuEventRecord)(e, nullptr));
             l.step();
             l.wait();
         },
         [](line &l) {
             start();
             CUevent e = nullptr;
-            ASSERT_EQ(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuEventQuery)(e), CUDA_SUCCESS); // never recorded
+            OK(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()));
+            OK(CU(cuEventQuery)(e)); // never recorded
             l.step();
             l.wait();
             if (soft()) {
                 EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
             }
             CUstream s = nullptr;
-            ASSERT_EQ(CU(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-            ASSERT_EQ(CU(cuStreamWaitEvent)(s, e, 0), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuStreamSynchronize)(s), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuEventQuery)(e), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuEventDestroy)(e), CUDA_SUCCESS);
+            OK(CU(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING));
+            OK(CU(cuStreamWaitEvent)(s, e, 0));
+            OK(CU(cuStreamSynchronize)(s));
+            OK(CU(cuEventQuery)(e));
+            OK(CU(cuEventDestroy)(e));
             l.step();
         });
 }
@@ -387,10 +344,10 @@ TEST(SoftcudaIpc, WaitingForAnEventOfAKilledProcessEnds)
         line l(ends[1]);
         start();
         CUevent e = nullptr;
-        ASSERT_EQ(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()), CUDA_SUCCESS);
+        OK(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()));
         EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
         l.step();
-        EXPECT_EQ(CU(cuEventSynchronize)(e), CUDA_SUCCESS);
+        OK(CU(cuEventSynchronize)(e));
     });
     usleep(300000);
     kill(victim, SIGKILL);
@@ -400,16 +357,14 @@ TEST(SoftcudaIpc, WaitingForAnEventOfAKilledProcessEnds)
     close(ends[1]);
 }
 
-TEST(SoftcudaIpc, AnEventWithoutTheInterprocessFlagHasNoHandle)
+ALONE(SoftcudaIpc, AnEventWithoutTheInterprocessFlagHasNoHandle)
 {
-    alone([] {
-        start();
-        CUevent e = nullptr;
-        ASSERT_EQ(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
-        CUipcEventHandle h{};
-        EXPECT_NE(CU(cuIpcGetEventHandle)(&h, e), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
-    });
+    start();
+    CUevent e = nullptr;
+    OK(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING));
+    CUipcEventHandle h{};
+    EXPECT_NE(CU(cuIpcGetEventHandle)(&h, e), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 }
 
 } // namespace

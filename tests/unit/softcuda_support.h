@@ -47,6 +47,7 @@ template <class F> F *symbol(const char *name)
 #define CU_TEXT(name) #name
 #define CU_NAME(name) CU_TEXT(name)
 // `name` is a function of cuda.h; its macros choose the version.
+#define OK(call) EXPECT_EQ((call), CUDA_SUCCESS)
 #define CU(name) (softcuda_test::symbol<decltype(name)>(CU_NAME(name)))
 
 // What passes between two children.
@@ -72,69 +73,45 @@ class line {
     void wait() { EXPECT_EQ(get<char>(), '.'); }
     void put_fd(int fd)
     {
-        char byte = 'f';
-        iovec io{&byte, 1};
-        alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-        msghdr m{};
-        m.msg_iov = &io;
-        m.msg_iovlen = 1;
-        m.msg_control = room;
-        m.msg_controllen = sizeof(room);
-        cmsghdr *c = CMSG_FIRSTHDR(&m);
+        message m;
+        cmsghdr *c = CMSG_FIRSTHDR(&m.header);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(sizeof(int));
         std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
-        ASSERT_EQ(sendmsg(fd_, &m, 0), 1);
+        ASSERT_EQ(sendmsg(fd_, &m.header, 0), 1);
     }
     int get_fd()
     {
-        char byte = 0;
-        iovec io{&byte, 1};
-        alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-        msghdr m{};
-        m.msg_iov = &io;
-        m.msg_iovlen = 1;
-        m.msg_control = room;
-        m.msg_controllen = sizeof(room);
+        message m;
         int fd = -1;
-        if (recvmsg(fd_, &m, 0) == 1 && CMSG_FIRSTHDR(&m) != nullptr) {
-            std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
+        if (recvmsg(fd_, &m.header, 0) == 1 && CMSG_FIRSTHDR(&m.header) != nullptr) {
+            std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m.header)), sizeof(int));
         }
         return fd;
     }
 
   private:
+    struct message { // one byte, and room for a descriptor
+        char byte = 'f';
+        iovec io{&byte, 1};
+        alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+        msghdr header{};
+        message()
+        {
+            header.msg_iov = &io;
+            header.msg_iovlen = 1;
+            header.msg_control = room;
+            header.msg_controllen = sizeof(room);
+        }
+    };
     int fd_;
 };
 
-inline pid_t parent_pid()
-{
-    static const pid_t pid = getpid(); // asked before the first fork
-    return pid;
-}
-
-// Other jobs of this user may use the software driver at the same time: count apart from them.
-inline void count_memory_apart()
-{
-    static const pid_t parent = [] {
-        static char dir[] = "/tmp/softcuda-test-XXXXXX";
-        if (mkdtemp(dir) != nullptr) {
-            setenv("GPUSM_SOFTCUDA_DIR", dir, 1);
-            std::atexit([] {
-                if (getpid() == parent_pid() && rmdir(dir) != 0) {
-                    std::fprintf(stderr, "%s is not empty\n", dir);
-                }
-            });
-        }
-        return parent_pid();
-    }();
-    (void)parent;
-}
-
 inline pid_t child(const std::function<void()> &body)
 {
-    count_memory_apart();
+    // Other jobs of this user may use the software driver at the same time: count apart from them.
+    setenv("GPUSM_SOFTCUDA_GROUP", std::to_string(getpid()).c_str(), 0);
     std::fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0) {
@@ -189,38 +166,62 @@ inline void together(const std::function<void(line &)> &first,
 inline CUcontext start(int device = 0)
 {
     CUcontext ctx = nullptr;
-    EXPECT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuDevicePrimaryCtxRetain)(&ctx, device), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuCtxSetCurrent)(ctx), CUDA_SUCCESS);
+    OK(CU(cuInit)(0));
+    OK(CU(cuDevicePrimaryCtxRetain)(&ctx, device));
+    OK(CU(cuCtxSetCurrent)(ctx));
     return ctx;
+}
+
+// Another context of device 0, current.
+inline CUcontext make_context()
+{
+    CUcontext ctx = nullptr;
+#if CUDA_VERSION >= 13000
+    OK(CU(cuCtxCreate)(&ctx, nullptr, 0, 0));
+#else
+    OK(CU(cuCtxCreate)(&ctx, 0, 0));
+#endif
+    return ctx;
+}
+
+inline CUstream make_stream(unsigned flags)
+{
+    CUstream s = nullptr;
+    OK(CU(cuStreamCreate)(&s, flags));
+    return s;
 }
 
 inline CUdeviceptr allocate(std::size_t len)
 {
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuMemAlloc)(&at, len), CUDA_SUCCESS);
+    OK(CU(cuMemAlloc)(&at, len));
     return at;
 }
 
 // Writes and waits until the device has it.
 inline void store(CUdeviceptr at, const std::string &bytes)
 {
-    EXPECT_EQ(CU(cuMemcpyHtoD)(at, bytes.data(), bytes.size()), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
+    OK(CU(cuMemcpyHtoD)(at, bytes.data(), bytes.size()));
+    OK(CU(cuCtxSynchronize)());
 }
 
 inline std::string load(CUdeviceptr at, std::size_t len)
 {
     std::string bytes(len, '?');
-    EXPECT_EQ(CU(cuMemcpyDtoH)(bytes.data(), at, len), CUDA_SUCCESS);
+    OK(CU(cuMemcpyDtoH)(bytes.data(), at, len));
     return bytes;
+}
+
+template <class T> T attribute(CUpointer_attribute what, CUdeviceptr at)
+{
+    T value{};
+    OK(CU(cuPointerGetAttribute)(&value, what, at));
+    return value;
 }
 
 inline unsigned long long buffer_id(CUdeviceptr at)
 {
-    unsigned long long id = 0;
-    EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at), CUDA_SUCCESS);
-    return id;
+    return attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
 }
 
 // Whether libcuda.so.1 is the one built in tests/softcuda.
@@ -255,6 +256,22 @@ inline int device_count()
     if (!softcuda_test::soft()) {                                                                  \
         GTEST_SKIP() << "this is about the software driver";                                       \
     }
+// A test whose body, in the braces that follow, runs in a process of its own.
+#define ALONE(suite, name)                                                                         \
+    static void suite##name();                                                                     \
+    TEST(suite, name)                                                                              \
+    {                                                                                              \
+        softcuda_test::alone(suite##name);                                                         \
+    }                                                                                              \
+    static void suite##name()
+#define SOFT_ALONE(suite, name)                                                                    \
+    static void suite##name();                                                                     \
+    TEST(suite, name)                                                                              \
+    {                                                                                              \
+        NEEDS_SOFTCUDA();                                                                          \
+        softcuda_test::alone(suite##name);                                                         \
+    }                                                                                              \
+    static void suite##name()
 #define NEEDS_DEVICES(n)                                                                           \
     if (softcuda_test::device_count() < (n)) {                                                     \
         GTEST_SKIP() << "needs " << (n) << " devices";                                             \
