@@ -77,7 +77,7 @@ int device_count();
 // THE TABLE IS IN exchange_tools.cc, and nowhere else.
 enum class way {
     get,         // fetched by the receiver out of the sender's memory
-    device_ring, // fetched out of a ring on the sender's device, or in host memory if it goes there
+    device_ring, // through a ring on the receiver's device, or in host memory if it goes there
     direct,      // into device memory: written there by the sender, and counted as fetched
     host_ring,   // into device memory: fetched out of a ring in host memory
     staged,      // through host fragments

@@ -84,7 +84,7 @@ TEST_F(CudaIpc, EventsGoOverAndComeOut)
 {
     gpusm::device_table table(api_);
     gpusm::device *found = nullptr;
-    ASSERT_EQ(table.for_context(on_.context, &found), status::ok);
+    ASSERT_EQ(table.for_memory(on_.context, on_.ordinal, &found), status::ok);
     CUipcEventHandle handle{};
     CUevent opened = nullptr;
     ASSERT_EQ(export_event(api_, table, *found, &handle), status::ok);

@@ -6,7 +6,8 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <cstring>
+#include <array>
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <thread>
@@ -15,7 +16,7 @@
 
 namespace {
 
-using gpusm::stream_piece_bytes;
+using gpusm::stream_answer;
 using gpusm::stream_piece_facts;
 using gpusm::stream_pieces;
 using gpusm::stream_reader;
@@ -35,103 +36,113 @@ class StreamRing : public testing::Test {
     stream_writer writer_{ring_.get(), 0};
     stream_reader reader_{ring_.get()};
 
-    void write(std::uint64_t offset, unsigned char content)
+    // A piece of one byte, which says in which order it has been written.
+    static void write(stream_writer *to, std::uint64_t offset)
     {
-        ASSERT_TRUE(writer_.has_room());
-        std::memset(writer_.data(), content, stream_piece_bytes);
-        writer_.publish(offset, stream_piece_bytes, 7);
+        ASSERT_GT(to->room(), 0U);
+        const std::uint32_t slot = to->slot();
+        to->claim(1);
+        to->publish({offset, 1, 7, slot, stream_answer::bytes});
     }
+    void write(std::uint64_t offset) { write(&writer_, offset); }
 };
 
 TEST_F(StreamRing, APieceIsSeenWhenItIsPublishedAndSaysWhatItIs)
 {
     stream_piece_facts piece;
-    EXPECT_FALSE(reader_.look(&piece));
-    write(3 * stream_piece_bytes, 0x5a);
-    ASSERT_TRUE(reader_.look(&piece));
-    EXPECT_EQ(3 * stream_piece_bytes, piece.offset);
-    EXPECT_EQ(stream_piece_bytes, piece.bytes);
+    EXPECT_FALSE(reader_.look(0, &piece));
+    ASSERT_GT(writer_.room(), 0U);
+    const std::uint32_t slot = writer_.slot();
+    writer_.claim(1);
+    EXPECT_FALSE(reader_.look(0, &piece)) << "claimed, not published";
+    writer_.publish({99, 5, 7, slot, stream_answer::ended});
+    ASSERT_TRUE(reader_.look(0, &piece));
+    EXPECT_EQ(99U, piece.offset);
+    EXPECT_EQ(5U, piece.bytes);
     EXPECT_EQ(7U, piece.want);
-    EXPECT_EQ(0x5a, piece.data[stream_piece_bytes - 1]);
-    EXPECT_TRUE(reader_.look(&piece)) << "it stays until it is released";
-    reader_.release();
-    EXPECT_FALSE(reader_.look(&piece));
+    EXPECT_EQ(slot, piece.slot);
+    EXPECT_EQ(stream_answer::ended, piece.answer);
+    EXPECT_TRUE(reader_.look(0, &piece)) << "it stays until it is released";
+    reader_.release(1);
+    EXPECT_FALSE(reader_.look(0, &piece));
 }
 
 TEST_F(StreamRing, IsFullUntilTheReaderReleases)
 {
     std::uint32_t written = 0;
-    while (writer_.has_room() && written <= stream_pieces) {
-        write(written++, 1);
+    while (writer_.room() > 0 && written <= stream_pieces) {
+        write(written++);
     }
     EXPECT_EQ(8U, written) << "slots that the owner has not given are not used";
     stream_piece_facts piece;
-    ASSERT_TRUE(reader_.look(&piece));
-    reader_.release();
-    EXPECT_TRUE(writer_.has_room());
-    write(written, 2);
-    EXPECT_FALSE(writer_.has_room());
+    ASSERT_TRUE(reader_.look(written - 1, &piece)) << "any of them can be looked at";
+    EXPECT_EQ(written - 1, piece.offset);
+    EXPECT_FALSE(reader_.look(written, &piece));
+    reader_.release(2);
+    EXPECT_EQ(2U, writer_.room());
+    write(written);
+    write(written);
+    EXPECT_EQ(0U, writer_.room());
 }
 
-// Every piece keeps its bytes until it is released, while the ring becomes longer, up to its bound.
+TEST_F(StreamRing, RoomLiesTogetherAndEndsWithTheRing)
+{
+    ring_->slots = stream_pieces;
+    stream_writer writer(ring_.get(), 0);
+    EXPECT_EQ(stream_pieces, writer.room());
+    for (std::uint32_t i = 0; i < stream_pieces - 3; ++i) {
+        write(&writer, i);
+    }
+    reader_.release(stream_pieces - 3);
+    EXPECT_EQ(3U, writer.room(10)) << "up to the end";
+    writer.claim(3);
+    EXPECT_EQ(0U, writer.slot());
+    EXPECT_EQ(stream_pieces - 3, writer.room(10)) << "what is claimed is not free";
+}
+
+// Every piece keeps its slot until it is released, while the ring becomes longer, up to its bound.
 TEST_F(StreamRing, BecomesLongerAndLosesNothing)
 {
-    std::set<const unsigned char *> places;
+    std::set<std::uint32_t> used;
+    std::set<std::uint32_t> all;
     std::uint64_t read = 0;
     std::uint64_t written = 0;
     for (std::uint32_t round = 0; round < 20000; ++round) {
         ring_->slots = std::min(8 + round / 8, stream_pieces);
-        while (writer_.has_room()) {
-            write(written, static_cast<unsigned char>(written));
-            ++written;
+        while (writer_.room() > 0) {
+            ASSERT_TRUE(used.insert(writer_.slot()).second);
+            write(written++);
         }
         for (int i = 0; i < 3; ++i) {
             stream_piece_facts piece;
-            ASSERT_TRUE(reader_.look(&piece));
-            ASSERT_EQ(read, piece.offset);
-            ASSERT_EQ(static_cast<unsigned char>(read), piece.data[0]);
-            ASSERT_EQ(static_cast<unsigned char>(read), piece.data[stream_piece_bytes - 1]);
-            places.insert(piece.data);
-            reader_.release();
-            ++read;
+            ASSERT_TRUE(reader_.look(0, &piece));
+            ASSERT_EQ(read++, piece.offset);
+            ASSERT_EQ(1U, used.erase(piece.slot));
+            all.insert(piece.slot);
+            reader_.release(1);
         }
     }
-    EXPECT_EQ(stream_pieces, places.size());
+    EXPECT_EQ(stream_pieces, all.size());
 }
 
-TEST_F(StreamRing, AnotherWriterGoesOnWhereTheLastOneEnded)
-{
-    stream_piece_facts piece;
-    for (unsigned i = 0; i < 5; ++i) {
-        write(i, 1);
-        ASSERT_TRUE(reader_.look(&piece));
-        reader_.release();
-    }
-    stream_writer other(ring_.get(), reader_.next());
-    ASSERT_TRUE(other.has_room());
-    other.publish(99, 1, 8);
-    ASSERT_TRUE(reader_.look(&piece));
-    EXPECT_EQ(99U, piece.offset);
-}
-
-// A lone message is a writer of its own each time; it must not use the first slots over and over.
+// A lone message is a writer of its own each time: it goes on where the last one ended, and must
+// not use the first slots over and over.
 TEST_F(StreamRing, LoneMessagesUseAllSlotsAlsoThoseThatComeLater)
 {
-    std::set<const unsigned char *> places;
+    std::set<std::uint32_t> slots;
     for (int message = 0; message < 200; ++message) {
         ring_->slots = message < 100 ? 8 : 20;
         stream_writer lone(ring_.get(), reader_.next());
-        for (int i = 0; i < 3; ++i) {
-            ASSERT_TRUE(lone.has_room());
-            places.insert(lone.data());
-            lone.publish(0, 1, 0);
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            slots.insert(lone.slot());
+            write(&lone, i);
             stream_piece_facts piece;
-            ASSERT_TRUE(reader_.look(&piece));
-            reader_.release();
+            ASSERT_TRUE(reader_.look(0, &piece));
+            ASSERT_EQ(i, piece.offset);
+            reader_.release(1);
         }
-        EXPECT_LE(places.size(), ring_->slots);
     }
-    EXPECT_EQ(20U, places.size());
+    EXPECT_EQ(20U, slots.size());
 }
 
 TEST_F(StreamRing, WhatAPeerMayWriteNeverLeadsOutOfTheRing)
@@ -139,39 +150,40 @@ TEST_F(StreamRing, WhatAPeerMayWriteNeverLeadsOutOfTheRing)
     ring_->slots = 0xffffffff;
     stream_writer other(ring_.get(), 0);
     for (std::uint32_t i = 0; i < 3 * stream_pieces; ++i) {
-        if (other.has_room()) {
-            ASSERT_GE(other.data(), ring_->data[0]);
-            ASSERT_LE(other.data(), ring_->data[stream_pieces - 1]);
-            other.publish(0, 1, 0);
+        if (other.room() > 0) {
+            ASSERT_LE(other.slot() + other.room(), stream_pieces);
+            write(&other, 0);
         }
     }
     ring_->released = UINT64_MAX; // more than was written: ignored
-    EXPECT_FALSE(other.has_room());
+    EXPECT_EQ(0U, other.room());
     ring_->pieces[0].slot = 0xffffffff;
     stream_piece_facts piece;
-    ASSERT_TRUE(reader_.look(&piece));
-    EXPECT_LE(piece.data, ring_->data[stream_pieces - 1]);
+    ASSERT_TRUE(reader_.look(0, &piece));
+    EXPECT_LT(piece.slot, stream_pieces);
 }
 
-TEST_F(StreamRing, MessagesBeforeANumberAreStopped)
+TEST_F(StreamRing, EveryRangeHasItsOwnEnd)
 {
-    EXPECT_FALSE(writer_.is_stopped(0));
-    reader_.stop_before(5);
-    EXPECT_TRUE(writer_.is_stopped(4));
-    EXPECT_FALSE(writer_.is_stopped(5));
-    reader_.stop_before(2);
-    EXPECT_TRUE(writer_.is_stopped(0xfffffff0)) << "the numbers wrap";
+    reader_.want(5, 100);
+    reader_.want(6, 200);
+    reader_.want(5, 0);
+    EXPECT_EQ(0U, writer_.wanted_bytes(5));
+    EXPECT_EQ(200U, writer_.wanted_bytes(6));
+    reader_.want(UINT32_MAX, 7);
+    EXPECT_EQ(7U, writer_.wanted_bytes(UINT32_MAX)) << "the numbers wrap";
 }
 
-TEST_F(StreamRing, TwoThreadsStreamAMillionBytesInOrder)
+TEST_F(StreamRing, TwoThreadsStreamInOrder)
 {
     constexpr std::uint64_t pieces = 5000;
     const gpusm_test::deadline limit(60);
+    std::array<std::uint64_t, stream_pieces> content{};
     std::thread producer([&] {
         for (std::uint64_t i = 0; i < pieces && !limit.over();) {
-            if (writer_.has_room()) {
-                std::memset(writer_.data(), static_cast<int>(i % 251), 512);
-                writer_.publish(i++, 512, 1);
+            if (writer_.room() > 0) {
+                content[writer_.slot()] = i;
+                write(i++);
             }
         }
     });
@@ -179,10 +191,9 @@ TEST_F(StreamRing, TwoThreadsStreamAMillionBytesInOrder)
     std::uint64_t next = 0;
     while (next < pieces && !limit.over()) {
         stream_piece_facts piece;
-        if (reader_.look(&piece)) {
-            wrong += piece.offset != next || piece.data[0] != next % 251 ||
-                     piece.data[511] != next % 251;
-            reader_.release();
+        if (reader_.look(0, &piece)) {
+            wrong += piece.offset != next || content[piece.slot] != next;
+            reader_.release(1);
             ++next;
         }
     }

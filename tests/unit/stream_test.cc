@@ -3,140 +3,10 @@
 //
 // stream_test.cc: messages streamed between processes that are played in one: in order, both ways,
 // more than the ring holds, from a sender that is away, and what a broken peer may do.
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "tests/unit/stream_support.h"
 
-#include "tests/unit/shm_support.h"
-
-#include <deque>
-#include <numeric>
-#include <vector>
-
-#include <unistd.h>
-
-#include <gtest/gtest.h>
-
+namespace gpusm_test {
 namespace {
-
-using gpusm::no_single_copy;
-using gpusm::node;
-using gpusm::peer;
-using gpusm::share_kind;
-using gpusm::status;
-using gpusm::stream_engine;
-using gpusm::stream_fetch;
-using gpusm::stream_message;
-using gpusm_test::deadline;
-using gpusm_test::log_capture;
-
-constexpr std::size_t kibi = 1024;
-
-gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
-{
-    gpusm::segment_options made = gpusm_test::small_options(folder, vpid);
-    made.segment_bytes = 8 * kibi * kibi;
-    return made;
-}
-
-// A process with streams; what it sends lies in `sent` until somebody delivers it.
-class process final : public gpusm::stream_services {
-  public:
-    process(const std::string &folder, std::uint32_t vpid)
-        : folder_(folder), node_(gpusm_test::make_segment(options(folder, vpid)), false),
-          streams(node_, *this, false)
-    {
-    }
-
-    status send(peer &, const stream_message &message) override
-    {
-        sent.push_back(message);
-        return status::ok;
-    }
-    const unsigned char *source_of(const stream_message &message) override
-    {
-        return refuses ? nullptr : reinterpret_cast<const unsigned char *>(message.address);
-    }
-    status read_rest(peer &, const stream_fetch &fetch) override
-    {
-        ++rests;
-        if (status::ok == rest_outcome) {
-            std::memcpy(fetch.destination + fetch.received,
-                        reinterpret_cast<const void *>(fetch.address + fetch.received),
-                        fetch.len_bytes - fetch.received);
-        }
-        return rest_outcome;
-    }
-
-    peer &towards(process &other)
-    {
-        peer &known = *node_.add_peer(other.node_.own().identity(), folder_);
-        EXPECT_EQ(status::ok, known.attach());
-        return known;
-    }
-    // Gives what this process has sent to `other`. Returns whether all of it made sense.
-    bool deliver_to(process &other)
-    {
-        bool sane = true;
-        for (; !sent.empty(); sent.pop_front()) {
-            sane = other.streams.take(other.towards(*this), sent.front()) && sane;
-        }
-        return sane;
-    }
-
-  private:
-    const std::string folder_;
-    node node_;
-
-  public:
-    std::deque<stream_message> sent;
-    bool refuses = false;
-    status rest_outcome = status::ok;
-    int rests = 0;
-    stream_engine streams;
-};
-
-// A message with the bytes that it should have.
-struct message {
-    explicit message(std::size_t len_bytes, unsigned char first = 1)
-        : source(len_bytes), destination(len_bytes)
-    {
-        std::iota(source.begin(), source.end(), first);
-        fetch.source = {};
-        fetch.source.kind = share_kind::host;
-        fetch.address = reinterpret_cast<std::uint64_t>(source.data());
-        fetch.destination = destination.data();
-        fetch.len_bytes = len_bytes;
-    }
-    bool right() const { return source == destination; }
-
-    std::vector<unsigned char> source;
-    std::vector<unsigned char> destination;
-    stream_fetch fetch{};
-};
-
-class Stream : public testing::Test {
-  protected:
-    const gpusm_test::scratch_folder folder_;
-    process reader_{folder_.path(), 1};
-    process sender_{folder_.path(), 2};
-
-    // Both sides make progress until so many messages have ended at the reader, which come back.
-    std::vector<stream_fetch *> run(std::size_t wanted, bool sender_too = true)
-    {
-        const deadline limit(20);
-        std::vector<stream_fetch *> ended;
-        while (ended.size() < wanted && !limit.over()) {
-            if (sender_too) {
-                EXPECT_EQ(nullptr, sender_.streams.progress());
-            }
-            for (stream_fetch *each = reader_.streams.progress(); each != nullptr;
-                 each = each->next) {
-                ended.push_back(each);
-            }
-        }
-        EXPECT_EQ(wanted, ended.size());
-        return ended;
-    }
-};
 
 TEST_F(Stream, MessagesOfManyLengthsArriveInOrder)
 {
@@ -181,7 +51,7 @@ TEST_F(Stream, WhatIsThereAlreadyIsNotSent)
     std::copy_n(one.source.begin(), 8 * kibi, one.destination.begin());
     one.fetch.received = 8 * kibi;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_EQ(42 * kibi, reader_.sent.front().len_bytes);
+    ASSERT_EQ(42 * kibi, reader_.sent.front().first.len_bytes);
     ASSERT_TRUE(reader_.deliver_to(sender_));
     (void)run(1);
     EXPECT_TRUE(one.right());
@@ -261,7 +131,7 @@ TEST_F(Stream, ASenderThatGoesAwayInTheMiddleIsReadByASingleCopyFromThere)
 TEST_F(Stream, WithoutSingleCopiesASenderIsWaitedFor)
 {
     message one(20 * kibi);
-    one.fetch.source.flags = no_single_copy;
+    one.fetch.may_read = false;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     const deadline soon(1);
     while (!soon.over()) {
@@ -361,12 +231,12 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
     message one(50 * kibi);
     peer &from = reader_.towards(sender_);
     ASSERT_EQ(status::ok, reader_.streams.fetch(from, &one.fetch));
-    const stream_message asked = reader_.sent.front();
+    const stream_message asked = reader_.sent.front().first;
     auto *ring =
         reinterpret_cast<gpusm::stream_ring *>(sender_.towards(reader_).shared().base() +
                                                std::size_t{asked.granule} * gpusm::granule_bytes);
     ring->pieces[0].offset = 0;
-    ring->pieces[0].bytes = gpusm::stream_piece_bytes + 1;
+    ring->pieces[0].bytes = host_pool.slot_bytes + 1;
     ring->pieces[0].want = asked.want;
     ring->pieces[0].sequence = asked.sequence + 1;
     (void)run(1, false);
@@ -378,24 +248,35 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
 TEST_F(Stream, MessagesThatMakeNoSenseAreNotTaken)
 {
     peer &from = sender_.towards(reader_);
-    stream_message wrong{};
-    wrong.len_bytes = 1;
-    wrong.granule = 0xffffff;
-    EXPECT_FALSE(sender_.streams.take(from, wrong)) << "outside of the segment";
     message one(50 * kibi);
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    stream_message right = reader_.sent.front();
-    wrong = right;
-    wrong.granule += 1;
-    EXPECT_FALSE(sender_.streams.take(from, wrong)) << "not at a page";
-    wrong = right;
-    wrong.len_bytes = 0;
-    EXPECT_FALSE(sender_.streams.take(from, wrong)) << "of no bytes";
-    wrong = right;
-    wrong.sequence = UINT64_MAX;
-    EXPECT_FALSE(sender_.streams.take(from, wrong)) << "goes on where nothing has begun";
-    EXPECT_TRUE(sender_.streams.take(from, right));
-    EXPECT_FALSE(sender_.streams.take(from, right)) << "begins anew before the first one is sent";
+    const stream_message right = reader_.sent.front().first;
+    const stream_memory memory{{0, 0, share_kind::legacy, 0, 0, 4096, 50 * kibi}, 4096};
+    const auto takes = [&](auto change, const stream_memory *with = nullptr) {
+        stream_message wrong = right;
+        change(wrong);
+        return sender_.streams.take(from, wrong, with);
+    };
+    EXPECT_FALSE(takes([](auto &m) { m.granule = 0xffffff; })) << "outside of the segment";
+    EXPECT_FALSE(takes([](auto &m) { m.granule += 1; })) << "not at a page";
+    EXPECT_FALSE(takes([](auto &m) { m.len_bytes = 0; })) << "of no bytes";
+    EXPECT_FALSE(takes([](auto &m) { m.slot_bytes = 0; })) << "in no slots";
+    EXPECT_FALSE(takes([](auto &m) { m.slot_bytes = 1U << 30; })) << "longer than the segment";
+    EXPECT_FALSE(takes([](auto &m) { m.sequence = UINT64_MAX; })) << "goes on from nothing";
+    EXPECT_FALSE(takes([](auto &m) { m.uses = stream_memory_use::target; })) << "no target";
+    EXPECT_FALSE(takes([](auto &) {}, &memory)) << "memory for nothing";
+    EXPECT_FALSE(takes(
+        [](auto &m) {
+            m.uses = stream_memory_use::target;
+            m.len_bytes += 1;
+        },
+        &memory))
+        << "ends behind the target";
+    EXPECT_FALSE(takes([](auto &m) { m.uses = stream_memory_use::slots; }, &memory))
+        << "more slots than there is memory";
+    EXPECT_TRUE(takes([](auto &) {}));
+    EXPECT_FALSE(takes([](auto &) {})) << "begins anew before the first one is sent";
 }
 
 } // namespace
+} // namespace gpusm_test

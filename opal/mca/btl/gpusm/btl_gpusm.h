@@ -11,9 +11,8 @@
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get, and of which memory: btl_gpusm_host (host memory; single copies
-//   are
-//                           in _smsc and _cooperative), _bounce (pageable memory), _stage* (memory
-//                           that cannot be mapped), _gpu and _ipc (device memory)
+//                           are in _smsc and _cooperative), _bounce and _push (pageable memory),
+//                           _stage* (memory that cannot be mapped), _gpu and _ipc (device memory)
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -76,7 +75,11 @@ struct mca_btl_base_endpoint_t {
     bool gpu_warned; // the user has been told why not
     // Copies into the peer's memory that could not be made, in a row.
     std::atomic<std::uint32_t> failed_writes;
-    std::uint32_t failed_pushes; // by the peer, into our memory, in a row; under the GPU lock
+    // Under the GPU lock.
+    std::uint32_t failed_pushes; // by the peer, into our memory, in a row
+    std::uint32_t pushes;        // of ours, into the peer's memory, under way
+    std::uint32_t failed_rings;  // copies into or out of rings on devices, in a row
+    bool streams_by_host;        // one of us cannot map such a ring of the other one
 };
 
 // A send descriptor and the shared fragment that belongs to it for good. A control message that
@@ -171,7 +174,8 @@ struct mca_btl_gpusm_component_t {
     bool threads;        // MPI_THREAD_MULTIPLE
     bool oversubscribed; // this machine has fewer processors than processes of ours
     gpusm::node *node;
-    gpusm::stream_engine *streams;
+    gpusm::stream_engine *streams;      // between host memories
+    gpusm::stream_engine *stages;       // with a device at one end; after the GPU lock
     gpusm::lead lead;                   // in a program without threads
     std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
@@ -233,6 +237,26 @@ inline void fire_and_forget(mca_btl_gpusm_frag_t *frag, std::size_t bytes)
     frag->base.des_flags = MCA_BTL_DES_FLAGS_BTL_OWNERSHIP;
     frag->base.des_cbfunc = nullptr;
 }
+
+// Objects at stable addresses, used over and over.
+template <typename T> class recycled {
+  public:
+    T *take()
+    {
+        if (free_.empty()) {
+            return &all_.emplace_back();
+        }
+        T *taken = free_.back();
+        free_.pop_back();
+        *taken = T{};
+        return taken;
+    }
+    void give(T *back) { free_.push_back(back); }
+
+  private:
+    std::deque<T> all_;
+    std::vector<T *> free_;
+};
 
 // Adds to a number that other threads change only where the program has said that it has some.
 template <typename Number> void add_to(std::atomic<Number> &number, Number amount)

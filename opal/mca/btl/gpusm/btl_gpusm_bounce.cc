@@ -23,6 +23,11 @@ namespace gpusm {
 
 namespace {
 
+// By the processor, in one call of progress.
+constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
+// The least part of a stream that is pulled.
+constexpr std::uint64_t pull_chunk_bytes = std::uint64_t{64} * 1024;
+
 struct piece_pool;
 
 struct bounce_piece {
@@ -91,9 +96,15 @@ void give_piece(bounce_piece *piece)
     piece->next = std::exchange(piece->pool->free, piece);
 }
 
-// What the next piece of the job is to be. False: there is none, or none yet.
+// What the next piece of the job is to be. False: there is none.
 bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
 {
+    if (bounce_way::pull == job->way) {
+        const bool more = mca_btl_gpusm_component.stages->take_back(job->stream, pull_chunk_bytes,
+                                                                    most_bytes, place, bytes);
+        job->all_sent = !more;
+        return more;
+    }
     if (nullptr == job->split) {
         const std::uint64_t left = job->len_bytes - job->sent_bytes;
         *place = job->sent_bytes;
@@ -103,34 +114,28 @@ bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint6
         job->all_sent = left == *bytes;
         return true;
     }
-    const std::uint64_t chunk_bytes =
-        bounce_way::pull == job->way ? pull_chunk_bytes : push_chunk_bytes;
-    const std::uint64_t all = split_chunks(job->len_bytes, chunk_bytes);
-    auto most = static_cast<std::uint32_t>(most_bytes / chunk_bytes);
-    if (job->way != bounce_way::pull) {
-        most = std::min(most, split_longest_piece(all, job->chunks));
-    }
+    const std::uint64_t all = split_chunks(job->len_bytes, push_chunk_bytes);
+    const auto most = std::min(static_cast<std::uint32_t>(most_bytes / push_chunk_bytes),
+                               split_longest_piece(all, job->chunks));
     const bool front = bounce_way::out == job->way;
     std::uint32_t first = 0;
     const std::uint32_t taken =
         split_take_some(job->split, front ? split_end::front : split_end::back, most, &first);
+    // The word may be changed by a peer: in our segment it must say that what comes next has been
+    // taken, or that the two have met.
     if (0 == taken) {
-        // The word may be changed by a peer: in our segment it must say that the two have met.
         const split_state end = split_look(*job->split);
-        const bool have_met =
-            end.front == end.back && end.front == (front ? job->chunks : all - job->chunks);
-        job->failed = job->failed || (bounce_way::push != job->way && !have_met);
+        job->failed = job->failed || (front && (end.front != end.back || end.front != job->chunks));
         job->all_sent = true;
         return false;
     }
-    // And that what comes next is what was taken.
     if (first + taken > all || first != (front ? job->chunks : all - job->chunks - taken)) {
         job->failed = true;
         return false;
     }
     job->chunks += taken;
-    *place = first * chunk_bytes;
-    *bytes = std::min(taken * chunk_bytes, job->len_bytes - *place);
+    *place = first * push_chunk_bytes;
+    *bytes = std::min(taken * push_chunk_bytes, job->len_bytes - *place);
     return true;
 }
 
@@ -175,7 +180,7 @@ bool send_out(bounce *job)
 void end_if_over(bounce *job)
 {
     if (0 == job->under_way && !job->waits && (job->all_sent || job->failed)) {
-        bounce_over(job);
+        job->over(job);
     }
 }
 

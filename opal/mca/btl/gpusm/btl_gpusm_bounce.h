@@ -10,6 +10,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
 #include "opal/mca/btl/gpusm/shm/split.h"
 
 #include <cstddef>
@@ -17,17 +18,13 @@
 
 namespace gpusm {
 
-// Bytes after which a call of progress ends the processor's copies through registered memory, here
-// and in staging rings: some tens of microseconds, so that other messages do not wait longer.
-inline constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
-
 enum class bounce_way : std::uint8_t {
     out,  // device memory to host memory of this process
     push, // device memory to host memory of `peer`
-    pull, // host memory of `peer` to device memory
+    pull, // host memory of `peer` to device memory, as far as the end of `stream` can be taken back
 };
 
-// One such copy. The caller fills in the first part, and owns it again when bounce_over is called.
+// One such copy. The caller fills in the first part, and owns it again when `over` is called.
 struct bounce {
     bounce_way way;
     device *on; // in whose context the device's side is copied
@@ -37,9 +34,11 @@ struct bounce {
     CUevent wait_for; // for the device memory to be read; null: nothing
     bool for_kernel;  // a kernel may touch the device memory
     mca_btl_base_endpoint_t *peer;
-    // Not null when another process copies a part. `out` takes from the front, the others from the
-    // back. Every push and pull has one.
+    // Not null when the owner of the device memory pushes a part: `out` takes from the front,
+    // `push` from the back.
     split_word *split;
+    stream_fetch *stream;      // of a pull
+    void (*over)(bounce *job); // it has ended, as `failed` says
 
     std::uint64_t sent_bytes; // of one that is not split: of which pieces have been sent out
     std::uint32_t chunks;     // of a split, that this process has taken
@@ -54,13 +53,11 @@ struct bounce {
 bool can_bounce();
 // Begins a copy of 1 byte or more, for which can_bounce() has been true.
 void start_bounce(bounce *job);
-// The copy has ended, as `failed` says. Whoever starts one provides for its way
-// (btl_gpusm_stage.cc).
-void bounce_over(bounce *job);
 
 // A copy_part::bounce has ended.
 void bounced(copy_request *copy);
-// Copies what has arrived, about `progress_copy_bytes`, and sends out further pieces.
+// Copies what has arrived, some tens of microseconds at most, so that other messages do not wait
+// longer, and sends out further pieces.
 void progress_bounces();
 std::size_t bounce_bytes(); // what it may take of our segment, once
 void release_bounces();     // copies have been cancelled

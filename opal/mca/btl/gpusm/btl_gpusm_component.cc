@@ -126,6 +126,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     component.cooperative_puts = new std::deque<gpusm::cooperative_put>;
     gpusm::setup_gets();
     gpusm::setup_host();
+    gpusm::setup_stage();
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
     if (nullptr == modules || !gpusm::post_modex()) {
@@ -149,8 +150,15 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
         gpusm::ipc_message_from(from, payload, header.payload_bytes);
         return;
     case gpusm::frag_kind::stage:
-        gpusm::stage_message_from(from, payload, header.payload_bytes);
-        return;
+        if (gpusm::stage_message_from(from, payload, header.payload_bytes)) {
+            return;
+        }
+        break;
+    case gpusm::frag_kind::push:
+        if (gpusm::push_message_from(from, payload, header.payload_bytes)) {
+            return;
+        }
+        break;
     case gpusm::frag_kind::cooperative:
         gpusm::cooperative_message_from(from, payload, header.payload_bytes);
         return;
@@ -225,6 +233,9 @@ static int component_progress(void)
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);
+    } else if (!component.stages->idle()) {
+        (void)component.stages->progress(false);
+        ++events;
     }
     component.progressing.store(false, std::memory_order_release);
     return events;

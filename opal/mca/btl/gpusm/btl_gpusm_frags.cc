@@ -210,7 +210,7 @@ std::size_t plan_frags()
                         {module.btl_max_send_size, most, true},
                         {module.btl_accelerator_max_send_size, most / 8}}, // to which devices write
                        {}};
-    std::size_t bytes = host_ring_bytes() + bounce_bytes();
+    std::size_t bytes = stage_ring_bytes() + bounce_bytes();
     for (const frag_list &list : component.frags->lists) {
         bytes += frag_bytes(list) * list.most;
     }

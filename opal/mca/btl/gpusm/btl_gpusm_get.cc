@@ -2,8 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_get.cc: how ob1 fetches memory that a peer has registered. Device memory is mapped,
-// once, and the copy given to the engine; what cannot be mapped is staged; host memory goes by
-// smsc.
+// once, and the copy given to the engine; what cannot be mapped is streamed.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
@@ -74,6 +73,7 @@ void release_gets()
     OBJ_DESTRUCT(&gets);
     release_registrations();
     release_bounces();
+    release_pushes();
     ended = nullptr;
     end_of_ended = &ended;
 }
@@ -95,26 +95,6 @@ bool bounce_get(get_request *get)
     const bool direct = get->copy.len_bytes > not_worth_asking_bytes &&
                         side.is_page_locked(get->copy.destination, get->copy.len_bytes);
     return !direct && bounce_failed_get(get);
-}
-
-bool bounce_failed_get(get_request *get)
-{
-    if (0 == get->copy.len_bytes || !can_bounce()) {
-        return false;
-    }
-    bounce &job = get->bouncing;
-    job = {};
-    job.way = bounce_way::out;
-    job.on = get->into;
-    job.source = get->copy.source;
-    job.destination = get->copy.destination;
-    job.len_bytes = get->copy.len_bytes;
-    job.wait_for = get->copy.wait_for;
-    job.for_kernel =
-        get->mapping != nullptr && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
-    stage_share(get);
-    start_bounce(&job);
-    return true;
 }
 
 status start_get(get_request *get)
@@ -170,7 +150,6 @@ int progress_gets(bool busy)
             tell_counters(*side);
         }
         side->fds.progress();
-        (void)progress_stage();
         copy_request *copied = nullptr;
         if (!side->copies.idle()) {
             copied = side->copies.collect(busy);
@@ -188,9 +167,7 @@ int progress_gets(bool busy)
                 finish_get(get, each->outcome);
                 break;
             }
-            case copy_part::stage_in:
-            case copy_part::stage_out:
-            case copy_part::stage_write:
+            case copy_part::stage:
                 stage_copied(each);
                 break;
             case copy_part::bounce:
@@ -198,7 +175,9 @@ int progress_gets(bool busy)
                 break;
             }
         }
+        (void)progress_stage();
         progress_bounces();
+        progress_pushes();
         finished = std::exchange(ended, nullptr);
         end_of_ended = &ended;
     }
@@ -246,11 +225,6 @@ get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *loc
     get->endpoint = endpoint;
     get->mapping = nullptr;
     get->target = nullptr;
-    get->bouncing = {};
-    get->owners_bytes = 0;
-    get->owner = nullptr;
-    get->a_part_is_over = get->part_failed = false;
-    get->rest_from = size;
     get->has_waited = false;
     get->local_address = local_address;
     get->remote_address = remote_address;
@@ -268,7 +242,7 @@ get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *loc
     get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(side->lock);
-    // What the owner stages for host memory needs no context here.
+    // What is streamed to host memory needs no context here.
     const bool staged =
         gpusm::share_kind::staged == remote.kind || gpusm::share_kind::host == remote.kind;
     status s = nullptr == get->into && !staged ? side->devices.for_host(&get->into) : status::ok;

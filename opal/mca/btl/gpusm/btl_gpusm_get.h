@@ -6,7 +6,8 @@
 //   btl_gpusm_register.cc     register_mem, deregister_mem
 //   btl_gpusm_get.cc          get, completion
 //   btl_gpusm_bounce.{h,cc}   pieces between device memory and ordinary host memory
-//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, staged by its owner
+//   btl_gpusm_push.cc         the same, of which the owner copies a part
+//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, streamed
 #ifndef BTL_GPUSM_GET_H
 #define BTL_GPUSM_GET_H
 
@@ -26,7 +27,7 @@ struct registration {
     struct exported *exported; // referenced; null unless the handle names an export
     struct device *device;     // whose context the memory wants; null for host memory
     std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
-    bool streamed;             // host memory that is or was being streamed
+    bool streamed;             // it is or was being streamed
     std::uint32_t number;      // for good; what a handle of kind `staged` or `host` calls `slot`
     std::uint64_t turn;        // raised by every register_mem and every deregister_mem: odd while
                                // it is registered; what such a handle calls `generation`
@@ -34,19 +35,22 @@ struct registration {
 
 // What a copy_request is part of, so that its end finds its way; copy_request::part_of.
 enum class copy_part : std::uint8_t {
-    get = 0,         // a get_request
-    stage_in = 1,    // the owner's copy into a staging ring
-    stage_out = 2,   // the reader's copy out of one
-    bounce = 3,      // a piece of a bounce
-    stage_write = 4, // the owner's copy into memory of the reader
+    get = 0,    // a get_request
+    stage = 1,  // of a stream
+    bounce = 2, // a piece of a bounce
 };
+
+// What has failed so many times in a row is not tried any more: copies into or out of a ring on a
+// device, whose context may have been destroyed; copies by the sender into a receiver's device
+// memory; pushes.
+inline constexpr std::uint32_t failures_in_a_row = 4;
 
 // One btl_get on its way. Ends in finish_get, exactly once.
 struct get_request {
     opal_free_list_item_t super;
     copy_request copy;
     struct mapping *mapping; // referenced while the copy runs; null before and for staged gets
-    struct exported *target; // referenced while the owner may write there by itself; else null
+    struct exported *target; // referenced while the sender may write there by itself; else null
     mca_btl_base_endpoint_t *endpoint;
     void *local_address;
     std::uint64_t remote_address;
@@ -55,15 +59,13 @@ struct get_request {
     mca_btl_base_rdma_completion_fn_t cbfunc;
     void *cbcontext;
     void *cbdata;
-    bounce bouncing;          // what this process copies by hand
-    struct staged_get *owner; // that the owner copies a part, and has not said that it is over
-    bool a_part_is_over;      // of a get that is done in two parts
+    bounce bouncing;     // what this process copies by hand
+    stream_fetch stream; // of memory that cannot be mapped
+    unsigned parts;      // a stream, and what is pulled of it, that are not over
     bool part_failed;
-    std::uint64_t owners_bytes; // of a pull, that have come from the owner
-    std::uint64_t rest_from;    // from there on the owner could not do its part; else the length
-    bool has_waited;            // for descriptors, once
-    struct device *into;        // in whose context it is copied
-    get_request *next;          // in the list that it waits in
+    bool has_waited;     // for descriptors, once
+    struct device *into; // in whose context it is copied
+    get_request *next;   // in the list that it waits in
 };
 
 // A list without a bound, of objects of that class; `number` may be null.
@@ -112,31 +114,34 @@ bool bounce_get(get_request *get);
 // to try.
 bool bounce_failed_get(get_request *get);
 
-// stage: reader's side. Asks the owner of the memory that get->remote names to stage
-// [remote_address, + copy.len_bytes). `ok`: it will end in finish_get. Under the GPU lock.
+// push: moves on what both sides copy. Under the GPU lock.
+void progress_pushes();
+// A push_message has come in; false: it makes no sense. Takes the GPU lock itself.
+bool push_message_from(mca_btl_base_endpoint_t *reader, const unsigned char *payload,
+                       std::size_t bytes);
+void release_pushes(); // copies have been cancelled
+
+// stage: makes the streams that devices take part in, when there is a node.
+void setup_stage();
+// Streams what get->remote names, which cannot be mapped. `ok`: it will end in finish_get. Under
+// the GPU lock.
 status stage_fetch(get_request *get);
 // Would this process copy so many bytes of page-locked host memory into that peer's device memory
 // by itself, if the peer names some? Any thread.
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
-// From now on what that owner stages is asked for through host memory. Under the GPU lock.
-void stage_by_host_memory(const mca_btl_base_endpoint_t *owner);
-// A stage_message of a peer, either side. Takes the GPU lock itself.
-void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+// A stream_message of a peer; false: it makes no sense. Takes the GPU lock itself.
+bool stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);
-// A copy that stage started (copy_part::stage_in, stage_out, stage_write) has ended. Under the GPU
-// lock.
+// The same of any stream.
+bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,
+                        const unsigned char *payload, std::size_t bytes);
+// A copy_part::stage has ended. Under the GPU lock.
 void stage_copied(copy_request *copy);
-// Lets the owner of device memory copy a part of a get into host memory, if it can be had for that:
-// then get->bouncing has a split. Under the GPU lock.
-void stage_share(get_request *get);
-// Moves waiting fetches on as far as there is room in the rings. Under the GPU lock. Returns how
-// many pieces went.
+// Moves streams and waiting gets on. Under the GPU lock, in a process that has a GPU side. Returns
+// how many gets have ended.
 int progress_stage();
-// Can memory of this process's device be staged: is there, or can there be made, a ring on `of`?
-// Then the ring's export in *ring, referenced by nobody. Under the GPU lock.
-status stage_ring_on(device &of, remote_handle *ring);
-void release_stage();          // everything; copies have been cancelled
-std::size_t host_ring_bytes(); // what the host ring may take of our segment, once
+void release_stage();           // everything; cancels copies
+std::size_t stage_ring_bytes(); // what its rings may take of our segment
 
 } // namespace gpusm
 

@@ -45,32 +45,34 @@ host_get *get_around(const stream_fetch *fetch)
 
 class services final : public stream_services {
   public:
-    status send(peer &to, const stream_message &message) override
+    status send(peer &to, const stream_message &message, const stream_memory *) override
     {
         return post_control(endpoint_of(to), frag_kind::stream, &message, sizeof(message));
     }
 
-    const unsigned char *source_of(const stream_message &message) override
+    void open(peer &, const stream_message &message, const stream_memory *memory,
+              stream_source *out) override
     {
         registration *named =
-            share_kind::host == message.handle.kind
+            share_kind::host == message.handle.kind && nullptr == memory
                 ? registration_named(message.handle, message.address, message.len_bytes)
                 : nullptr;
-        if (nullptr == named) {
-            return nullptr;
+        if (named != nullptr) {
+            named->streamed = true;
+            out->memory = reinterpret_cast<const unsigned char *>(message.address);
         }
-        named->streamed = true;
-        return reinterpret_cast<const unsigned char *>(message.address);
     }
 
     status read_rest(peer &, const stream_fetch &fetch) override
     {
         const host_get *get = get_around(&fetch);
-        return smsc_read(get->endpoint, fetch.destination + fetch.received,
+        return smsc_read(get->endpoint,
+                         reinterpret_cast<unsigned char *>(fetch.destination) + fetch.received,
                          fetch.address + fetch.received, fetch.len_bytes - fetch.received);
     }
 };
 services of_streams;
+stream_pool rings = {16 * 1024, 4, 8};
 
 // How much of a message comes along with its offer, in fragments of so many bytes.
 constexpr std::size_t lead_piece_bytes = 8 * 1024;
@@ -110,10 +112,9 @@ bool streams_to(bool single)
 
 void forget_source(registration *given)
 {
-    if (given->streamed) {
-        const remote_handle &memory = given->handle.remote;
-        mca_btl_gpusm_component.streams->forget(
-            reinterpret_cast<const unsigned char *>(memory.base), memory.len_bytes);
+    const remote_handle &memory = given->handle.remote;
+    for (stream_engine *each : {mca_btl_gpusm_component.streams, mca_btl_gpusm_component.stages}) {
+        each->forget(reinterpret_cast<const unsigned char *>(memory.base), memory.len_bytes);
     }
 }
 
@@ -201,12 +202,7 @@ void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
 bool stream_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
                          std::size_t bytes)
 {
-    stream_message message;
-    if (sizeof(message) != bytes) {
-        return false;
-    }
-    std::memcpy(&message, payload, sizeof(message));
-    return mca_btl_gpusm_component.streams->take(*from->peer, message);
+    return stream_message_for(mca_btl_gpusm_component.streams, from, payload, bytes);
 }
 
 static void call_back(mca_btl_base_endpoint_t *endpoint, const get_arguments &get, int result)
@@ -314,8 +310,10 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     made->fetch = {};
     made->fetch.source = remote_handle->remote;
     made->fetch.address = remote_address;
-    made->fetch.destination = static_cast<unsigned char *>(get.local_address);
+    made->fetch.destination = reinterpret_cast<std::uint64_t>(get.local_address);
     made->fetch.len_bytes = get.len_bytes;
+    made->fetch.pool = &rings;
+    made->fetch.may_read = 0 == (remote_handle->remote.flags & no_single_copy);
     made->fetch.received = received + made->due;
     made->streamed = made->fetch.received < get.len_bytes && !read_alone(made);
     // The rest is asked for first: the sender is at it while the lead is copied.

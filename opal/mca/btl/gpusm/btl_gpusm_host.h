@@ -20,7 +20,7 @@ void release_host();
 
 // Is host memory streamed to a peer that can (`single`) or cannot read it by single copies?
 bool streams_to(bool single);
-// What `given` names is not to be read any more.
+// What `given` names, which was streamed, is not to be read any more.
 void forget_source(registration *given);
 
 // Sends an offer of host memory with a lead: the first bytes come along with it and in fragments

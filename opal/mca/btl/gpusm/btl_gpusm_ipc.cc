@@ -22,7 +22,7 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
 
 void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason)
 {
-    stage_by_host_memory(owner);
+    owner->streams_by_host = true;
     (void)send_ipc_message(owner, {ipc_operation::ack, reason, {}, handle});
 }
 
@@ -137,8 +137,7 @@ void answer(gpu_side &side, mca_btl_base_endpoint_t *from, const remote_handle &
     }
 }
 
-// A handle for the peer to try: that of the memory, or else of the ring through which it is staged;
-// if that is in the segment, which the peer has mapped already, there is nothing to try.
+// A handle for the peer to try; of memory that is streamed there is nothing to try.
 status offer_to_try(gpu_side &side, std::uint64_t address, remote_handle *handle)
 {
     exported *entry = nullptr;
@@ -149,13 +148,10 @@ status offer_to_try(gpu_side &side, std::uint64_t address, remote_handle *handle
         device *of = nullptr;
         std::uint64_t plain_bytes = 0;
         s = side.devices.for_address(address, &of, &plain_bytes);
-        if (status::ok == s) {
-            s = nullptr == of ? status::unsupported : stage_ring_on(*of, handle);
+        if (status::ok == s && nullptr == of) {
+            return status::unsupported;
         }
-        if (status::unsupported == s && of != nullptr) {
-            *handle = {no_export_slot, no_event_slot, share_kind::staged, 0, 0, 0, 0};
-            s = status::ok;
-        }
+        *handle = {no_export_slot, no_event_slot, share_kind::staged, 0, 0, 0, 0};
     }
     return s;
 }

@@ -81,8 +81,8 @@ status find_device(gpusm::gpu_side &side, registration *made, std::uint64_t addr
     return s;
 }
 
-// Shorter messages out of memory that the peer cannot map go in fragments: a staged get takes three
-// messages and a copy on either side, whatever its length.
+// Shorter messages out of memory that the peer cannot map go in fragments: a stream takes a message
+// and a copy on either side, whatever its length.
 constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
 
 // Sender's side, device memory: makes it known to the peer.
@@ -225,8 +225,10 @@ extern "C" int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
     } else {
         ++given->turn;
     }
-    if (gpusm::share_kind::host == given->handle.remote.kind) {
+    if (given->streamed) {
         gpusm::forget_source(given);
+    }
+    if (gpusm::share_kind::host == given->handle.remote.kind) {
         gpusm::add_to(mca_btl_gpusm_component.host_offers, ~std::uint32_t{0}); // one less
     }
     opal_free_list_return(&registrations, &given->super);

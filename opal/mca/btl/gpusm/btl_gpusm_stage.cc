@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_stage.cc: staged gets: what the rest of the glue calls, and messages about them.
+// btl_gpusm_stage.cc: gets of memory that cannot be mapped: streams with a device at one end or
+// both (protocol/stream.h), and what they need of the GPU side. docs/staging.md explains the whole.
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -12,228 +14,239 @@
 
 namespace gpusm {
 
-stage_message stage_message_of(stage_operation operation, std::uint32_t get)
-{
-    stage_message made{};
-    made.operation = operation;
-    made.get = get;
-    return made;
-}
-
-bool send_stage_message(mca_btl_base_endpoint_t *to, const stage_message &message,
-                        const stage_target *target)
-{
-    struct {
-        stage_message message;
-        stage_target target;
-    } both{message, nullptr == target ? stage_target{} : *target};
-    static_assert(sizeof(both) == sizeof(stage_message) + sizeof(stage_target));
-    const status s = post_control(to, frag_kind::stage, &both,
-                                  nullptr == target ? sizeof(message) : sizeof(both));
-    if (status::ok == s || status::busy == s) {
-        return true;
-    }
-    if (!to->peer->closed()) {
-        log_line(log_level::error,
-                 "a message to process %u could not be sent (%s); nothing more is sent to it or "
-                 "taken from it",
-                 static_cast<unsigned>(to->peer->identity().vpid), to_string(s));
-        to->peer->close();
-    }
-    return false;
-}
-
-void close_for_garbage(mca_btl_base_endpoint_t *peer, const stage_message &message)
-{
-    log_line(log_level::error,
-             "process %u sent a message about staging that makes no sense (%u); nothing more is "
-             "sent to it or taken from it",
-             static_cast<unsigned>(peer->peer->identity().vpid),
-             static_cast<unsigned>(message.operation));
-    peer->peer->close();
-}
-
 namespace {
 
-// Made with the first message about staging; under the GPU lock.
-struct both_sides {
-    explicit both_sides(gpu_side &side) : rings(side), writes(side), pushes(side), reads(side) {}
-    stage_rings rings;
-    stage_writes writes;
-    stage_pushes pushes;
-    stage_reads reads;
-    std::uint32_t calls = 0;
-};
-both_sides *sides = nullptr;
+stage_services *services = nullptr;
 
-both_sides &made_sides(gpu_side &side)
+// Gets that wait for a ring, in order, so that no peer keeps one for ever.
+struct {
+    get_request *first = nullptr;
+    get_request *last = nullptr;
+} waiting;
+
+void end_part(get_request *get, bool good)
 {
-    if (nullptr == sides) {
-        sides = new both_sides(side);
+    get->part_failed = get->part_failed || !good;
+    if (0 == --get->parts) {
+        finish_get(get, get->part_failed ? status::driver_failed : status::ok);
     }
-    return *sides;
 }
 
-// Peers that are closed are looked for once in so many calls of progress.
-constexpr std::uint32_t calls_between_closed = 256;
-
-void drop_closed(both_sides &of)
+// This process has pulled what it has come to.
+void pull_over(bounce *job)
 {
-    for (std::size_t i = 0; const mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
-        if (each->peer->closed()) {
-            of.rings.drop(each);
+    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
+    if (job->failed) {
+        mca_btl_gpusm_component.stages->give_up(&get->stream);
+    }
+    end_part(get, !job->failed);
+}
+
+// Of host memory that is streamed to this device: will this process read a part by itself? One
+// processor does not keep up with the bus.
+bool prepare_pull(get_request *get)
+{
+    if (get->copy.len_bytes < split_least_bytes || share_kind::host != get->remote.kind ||
+        is_for_host(get) || 0 != (get->remote.flags & no_single_copy) || !smsc_reads_plainly() ||
+        !can_bounce()) {
+        return false;
+    }
+    bounce &job = get->bouncing;
+    job = {};
+    job.way = bounce_way::pull;
+    job.on = get->into;
+    job.source = get->remote_address;
+    job.destination = get->copy.destination;
+    job.for_kernel = get->copy.for_kernel;
+    job.len_bytes = get->copy.len_bytes;
+    job.peer = get->endpoint;
+    job.stream = &get->stream;
+    job.over = pull_over;
+    return true;
+}
+
+// Memory that the sender may write to by itself, if it has said that it would. It stays exported
+// until the get is over.
+void name_target(get_request *get)
+{
+    stream_memory *out = &get->stream.target;
+    if (status::ok ==
+        mca_btl_gpusm_component.gpu.load()->export_range(get->copy.destination, get->copy.len_bytes,
+                                                         0, &get->target, &out->handle)) {
+        out->address = get->copy.destination;
+    }
+}
+
+void release_target(get_request *get)
+{
+    if (get->target != nullptr) {
+        mca_btl_gpusm_component.gpu.load()->exports.release(std::exchange(get->target, nullptr));
+    }
+}
+
+status begin(get_request *get)
+{
+    stream_fetch &stream = get->stream;
+    stream = {};
+    stream.source = get->remote;
+    stream.address = get->remote_address;
+    stream.destination = get->copy.destination;
+    stream.len_bytes = get->copy.len_bytes;
+    stream.pool = services->pool_for(get);
+    stream.to_device = !is_for_host(get);
+    stream.may_end_early = share_kind::host == get->remote.kind;
+    get->parts = 1;
+    get->part_failed = false;
+    const bool direct = share_kind::host == get->remote.kind && !is_for_host(get) &&
+                        0 != (get->remote.flags & page_locked) &&
+                        mca_btl_gpusm_component.use_direct_host;
+    if (direct) {
+        stream.may_end_early = false;
+        name_target(get);
+    }
+    status s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
+    if (status::no_memory == s && stream.pool->device != nullptr) {
+        services->give_up(stream.pool);
+        stream.pool = &services->host_pool;
+        s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
+    }
+    if (status::ok != s) {
+        release_target(get);
+    } else if (!direct && prepare_pull(get)) {
+        get->parts = 2;
+        start_bounce(&get->bouncing);
+    }
+    return s;
+}
+
+void wait_for_ring(get_request *get)
+{
+    get->next = nullptr;
+    (nullptr == waiting.first ? waiting.first : waiting.last->next) = get;
+    waiting.last = get;
+}
+
+void end_stream(get_request *get)
+{
+    const stream_fetch &stream = get->stream;
+    const bool on_device = stream.pool->device != nullptr;
+    release_target(get);
+    if (status::not_found == stream.outcome && on_device) {
+        if (!std::exchange(get->endpoint->streams_by_host, true)) {
+            log_line(log_level::info,
+                     "process %u cannot map a ring on a device of this process; its messages come "
+                     "through host memory",
+                     static_cast<unsigned>(get->endpoint->peer->identity().vpid));
         }
+        wait_for_ring(get);
+        return;
     }
-    of.reads.drop_closed();
-}
-
-// Where the reader has put the word that splits the range; null: nowhere, as far as one can see.
-// Its chunks are at least of the length of those that are pushed.
-split_word *split_of(const mca_btl_base_endpoint_t *reader, const stage_message &message,
-                     const stage_target &target)
-{
-    const peer_segment &shared = reader->peer->shared();
-    const std::uint64_t offset = std::uint64_t{target.handle.slot} * granule_bytes;
-    return message.len_bytes > 0 &&
-                   split_chunks(message.len_bytes, push_chunk_bytes) <= UINT32_MAX &&
-                   shared.holds(offset, sizeof(split_word))
-               ? reinterpret_cast<split_word *>(shared.base() + offset)
-               : nullptr;
+    if (stream.written) {
+        count(counter::direct_host_messages, 1);
+        count(counter::direct_host_bytes, stream.len_bytes);
+    } else if (stream.received > 0) {
+        count(on_device ? counter::device_ring_messages : counter::host_ring_messages, 1);
+        count(on_device ? counter::device_ring_bytes : counter::host_ring_bytes, stream.received);
+    }
+    end_part(get, status::ok == stream.outcome);
 }
 
 } // namespace
 
+void setup_stage()
+{
+    services = new stage_services;
+    mca_btl_gpusm_component.stages = new stream_engine(*mca_btl_gpusm_component.node, *services,
+                                                       mca_btl_gpusm_component.threads);
+}
+
+std::size_t stage_ring_bytes()
+{
+    return host_rings *
+           (mca_btl_gpusm_component.staging_host_bytes + sizeof(stream_ring) + page_bytes);
+}
+
 status stage_fetch(get_request *get)
 {
-    return made_sides(*mca_btl_gpusm_component.gpu).reads.fetch(get);
+    if (0 == get->copy.len_bytes) {
+        finish_get(get, status::ok);
+        return status::ok;
+    }
+    const status s = nullptr == waiting.first ? begin(get) : status::busy;
+    if (status::busy != s) {
+        return s;
+    }
+    wait_for_ring(get);
+    return status::ok;
 }
 
-void stage_by_host_memory(const mca_btl_base_endpoint_t *owner)
+bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,
+                        const unsigned char *payload, std::size_t bytes)
 {
-    made_sides(*mca_btl_gpusm_component.gpu).reads.ask_by_host(owner);
+    stream_message message;
+    stream_memory memory;
+    const bool has_memory = sizeof(message) + sizeof(memory) == bytes;
+    if (sizeof(message) != bytes && !has_memory) {
+        return false;
+    }
+    std::memcpy(&message, payload, sizeof(message));
+    if (has_memory) {
+        std::memcpy(&memory, payload + sizeof(message), sizeof(memory));
+    }
+    return streams->take(*from->peer, message, has_memory ? &memory : nullptr);
 }
 
-void stage_share(get_request *get)
+bool stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                        std::size_t bytes)
 {
-    if (get->copy.len_bytes >= split_least_bytes) {
-        made_sides(*mca_btl_gpusm_component.gpu).reads.share(get);
+    std::unique_lock<optional_mutex> guard;
+    if (gpu_side *side = gpu(); side != nullptr) {
+        guard = std::unique_lock(side->lock);
     }
-}
-
-void bounce_over(bounce *job)
-{
-    if (bounce_way::push == job->way) {
-        sides->pushes.over(job);
-        return;
-    }
-    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
-    if (bounce_way::pull == job->way) {
-        sides->reads.end_pull(get);
-    } else if (job->split != nullptr) {
-        sides->reads.end_own_part(get);
-    } else {
-        mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-        finish_get(get, job->failed ? status::driver_failed : status::ok);
-    }
+    return stream_message_for(mca_btl_gpusm_component.stages, endpoint, payload, bytes);
 }
 
 void stage_copied(copy_request *copy)
 {
-    switch (static_cast<copy_part>(copy->part_of)) {
-    case copy_part::stage_in:
-        return sides->rings.copied(copy);
-    case copy_part::stage_write:
-        return sides->writes.copied(copy);
-    case copy_part::stage_out:
-        return sides->reads.copied(copy);
-    case copy_part::get:
-    case copy_part::bounce:
-        break; // not ours
-    }
+    services->copied(copy);
 }
 
 int progress_stage()
 {
-    if (nullptr == sides || (sides->rings.idle() && sides->reads.idle())) {
-        return 0;
+    int over = 0;
+    stream_engine &stages = *mca_btl_gpusm_component.stages;
+    for (stream_fetch *each = stages.idle() ? nullptr : stages.progress(); each != nullptr;
+         ++over) {
+        get_request *get = get_of(each);
+        each = each->next;
+        end_stream(get);
     }
-    if (0 == ++sides->calls % calls_between_closed) {
-        drop_closed(*sides);
+    while (waiting.first != nullptr) {
+        get_request *get = waiting.first;
+        get_request *next = get->next;
+        const status s = begin(get);
+        if (status::busy == s) {
+            break;
+        }
+        waiting.first = next;
+        if (status::ok != s) {
+            finish_get(get, s);
+        }
     }
-    return sides->reads.progress() + sides->rings.progress();
-}
-
-status stage_ring_on(device &of, remote_handle *ring)
-{
-    return made_sides(*mca_btl_gpusm_component.gpu).rings.offer(of, ring);
+    return over;
 }
 
 void release_stage()
 {
-    if (sides != nullptr) {
-        // What is under way uses what goes now.
-        (void)mca_btl_gpusm_component.gpu.load()->copies.cancel_all();
-        delete std::exchange(sides, nullptr);
-    }
-}
-
-void stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
-                        std::size_t bytes)
-{
-    stage_message message{};
-    stage_target target{};
-    const bool has_target = bytes == sizeof(message) + sizeof(target);
-    if (bytes != sizeof(message) && !has_target) {
-        close_for_garbage(endpoint, message);
+    if (nullptr == services) {
         return;
     }
-    std::memcpy(&message, payload, sizeof(message));
-    if (has_target) {
-        std::memcpy(&target, payload + sizeof(message), sizeof(target));
-        if (stage_operation::fetch != message.operation) {
-            close_for_garbage(endpoint, message);
-            return;
-        }
+    if (gpu_side *side = mca_btl_gpusm_component.gpu; side != nullptr) {
+        (void)side->copies.cancel_all(); // what is under way uses what goes now
     }
-    gpu_side *side = gpu();
-    if (nullptr == side) {
-        // Without a driver nothing has been asked for. A peer that asks uses fragments instead.
-        if (stage_operation::fetch == message.operation) {
-            (void)send_stage_message(endpoint,
-                                     stage_message_of(stage_operation::failed, message.get));
-        }
-        return;
-    }
-    const std::lock_guard guard(side->lock);
-    both_sides &to = made_sides(*side);
-    switch (message.operation) {
-    case stage_operation::fetch:
-        if (has_target && share_kind::host == target.handle.kind) {
-            split_word *split = split_of(endpoint, message, target);
-            if (nullptr == split) {
-                close_for_garbage(endpoint, message);
-            } else if (share_kind::host == message.handle.kind) {
-                to.rings.fetch(endpoint, message, split);
-            } else {
-                to.pushes.fetch(endpoint, message, target, split);
-            }
-        } else if (!has_target || !to.writes.fetch(endpoint, message, target)) {
-            to.rings.fetch(endpoint, message);
-        }
-        return;
-    case stage_operation::piece:
-        return to.reads.piece(endpoint, message);
-    case stage_operation::release:
-        return to.rings.release(endpoint, message);
-    case stage_operation::failed:
-        return to.reads.failed(endpoint, message);
-    case stage_operation::cancel:
-        to.writes.cancel(endpoint, message.get);
-        return to.rings.cancel(endpoint, message);
-    case stage_operation::written:
-        return to.reads.written(endpoint, message);
-    }
-    close_for_garbage(endpoint, message); // a peer's byte, not our enum
+    delete std::exchange(mca_btl_gpusm_component.stages, nullptr);
+    delete std::exchange(services, nullptr);
+    waiting = {};
 }
 
 } // namespace gpusm

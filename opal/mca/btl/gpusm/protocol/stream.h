@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// protocol/stream.h: messages between host memories, streamed through a ring in shared memory
-// (shm/stream_ring.h): sender and receiver copy at the same time, a piece each.
+// protocol/stream.h: messages streamed through a ring that the receiver lends to the sender
+// (shm/stream_ring.h): one end copies into the ring while the other one copies out of it.
 //
-//   receiver                                   sender
-//   fetch: borrows a ring, wants a range  ──▶  take: queues it
+//   receiver (stream_receive.cc)               sender (stream_send.cc)
+//   fetch: lends a ring, wants a range    ──▶  take: queues it
 //   progress: copies pieces out           ◀──  progress: copies pieces in
 //
+// Either end is a processor, which copies piece by piece, or a device, which copies many pieces
+// that lie together by one asynchronous copy. The pieces lie in the receiver's segment, or in
+// memory of its device that the sender maps. Which it is the services say, who also perform the
+// copies of devices.
+//
 // The receiver says what it wants and in which order, so nothing waits behind a message that is not
-// expected yet. A sender that is not inside MPI does not answer. It is waited for as long as the
-// rest would take by a single copy; then the receiver reads the rest so, and further messages too
-// until the sender has answered. A process has a few rings, lent to the peers that it wants
-// something of.
+// expected yet; and up to where, which it may lower as it gets the end of a range in another way. A
+// sender that is not inside MPI does not answer. If the receiver may read it by a single copy, it
+// is waited for as long as that would take; then the receiver reads the rest so, and further
+// messages too until the sender has answered.
 #ifndef GPUSM_PROTOCOL_STREAM_H
 #define GPUSM_PROTOCOL_STREAM_H
 
@@ -26,36 +31,87 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
+
+// Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait.
+struct stream_pool {
+    std::uint32_t slot_bytes;  // a multiple of a cache line
+    std::uint32_t first_slots; // with which a ring begins
+    std::uint32_t most_rings;
+    void *device = nullptr; // whose memory the pieces lie in; null: in our segment
+};
 
 // A message on its way to this process. The caller owns it, and fills in what has no value here;
 // from fetch() to its end it may not move.
 struct stream_fetch {
     remote_handle source;
-    std::uint64_t address;      // in the sender's memory
-    unsigned char *destination; // in ours
+    std::uint64_t address;     // in the sender's memory
+    std::uint64_t destination; // in ours
     std::uint64_t len_bytes;
-    std::uint64_t received = 0; // from the front; what is there when it begins counts
-    bool read_singly = false;   // its rest by a single copy, as the sender did not answer
-    status outcome = status::ok;
+    stream_pool *pool;
+    bool to_device = false;       // the services copy it
+    bool may_read = false;        // its rest by a single copy, when the sender does not answer
+    bool may_end_early = true;    // when all of it is here, but the sender, whose processor copies
+                                  // it, has not answered; else it may still be read by a device
+    stream_memory target{};       // which the sender may write all of it to; kind none: nowhere
+    std::uint64_t received = 0;   // from the front; what is there when it begins counts
+    bool read_singly = false;     // its rest has been read by a single copy
+    bool written = false;         // the sender has written all of it to the target
+    status outcome = status::ok;  // not_found: the sender cannot map the memory of the ring
     stream_fetch *next = nullptr; // in the list that progress() gives
+    void *ring = nullptr;         // the engine's, as is `want`
+    std::uint32_t want = 0;
+};
+
+// What a sender's range is copied from, and where to.
+struct stream_source {
+    const unsigned char *memory = nullptr; // null: there is none (any more)
+    std::uint64_t slots = 0;               // an address of this process
+    std::uint64_t target = 0;              // not 0: all of it goes there, by one copy of a device
+    bool by_device = false;                // the services copy it
+    bool unreachable = false;              // without memory: because the ring's cannot be mapped
+    void *user = nullptr;                  // the services' own
+};
+
+// A copy of a device. The engine keeps it until the services have changed `state`.
+struct stream_copy {
+    enum class is : std::uint8_t { running, done, failed };
+    std::uint64_t destination = 0;
+    std::uint64_t source = 0;
+    std::uint64_t len_bytes = 0;
+    is state = is::running;
 };
 
 // What streams need of the layers around them; called under the lock of the streams, but for
-// read_rest().
+// read_rest(). Without devices the first five are all there is.
 class stream_services {
   public:
-    // Sends a message to that peer's stream_engine::take. Anything but `ok` and `busy`: it has not
-    // gone.
-    virtual status send(peer &to, const stream_message &message) = 0;
-    // Where a range of our memory is that a peer's handle names, or null if it names none. Until
-    // stream_engine::forget the memory may be read.
-    virtual const unsigned char *source_of(const stream_message &message) = 0;
+    // Sends a message, and `memory` behind it if that is not null, to that peer's
+    // stream_engine::take. Anything but `ok` and `busy`: it has not gone.
+    virtual status send(peer &to, const stream_message &message, const stream_memory *memory) = 0;
+    // Finds the memory of ours that a peer's message names, if it names any. `slots` is what a ring
+    // in the segment has. Until stream_engine::forget the memory may be read.
+    virtual void open(peer &to, const stream_message &message, const stream_memory *memory,
+                      stream_source *out) = 0;
+    // Neither the memory nor the ring is used for that range any more.
+    virtual void close(const stream_source &) {}
+    // A ring has been made in the segment.
+    virtual void made_ring(const unsigned char *, std::size_t) {}
     // Reads what `fetch` has not received yet by a single copy. Anything but `ok`: it cannot.
-    virtual status read_rest(peer &from, const stream_fetch &fetch) = 0;
+    virtual status read_rest(peer &, const stream_fetch &) { return status::unsupported; }
+
+    // Memory of pool.device for a ring, for good. Where it is to be named to a sender in *out.
+    virtual status make_slots(const stream_pool &, std::size_t, std::uint64_t *, stream_memory *)
+    {
+        return status::unsupported;
+    }
+    // Start a copy of a sender's range, and of a receiver's.
+    virtual void copy_in(const stream_source &, stream_copy *) {}
+    virtual void copy_out(const stream_fetch &, stream_copy *) {}
 
   protected:
     ~stream_services() = default;
@@ -67,83 +123,143 @@ class stream_engine {
     stream_engine(node &local, stream_services &services, bool threads);
 
     // Begins to fetch a message, of which the first `received` bytes are there but not all. `ok`:
-    // it will come out of progress(). `busy`: not now, as there is no ring, or as the sender does
-    // not answer.
+    // it will come out of progress(). `busy`: not now, as all rings are lent, too much is wanted of
+    // the sender already, or it does not answer. `no_memory`: there is no ring of that pool.
     status fetch(peer &from, stream_fetch *message);
+    // Takes a part of a message at its end, of whole chunks and `most_bytes` at most, which the
+    // caller gets in another way: [*place, + *bytes). No more than half of what is left, but one
+    // chunk. False: nothing is left, or less than a chunk, and the sender has begun.
+    bool take_back(stream_fetch *message, std::uint64_t chunk_bytes, std::uint64_t most_bytes,
+                   std::uint64_t *place, std::uint64_t *bytes);
+    // The message comes out of progress() as failed, when that may be, unless it has come out.
+    void give_up(stream_fetch *message);
 
     // A message of that peer's stream_services::send. False: it makes no sense.
-    bool take(peer &from, const stream_message &message);
+    bool take(peer &from, const stream_message &message, const stream_memory *memory);
     // Nothing of that memory is to be read any more.
     void forget(const unsigned char *memory, std::uint64_t len_bytes);
 
     // Is there anything to do for progress()? A snapshot.
     bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
-    // Copies pieces, a bounded number. Returns the messages that have ended, oldest first.
-    stream_fetch *progress();
+    // Copies pieces, a bounded number; those to this process only if it `receives`. Returns the
+    // messages that have ended, oldest first.
+    stream_fetch *progress(bool receives = true);
 
   private:
+    // In a message that wants something through a ring that is not empty.
+    static constexpr std::uint64_t continues = UINT64_MAX;
+
+    // --- sender ---
     // A range that the peer wants of us.
     struct wanted {
-        const unsigned char *source; // null: nothing more is to be sent
+        stream_source source;
         std::uint64_t len_bytes;
-        std::uint64_t sent;
         std::uint32_t want;
+        std::uint64_t begun = 0;   // bytes that have been copied, or are being copied
+        std::uint32_t batches = 0; // copies that run
+        bool bad = false;
     };
-    // One that we want, and which the peer has not answered to its end.
+    // Claimed slots that a device copies into.
+    struct batch {
+        stream_copy copy;
+        wanted *of;
+        std::uint64_t offset;
+        std::uint32_t slot;
+        std::uint32_t pieces;
+    };
+    // A ring that a peer has lent to us.
+    struct outlet {
+        peer *to = nullptr;
+        stream_writer out{};
+        std::uint32_t slot_bytes = 0;
+        std::uint32_t first_pieces = 0; // of a message, in one copy of a device
+        std::uint32_t most_pieces = 0;
+        std::deque<wanted> wants{};
+        std::size_t begun = 0; // of these, how many need no further copy to be started
+        std::deque<batch> batches{};
+        bool listed = false; // in sending_
+    };
+
+    // --- receiver ---
+    // A range that we want, and which the peer has not answered to its end, or which is being
+    // copied.
     struct awaited {
-        stream_fetch *message; // null: it has been read by a single copy
+        stream_fetch *message; // null: nobody waits for it
         std::uint64_t begin;   // of the range in the message
         std::uint64_t len_bytes;
-        std::uint64_t received;
+        std::uint64_t end; // of what is still wanted of it
+        std::uint32_t want;
+        std::uint64_t received = 0; // has been copied, or is being copied
+        std::uint32_t copies = 0;   // that run
+        bool answered = false;
+        status outcome = status::ok;
     };
-    // The two directions of traffic with one peer.
-    struct channel {
-        explicit channel(peer &with) : other(with) {}
-        peer &other;
-        // To us.
-        stream_reader in;
-        std::size_t ring = no_ring; // that we have lent
-        std::deque<awaited> fetches;
-        std::uint32_t first_want = 0;     // number of the first of those
+    // Pieces that cannot be released before those in front of them.
+    struct taken {
+        stream_copy copy;
+        awaited *of; // null: nothing is being copied
+        std::uint32_t pieces;
+    };
+    // A ring of ours.
+    struct inlet {
+        const stream_pool *pool = nullptr;
+        stream_reader in{};
+        std::uint32_t granule = 0;
+        std::uint64_t slots = 0;
+        stream_memory memory{};
+        peer *from = nullptr; // to whom it is lent
+        std::deque<awaited> fetches{};
+        std::size_t reading = 0; // of these, how many have been answered
+        std::deque<taken> copies{};
+        std::uint32_t ahead = 0;          // pieces of these copies
+        std::uint32_t next_want = 0;      // number of the next message
         std::uint64_t quiet_since_ns = 0; // 0: the peer was not waited for when we last looked
-        // From us.
-        stream_writer out;
-        std::deque<wanted> wants;
-        bool listed = false; // in busy_
-    };
-    struct lent_ring {
-        stream_reader reader;
-        stream_ring *ring;
-        std::uint32_t granule;
-        bool lent;
+        bool came = false;                // something, in this call of progress()
+        bool changed = false;             // by take_back or give_up
+        bool listed = false;              // in receiving_
     };
     // Messages that have ended.
     struct ended_list {
         stream_fetch *first = nullptr;
         stream_fetch **end = &first;
-        void add(stream_fetch *message, status outcome);
     };
     struct unanswered {
         peer *from;
         stream_fetch *message;
     };
-    static constexpr std::size_t no_ring = SIZE_MAX;
 
-    channel &channel_of(peer &with);
-    void list(channel *busy);
-    bool borrow_ring(channel *to);
-    void lengthen(const lent_ring &longer);
-    bool copy_in(channel *to);
-    bool copy_out(channel *from, ended_list *ended);
-    void wait_for(channel *quiet, ended_list *ended);
-    void fail_all(channel *of, status outcome, ended_list *ended);
+    void count_active();
+
+    bool send_some(outlet *to, std::uint64_t *copied_bytes);
+    void copy_piece(outlet *to, wanted *range, std::uint64_t end);
+    void begin_batch(outlet *to, wanted *range, std::uint64_t end);
+    bool end_batches(outlet *of);
+    void end_range(outlet *of);
+    void drop(outlet *of);
+
+    status ring_for(peer &from, const stream_pool &pool, inlet **out);
+    status make_ring(const stream_pool &pool, inlet **out);
+    void lengthen(const inlet &ring);
+    void release(inlet *ring, std::uint32_t pieces);
+    bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
+    bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
+    bool end_copies(inlet *of, ended_list *ended);
+    void take_pieces(inlet *of, std::uint32_t pieces);
+    static void spoil(inlet *of, awaited *range, status outcome);
+    static void settle(awaited *range, ended_list *ended);
+    static void pop_answered(inlet *of);
+    static void settle_all(inlet *of, ended_list *ended);
+    void abandon(inlet *of, status outcome, ended_list *ended);
+    void wait_for(inlet *quiet, ended_list *ended);
+    static awaited *range_of(const stream_fetch *message);
 
     node &local_;
     stream_services &services_;
     optional_mutex mutex_;
-    std::vector<std::unique_ptr<channel>> channels_;
-    std::vector<channel *> busy_;
-    std::vector<lent_ring> rings_;
+    std::map<std::pair<const peer *, std::uint32_t>, outlet> outlets_; // by granule of the ring
+    std::vector<outlet *> sending_;
+    std::deque<inlet> inlets_; // all ever made
+    std::vector<inlet *> receiving_;
     std::vector<unanswered> to_read_; // by single copies, in this call of progress()
     std::atomic<std::size_t> active_{0};
 };

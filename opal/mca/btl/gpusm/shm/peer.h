@@ -109,9 +109,6 @@ class peer {
 
     // Free for the layer above: its endpoint, or null.
     std::atomic<void *> user{nullptr};
-    // The same for the streams with that peer, under their lock.
-    void *streams = nullptr;
-
     // What comes from the peer; kept by node::poll.
     fast_box_reader inbox;                // in our segment, once it is open
     std::uint64_t next_sequence = 0;      // of the message that is due

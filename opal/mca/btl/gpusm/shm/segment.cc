@@ -26,7 +26,7 @@ namespace {
 
 // Growth goes in steps: large enough to be rare, small enough for many ranks on a node, and for the
 // message that has to wait for one.
-constexpr std::size_t commit_step_bytes = 16 * 1024;
+constexpr std::size_t commit_step_bytes = 32 * 1024;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit)
 {
@@ -159,7 +159,7 @@ status segment::create(const segment_options &options, segment *out, std::string
 
     segment made;
     const layout at(options);
-    const std::size_t first_bytes = at.frags + 2 * commit_step_bytes;
+    const std::size_t first_bytes = at.frags + commit_step_bytes;
     const std::size_t bytes = round_up(options.segment_bytes, page_bytes);
     if (fault_of(options, options.segment_bytes) != nullptr || first_bytes > bytes) {
         return give_up("fit FIFO, peers, exports and fragments into", 0);

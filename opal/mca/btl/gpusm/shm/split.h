@@ -6,12 +6,8 @@
 // and one that does not come at all leaves everything to the other. A chunk that has been taken
 // belongs to its taker for good.
 //
-// The word lies in the reader's segment. The other one's writes are a peer's: the reader checks
-// what it finds against what it knows.
-//
-// Host memory for host memory: the reader has the front, and the word (btl_gpusm_cooperative.cc).
-// Device memory for ordinary host memory: the same (btl_gpusm_stage_parts.cc). Host memory for a
-// device: the owner has the front, as its pieces come in order (shm/stage.h), the reader the back.
+// The word lies in the reader's segment, and the reader has the front. The other one's writes are a
+// peer's: the reader checks what it finds against what it knows.
 #ifndef GPUSM_SHM_SPLIT_H
 #define GPUSM_SHM_SPLIT_H
 
@@ -22,13 +18,11 @@
 
 namespace gpusm {
 
-// Of a range that is pushed, and of one that is pulled; others agree on theirs. A pulled chunk is a
-// piece in the owner's ring at least, which costs two messages and a submission.
+// Of device memory for host memory.
 inline constexpr std::uint64_t push_chunk_bytes = 32 * 1024;
-inline constexpr std::uint64_t pull_chunk_bytes = 64 * 1024;
 
 // Shorter ones between host and device memory are copied by one side alone: of so few chunks what
-// the other one would take does not pay for the messages that it costs.
+// the other one would take does not pay for the message that it costs.
 inline constexpr std::uint64_t split_least_bytes = 128 * 1024;
 
 // Of host memory for host memory, in whole pages. Every chunk costs a system call, so there are
@@ -54,7 +48,7 @@ enum class split_answer : std::uint32_t {
 // Chunks [0, front) belong to the one, [back, all) to the other. Alone in its cache line.
 struct alignas(64) split_word {
     std::atomic<std::uint64_t> word; // back (32 bits) | front (32 bits)
-    // Writer: the process that does not own it, once. Not used where a message says it.
+    // Writer: the process that does not own it, once.
     std::atomic<split_answer> answer;
 };
 static_assert(std::atomic<split_answer>::is_always_lock_free);

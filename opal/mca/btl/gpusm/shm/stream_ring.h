@@ -12,10 +12,11 @@
 // it has released. Both only ever count up, so a ring can be lent to another writer when all that
 // was written has been released. A writer that is killed leaves a piece that never appears.
 //
-// The ring is longer than a processor's second-level cache: lines that the reader's cache still
-// holds have to be taken from it one by one when they are written again, which between processors
-// without a common cache costs more than memory does. But fresh memory costs more than a piece is
-// worth. So a ring begins short, and becomes longer by a slot now and then, as long as it is used.
+// A ring for processors is longer than a processor's second-level cache: lines that the reader's
+// cache still holds have to be taken from it one by one when they are written again, which between
+// processors without a common cache costs more than memory does. But fresh memory costs more than a
+// piece is worth. So such a ring begins short, and becomes longer by a slot now and then, as long
+// as it is used.
 #ifndef GPUSM_SHM_STREAM_RING_H
 #define GPUSM_SHM_STREAM_RING_H
 
@@ -29,10 +30,11 @@ namespace gpusm {
 
 // What a piece says of itself, in the reader's copy.
 struct stream_piece_facts {
-    std::uint64_t offset; // of the first byte in the message
-    std::uint32_t bytes;  // 0: the writer has stopped there, and no more of this message comes
+    std::uint64_t offset; // of the first byte in the range
+    std::uint32_t bytes;
     std::uint32_t want;
-    const unsigned char *data;
+    std::uint32_t slot;
+    stream_answer answer;
 };
 
 class stream_writer {
@@ -41,48 +43,55 @@ class stream_writer {
     // `next`: the sequence number of the first piece, in a ring that is empty. It goes on about
     // where the last writer ended, as the first slots are the ones that the reader's cache holds.
     stream_writer(stream_ring *ring, std::uint64_t next)
-        : ring_(ring), next_(next), released_(next), slots_(slots_of(*ring)),
+        : ring_(ring), claimed_(next), published_(next), released_(next), slots_(slots_of(*ring)),
           slot_(static_cast<std::uint32_t>(next % slots_))
     {
     }
 
     bool open() const { return ring_ != nullptr; }
 
-    // Is there room for a piece?
-    bool has_room()
+    // How many pieces there is room for, in slots one behind the other from slot() on. There may be
+    // room for more when it is enough for `wanted`.
+    std::uint32_t room(std::uint32_t wanted = 1)
     {
-        if (next_ - released_ < slots_) {
-            return true;
+        if (claimed_ - released_ + wanted > slots_) {
+            // Acquire pairs with stream_reader::release: the piece has been read. The value is the
+            // peer's word: one that cannot be is ignored.
+            const std::uint64_t released = ring_->released.load(std::memory_order_acquire);
+            if (released - released_ <= claimed_ - released_) {
+                released_ = released;
+            }
         }
-        // Acquire pairs with stream_reader::release: the piece has been read. The value is the
-        // peer's word: one that cannot be is ignored.
-        const std::uint64_t released = ring_->released.load(std::memory_order_acquire);
-        if (released - released_ <= next_ - released_) {
-            released_ = released;
-        }
-        return next_ - released_ < slots_;
+        const std::uint64_t free = slots_ - std::min<std::uint64_t>(claimed_ - released_, slots_);
+        return static_cast<std::uint32_t>(std::min<std::uint64_t>(free, slots_ - slot_));
     }
-    // Where the next piece is to be written; there must be room.
-    unsigned char *data() const { return ring_->data[slot_]; }
-    void publish(std::uint64_t offset, std::uint32_t bytes, std::uint32_t want)
+    std::uint32_t slot() const { return slot_; }
+    // Takes so many of these slots, which are to be published in the same order.
+    void claim(std::uint32_t pieces)
     {
-        stream_piece &piece = ring_->pieces[next_ % stream_pieces];
-        piece.offset = offset;
-        piece.bytes = bytes;
-        piece.want = want;
-        piece.slot = slot_;
-        // Release: pairs with stream_reader::look.
-        piece.sequence.store(++next_, std::memory_order_release);
-        if (++slot_ == slots_) {
+        claimed_ += pieces;
+        slot_ += pieces;
+        if (slot_ == slots_) {
             slots_ = std::max(slots_, slots_of(*ring_));
             slot_ = slot_ == slots_ ? 0 : slot_;
         }
     }
-    // The reader has taken messages before that number in another way. A snapshot.
-    bool is_stopped(std::uint32_t want) const
+    // The oldest slot that has been claimed and not published.
+    void publish(const stream_piece_facts &facts)
     {
-        return static_cast<std::int32_t>(ring_->stop_before.load(std::memory_order_relaxed) -
-                                         want) > 0;
+        stream_piece &piece = ring_->pieces[published_ % stream_pieces];
+        piece.offset = facts.offset;
+        piece.bytes = facts.bytes;
+        piece.want = facts.want;
+        piece.slot = facts.slot;
+        piece.answer = facts.answer;
+        // Release: pairs with stream_reader::look.
+        piece.sequence.store(++published_, std::memory_order_release);
+    }
+    // How much of that range the reader wants. A snapshot.
+    std::uint64_t wanted_bytes(std::uint32_t want) const
+    {
+        return ring_->wanted_bytes[want % stream_wants].load(std::memory_order_relaxed);
     }
 
   private:
@@ -93,10 +102,11 @@ class stream_writer {
     }
 
     stream_ring *ring_ = nullptr;
-    std::uint64_t next_ = 0;
+    std::uint64_t claimed_ = 0;
+    std::uint64_t published_ = 0;
     std::uint64_t released_ = 0; // as last seen: never ahead of the truth
     std::uint32_t slots_ = 0;    // in use
-    std::uint32_t slot_ = 0;     // of the next piece
+    std::uint32_t slot_ = 0;     // of the next piece to be claimed
 };
 
 class stream_reader {
@@ -104,26 +114,30 @@ class stream_reader {
     stream_reader() = default;
     explicit stream_reader(stream_ring *ring) : ring_(ring) {}
 
-    bool open() const { return ring_ != nullptr; }
-
-    // The next piece, if it is there. All that it says is the writer's word.
-    bool look(stream_piece_facts *out) const
+    // The piece after `ahead` others, if it is there. All that it says is the writer's word, but
+    // the slot lies in the ring.
+    bool look(std::uint32_t ahead, stream_piece_facts *out) const
     {
-        const stream_piece &piece = ring_->pieces[next_ % stream_pieces];
-        if (piece.sequence.load(std::memory_order_acquire) != next_ + 1) {
+        const std::uint64_t number = next_ + ahead;
+        const stream_piece &piece = ring_->pieces[number % stream_pieces];
+        if (piece.sequence.load(std::memory_order_acquire) != number + 1) {
             return false;
         }
-        *out = {piece.offset, piece.bytes, piece.want, ring_->data[piece.slot % stream_pieces]};
+        *out = {piece.offset, piece.bytes, piece.want, piece.slot % stream_pieces, piece.answer};
         return true;
     }
-    // The writer may use that piece again.
-    void release() { ring_->released.store(++next_, std::memory_order_release); }
-    // Messages before that number are not wanted any more.
-    void stop_before(std::uint32_t want)
+    // The writer may use so many slots again.
+    void release(std::uint32_t pieces)
     {
-        ring_->stop_before.store(want, std::memory_order_relaxed);
+        next_ += pieces;
+        ring_->released.store(next_, std::memory_order_release);
     }
-    // The sequence number of the piece that is due.
+    // No more than that much of the range is wanted (any more).
+    void want(std::uint32_t number, std::uint64_t bytes)
+    {
+        ring_->wanted_bytes[number % stream_wants].store(bytes, std::memory_order_relaxed);
+    }
+    // Of the next piece to be released.
     std::uint64_t next() const { return next_; }
 
   private:

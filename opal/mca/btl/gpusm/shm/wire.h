@@ -113,10 +113,11 @@ static_assert(sizeof(peer_slot) == cache_line_bytes);
 enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
-    stage = 4,          // payload is a stage_message
+    stage = 4,          // payload is a stream_message, of a stream that a device takes part in
     cooperative = 5,    // payload is a cooperative_message
-    stream = 6,         // payload is a stream_message
+    stream = 6,         // payload is a stream_message, between host memories
     lead = 7,           // payload goes on where the lead of the last offer ended
+    push = 8,           // payload is a push_message
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -182,8 +183,8 @@ enum class share_kind : std::uint8_t {
     legacy = 1,      // device memory: an export with a CUDA IPC handle
     descriptors = 2, // VMM memory: an export of one or more chunks, a file descriptor each
     pool = 3,        // memory of an exportable pool: an export, and the pool's file descriptor
-    staged = 4,      // other device memory: the owner copies it into a staging ring on demand
-    host = 5,        // host memory: single copy by the system, or a staging ring on demand
+    staged = 4,      // other device memory: its owner streams it on demand
+    host = 5,        // host memory: single copy by the system, or streamed on demand
 };
 
 // Names memory of the sender: what ob1 carries in its RGET header and what a REQ offers as the
@@ -224,59 +225,18 @@ struct ipc_message {
 };
 static_assert(sizeof(ipc_message) == 40);
 
-// A staged get: memory that its reader cannot map. The reader asks for a range of a registration,
-// and the owner copies it, piece by piece, into a ring that the reader can reach, on the device or
-// in its segment, and says where each piece is. The reader gives each piece back.
-// What a reader hears of a fetch is its whole range in pieces, in order, or fewer of them and then
-// `failed`. Until then the owner may be reading the source, also when the reader has cancelled.
-// A fetch may name memory of the reader as well. If that is device memory, the owner may copy the
-// whole range there by itself, and the reader hears `written` in place of all pieces, or `failed`,
-// and until then that memory may be written. If it is host memory, that says where a split_word is,
-// and both copy chunks of the range (shm/split.h). Of device memory that the reader has mapped the
-// owner takes from the back, and writes them there: the reader hears `written` when that is done,
-// or `failed`, and no pieces. Of host memory the owner takes from the front, and they come in
-// pieces: the reader hears `written` behind the last one, of which there may be none, or `failed`.
-enum class stage_operation : std::uint8_t {
-    fetch = 1,   // reader: get | handle of the source | offset, len_bytes: the range in it | flags;
-                 // a stage_target may come behind it
-    piece = 2,   // owner: get | offset, len_bytes: the part of the range | where it is
-    release = 3, // reader: piece: has been read, or is not wanted
-    failed = 4,  // owner: get: will not be completed; pieces of it that were sent remain valid
-    cancel = 5,  // reader: get: send no more of it
-    written = 6, // owner: get: all of it, or its part, is in the memory that the fetch has named,
-                 // or in the pieces that have been sent
-};
-// Flag of a fetch: through the host ring, as the reader cannot reach one on the device, or wants
-// the bytes in host memory.
-inline constexpr std::uint8_t stage_by_host = 1;
-// A reader has at most that many fetches under way with one owner, each from its fetch until its
-// last piece or its failure has come. The owner closes a peer that has more.
-inline constexpr std::uint32_t stage_fetches_at_once = 64;
-struct stage_message {
-    stage_operation operation;
-    std::uint8_t flags; // with fetch only
-    std::uint8_t reserved[2];
-    std::uint32_t get;   // the reader's number of the get; the owner only echoes it
-    std::uint32_t piece; // the owner's number of the piece, over all its rings
-    std::uint32_t reserved2;
-    std::uint64_t offset;
+// A reader of device memory, which it has mapped, asks the owner to bring a part of it into host
+// memory of the reader: by chunks from the end of the range, as a split_word in the reader's
+// segment says, which also takes the answer (shm/split.h).
+struct push_message {
+    remote_handle handle;  // the source, an export
+    std::uint64_t address; // where the range begins in it
+    std::uint64_t target;  // where it goes, in the reader's memory
     std::uint64_t len_bytes;
-    // With fetch: the source. With piece: the ring, and `position` is where in it the piece is. On
-    // the device it is an export of kind `legacy`; in the owner's segment it has kind `host`, and
-    // `base` is its offset there, a multiple of a page.
-    remote_handle handle;
-    std::uint64_t position;
+    std::uint32_t granule; // of the split_word
+    std::uint32_t reserved;
 };
-static_assert(sizeof(stage_message) == 72);
-
-// Behind a fetch: where the range is to go, if the owner likes to copy it there. An export of the
-// reader, and an address of the reader in it; or of kind `host`, where `slot` is the granule of a
-// split_word in the reader's segment. The range must not end outside of it.
-struct stage_target {
-    remote_handle handle;
-    std::uint64_t address;
-};
-static_assert(sizeof(stage_target) == 40);
+static_assert(sizeof(push_message) == 64);
 
 // A reader of host memory asks the owner to copy a part of it: by chunks from the end of the range,
 // as a split_word in the reader's segment says, which also takes the answer (shm/split.h). The
@@ -291,38 +251,63 @@ struct cooperative_message {
 };
 static_assert(sizeof(cooperative_message) == 64);
 
-// A ring of pieces in the receiver's segment (shm/stream_ring.h). Starts at a page.
+// A ring of pieces that its owner lends to a sender (shm/stream_ring.h). This part of it lies in
+// the owner's segment, at a page. The bytes of the pieces, which have the same length in all of the
+// ring, lie behind it or in memory of a device.
 inline constexpr std::uint32_t stream_pieces = 128;
-inline constexpr std::uint32_t stream_piece_bytes = 16 * 1024;
+enum class stream_answer : std::uint32_t {
+    bytes = 0,       // the next ones of the range
+    skipped = 1,     // none: the copy has failed, and `ended` follows
+    ended = 2,       // none, and no more of this range will come
+    written = 3,     // all of the range is in the memory that the stream_message has named
+    unreachable = 4, // as `ended`: the sender cannot map the memory of the ring
+};
 struct alignas(cache_line_bytes) stream_piece {
     std::atomic<std::uint64_t> sequence; // writer of all: the sender; one more than its number
-    std::uint64_t offset;
+    std::uint64_t offset;                // of the first byte in the range
     std::uint32_t bytes;
     std::uint32_t want;
     std::uint32_t slot; // where its bytes are
-    std::uint8_t reserved[36];
+    stream_answer answer;
+    std::uint8_t reserved[32];
 };
 static_assert(sizeof(stream_piece) == cache_line_bytes);
+// Ranges that are wanted of a sender through one ring, and which it has not answered to their end.
+inline constexpr std::uint32_t stream_wants = 256;
 struct alignas(page_bytes) stream_ring {
-    std::atomic<std::uint64_t> released;                              // writer: the owner
-    alignas(cache_line_bytes) std::atomic<std::uint32_t> stop_before; // writer: the owner
+    std::atomic<std::uint64_t> released;                        // writer: the owner
     alignas(cache_line_bytes) std::atomic<std::uint32_t> slots; // writer: the owner; with memory
+    // Writer: the owner. How many bytes of a range, from its beginning, are still wanted, by the
+    // number of its message: what is behind them has come in another way. Never becomes more.
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> wanted_bytes[stream_wants];
     alignas(cache_line_bytes) stream_piece pieces[stream_pieces];
-    alignas(page_bytes) unsigned char data[stream_pieces][stream_piece_bytes];
 };
 
-// A receiver wants a range of host memory to be streamed to it. The ranges that it wants of one
-// process come in the order of these messages, and every one is answered in the ring: by its pieces
-// in order, to its end, or by some of them and one of no bytes.
+// A receiver wants a range of memory to be streamed to it. The ranges that it wants through one
+// ring come in the order of these messages, and every one is answered in the ring: by all of its
+// bytes in order, or by some of them and `ended` (or `unreachable`), or by `written`.
+enum class stream_memory_use : std::uint32_t {
+    none = 0,
+    slots = 1,  // the bytes of the ring's pieces lie there
+    target = 2, // the sender may copy the whole range there by itself, which no piece is for then
+};
 struct stream_message {
-    remote_handle handle;  // the source, of kind `host`
+    remote_handle handle;  // the source, of kind `host` or `staged`
     std::uint64_t address; // where the range begins in it
     std::uint64_t len_bytes;
-    std::uint64_t sequence; // of the first piece, in a ring that has been empty; else not used
-    std::uint32_t granule;  // of the ring in the receiver's segment
-    std::uint32_t want;     // number of this message; counts up, and wraps
+    std::uint64_t sequence;   // of the first piece, in a ring that has been empty; else not used
+    std::uint32_t granule;    // of the ring in the receiver's segment
+    std::uint32_t want;       // number of this message; counts up, and wraps
+    std::uint32_t slot_bytes; // of each piece
+    stream_memory_use uses;   // of the stream_memory behind this; none: there is none
 };
-static_assert(sizeof(stream_message) == 64);
+static_assert(sizeof(stream_message) == 72);
+// Device memory of the receiver, and an address of the receiver in it.
+struct stream_memory {
+    remote_handle handle;
+    std::uint64_t address;
+};
+static_assert(sizeof(stream_memory) == 40);
 
 inline constexpr std::size_t ipc_handle_bytes = 64; // CU_IPC_HANDLE_SIZE of every CUDA version
 inline constexpr std::size_t device_uuid_bytes = 16;

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <algorithm>
+
+namespace gpusm {
+
+namespace {
+
+// Shorter messages are streamed: what comes before a direct copy (a question to the driver, an
+// export, a mapping) is for longer ones.
+constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
+
+void count_failed_write(mca_btl_base_endpoint_t *to, status why)
+{
+    if (failures_in_a_row == ++to->failed_writes) {
+        log_line(log_level::info,
+                 "memory of process %u is not written from here any more (%s); host memory is "
+                 "streamed there",
+                 static_cast<unsigned>(to->peer->identity().vpid), to_string(why));
+    }
+}
+
+} // namespace
+
+bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes)
+{
+    return mca_btl_gpusm_component.use_direct_host && len_bytes >= direct_least_bytes &&
+           reader->failed_writes < failures_in_a_row;
+}
+
+stage_services::~stage_services()
+{
+    for (const auto &[start, in] : registered_) {
+        if (in != nullptr) {
+            const driver_scope scope(gpu().driver, in->context);
+            const CUresult result =
+                gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
+            if (CUDA_SUCCESS != result && scope.entered()) {
+                (void)gpu().driver.report("cuMemHostUnregister", result);
+            }
+        }
+    }
+    for (const device_pool &each : pools_) {
+        for (const device_pool::slots &ring : each.rings) {
+            gpu().exports.release(ring.entry);
+            free_device(gpu().driver, *each.on, ring.base);
+        }
+    }
+}
+
+status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
+{
+    struct {
+        stream_message message;
+        stream_memory memory;
+    } both{message, nullptr == memory ? stream_memory{} : *memory};
+    static_assert(sizeof(both) == sizeof(stream_message) + sizeof(stream_memory));
+    return post_control(endpoint_of(to), frag_kind::stage, &both,
+                        nullptr == memory ? sizeof(message) : sizeof(both));
+}
+
+// --- sender ---
+
+// Maps what the receiver has named, in the thread's context, or in another one if that cannot reach
+// it.
+status stage_services::map_target(sending *made, const stream_memory &target, std::uint64_t address)
+{
+    gpu_side &side = gpu();
+    device *first = nullptr;
+    if (status::ok != side.devices.for_host(&first)) {
+        const status s = side.devices.for_memory(inspect_pointer(side.driver, address), &first);
+        if (status::ok != s) {
+            return s;
+        }
+    }
+    made->on = first;
+    status s = side.import(*made->to, target.handle, *first, &made->mapped);
+    const std::size_t known = side.devices.all().size();
+    for (std::size_t i = 0; i < known && (status::unsupported == s || status::driver_failed == s);
+         ++i) {
+        made->on = side.devices.all()[i].get();
+        if (made->on != first && side.devices.is_alive(*made->on)) {
+            s = side.import(*made->to, target.handle, *made->on, &made->mapped);
+        }
+    }
+    if (status::ok == s) {
+        s = side.event_of(*made->to, target.handle, *made->on, &made->wait_for);
+        if (status::ok != s) {
+            side.imports.release(std::exchange(made->mapped, nullptr));
+        }
+    }
+    return s;
+}
+
+// The copy engine reads page-locked memory without the processor, so the range goes straight into
+// the memory that the receiver has named. False: it is streamed.
+bool stage_services::open_target(sending *made, const stream_message &message,
+                                 const stream_memory &target, stream_source *out)
+{
+    const share_kind kind = target.handle.kind;
+    if ((share_kind::legacy != kind && share_kind::descriptors != kind &&
+         share_kind::pool != kind) ||
+        0 == (made->source->handle.remote.flags & page_locked) ||
+        !writes_to(made->to, message.len_bytes)) {
+        return false;
+    }
+    const status s = map_target(made, target, message.address);
+    if (status::ok == s) {
+        made->failures = made->to->failed_writes;
+        out->target = made->mapped->local_base + (target.address - made->mapped->remote_base);
+        return true;
+    }
+    if (status::not_ready == s && share_kind::legacy != kind) {
+        (void)gpu().fds.ask(made->to->number, target.handle); // for the next one
+    } else if (status::not_found != s) { // else that export has been replaced meanwhile
+        count_failed_write(made->to, s);
+    }
+    made->on = nullptr;
+    return false;
+}
+
+// What the program's synchronous copies have put into the memory has to be there. The driver sees
+// to that for all memory of the context, from the first message on; an old driver cannot, and then
+// the copies wait for what the legacy stream has got to do. That is also what use_cuda_events asks
+// for.
+bool stage_services::waits_for_legacy(device &of)
+{
+    if (marked_.size() <= of.index) {
+        marked_.resize(of.index + 1, mark::unknown);
+    }
+    mark &known = marked_[of.index];
+    if (mark::unknown == known) {
+        known = status::ok == make_copies_synchronous(gpu().driver, of) ? mark::synchronous
+                                                                        : mark::cannot;
+    }
+    return mark::cannot == known || mca_btl_gpusm_component.use_cuda_events;
+}
+
+// Registered memory is copied without the processor's help. A refusal costs that, no more.
+void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
+{
+    if (!mca_btl_gpusm_component.register_segments || 0 != bytes % page_bytes ||
+        std::any_of(registered_.begin(), registered_.end(),
+                    [&](const auto &each) { return each.first == source.slots; })) {
+        return;
+    }
+    const driver_scope scope(gpu().driver, in->context);
+    const CUresult result = gpu().driver.mem_host_register(reinterpret_cast<void *>(source.slots),
+                                                           bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    registered_.emplace_back(source.slots, CUDA_SUCCESS == result ? in : nullptr);
+    if (CUDA_SUCCESS != result) {
+        log_line(log_level::info, "the ring of a peer stays unregistered with the driver: %s",
+                 gpu().driver.error_name(result));
+    }
+}
+
+void stage_services::open(peer &to, const stream_message &message, const stream_memory *memory,
+                          stream_source *out)
+{
+    const bool of_host = share_kind::host == message.handle.kind;
+    registration *named = nullptr;
+    if (of_host || share_kind::staged == message.handle.kind) {
+        named = registration_named(message.handle, message.address, message.len_bytes);
+    }
+    if (nullptr == named || of_host != (nullptr == named->device) ||
+        (of_host && stream_memory_use::slots == message.uses)) {
+        return;
+    }
+    sending *made = sendings_.take();
+    made->source = named;
+    made->to = endpoint_of(to);
+    out->user = made;
+    const std::size_t ring_bytes = std::size_t{stream_pieces} * message.slot_bytes;
+    if (of_host) {
+        out->by_device = memory != nullptr && mca_btl_gpusm_component.gpu != nullptr &&
+                         open_target(made, message, *memory, out);
+    } else {
+        out->by_device = true;
+        made->on = named->device;
+        made->over_bus = stream_memory_use::slots != message.uses;
+        if (made->over_bus) {
+            register_ring(*out, ring_bytes, made->on);
+        } else {
+            const status s = made->to->failed_rings < failures_in_a_row &&
+                                     share_kind::legacy == memory->handle.kind
+                                 ? gpu().import(*made->to, memory->handle, *made->on, &made->mapped)
+                                 : status::unsupported;
+            if (status::ok != s) {
+                out->unreachable = true;
+                return;
+            }
+            out->slots = made->mapped->local_base + (memory->address - made->mapped->remote_base);
+            made->for_kernel = message.address + message.len_bytes <= named->plain_until &&
+                               gpu_side::kernel_reads(*made->mapped, memory->handle, *made->on);
+        }
+        if (waits_for_legacy(*made->on) &&
+            status::ok == gpu().devices.ipc_event(*made->on, &made->wait_for)) {
+            const driver_scope scope(gpu().driver, made->on->context);
+            (void)gpu().driver.record_legacy_stream(made->wait_for);
+        }
+    }
+    named->streamed = true;
+    out->memory = reinterpret_cast<const unsigned char *>(message.address);
+}
+
+void stage_services::close(const stream_source &source)
+{
+    if (auto *made = static_cast<sending *>(source.user); made != nullptr) {
+        if (made->mapped != nullptr) {
+            gpu().imports.release(made->mapped);
+        }
+        sendings_.give(made);
+    }
+}
+
+stage_copy *stage_services::take_copy(const stream_copy *of)
+{
+    stage_copy *made = copies_.take();
+    made->of = const_cast<stream_copy *>(of);
+    made->copy.part_of = static_cast<std::uint8_t>(copy_part::stage);
+    made->copy.destination = of->destination;
+    made->copy.source = of->source;
+    made->copy.len_bytes = of->len_bytes;
+    return made;
+}
+
+void stage_services::copy_in(const stream_source &source, stream_copy *copy)
+{
+    const auto *from = static_cast<const sending *>(source.user);
+    stage_copy *made = take_copy(copy);
+    made->with = from->to;
+    made->way = 0 != source.target ? stage_copy::is::target
+                : from->over_bus   ? stage_copy::is::host_ring
+                                   : stage_copy::is::device_ring;
+    made->failures = from->failures;
+    made->copy.wait_for = from->wait_for;
+    made->copy.for_kernel = from->for_kernel;
+    made->copy.over_bus = from->over_bus;
+    gpu().copies.submit(*from->on, &made->copy);
+}
+
+// --- receiver ---
+
+void stage_services::made_ring(const unsigned char *ring, std::size_t bytes)
+{
+    rings_are_registered_ = gpu().is_registered(ring, bytes) && rings_are_registered_;
+    log_line(log_level::info, "a ring of %zu KiB in host memory", bytes / 1024);
+}
+
+status stage_services::make_slots(const stream_pool &pool, std::size_t bytes, std::uint64_t *slots,
+                                  stream_memory *memory)
+{
+    device &on = *static_cast<device *>(pool.device);
+    exported *entry = nullptr;
+    if (const status s = alloc_device(gpu().driver, on, bytes, slots); status::ok != s) {
+        return s;
+    }
+    status s = gpu().export_range(*slots, bytes, 0, &entry, &memory->handle);
+    if (status::ok == s && share_kind::legacy != memory->handle.kind) {
+        gpu().exports.release(entry);
+        s = status::unsupported;
+    }
+    if (status::ok != s) {
+        free_device(gpu().driver, on, *slots);
+        return s;
+    }
+    memory->address = *slots;
+    memory->handle.event_slot = no_event_slot;
+    pools_[on.index].rings.push_back({*slots, entry});
+    log_line(log_level::info, "a ring of %zu KiB on device %d", bytes / 1024, on.ordinal);
+    return status::ok;
+}
+
+stream_pool *stage_services::pool_for(const get_request *get)
+{
+    if (share_kind::staged != get->remote.kind || is_for_host(get) || nullptr == get->into ||
+        0 == mca_btl_gpusm_component.staging_device_bytes || get->endpoint->streams_by_host ||
+        get->endpoint->failed_rings >= failures_in_a_row) {
+        return &host_pool;
+    }
+    while (pools_.size() <= get->into->index) {
+        pools_.emplace_back();
+    }
+    device_pool &found = pools_[get->into->index];
+    if (nullptr == found.on) {
+        found.on = get->into;
+        found.pool = {slot_bytes_of(mca_btl_gpusm_component.staging_device_bytes / device_rings),
+                      stream_pieces, device_rings, get->into};
+    }
+    if (std::any_of(found.rings.begin(), found.rings.end(),
+                    [](const auto &each) { return each.entry->retired; })) {
+        give_up(&found.pool);
+    }
+    return found.unusable ? &host_pool : &found.pool;
+}
+
+void stage_services::give_up(const stream_pool *pool)
+{
+    const auto *on = static_cast<const device *>(pool->device);
+    if (!std::exchange(pools_[on->index].unusable, true)) {
+        log_line(log_level::info,
+                 "no rings on device %d; messages that need one come through host memory",
+                 on->ordinal);
+    }
+}
+
+void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
+{
+    const get_request *get = get_of(&fetch);
+    const bool by_host = nullptr == fetch.pool->device;
+    const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
+    stage_copy *made = take_copy(copy);
+    made->with = get->endpoint;
+    made->way = by_host ? stage_copy::is::host_ring : stage_copy::is::device_ring;
+    made->copy.over_bus = by_host;
+    made->copy.for_kernel =
+        get->copy.for_kernel &&
+        (!by_host || (rings_are_registered_ &&
+                      gpu().kernel_touches(*get->into, gpu().registered_by(from), from)));
+    gpu().copies.submit(*get->into, &made->copy);
+}
+
+void stage_services::copied(copy_request *copy)
+{
+    stage_copy *over = enclosing<stage_copy>(copy, offsetof(stage_copy, copy));
+    mca_btl_base_endpoint_t *with = over->with;
+    const bool good = status::ok == copy->outcome;
+    over->of->state = good ? stream_copy::is::done : stream_copy::is::failed;
+    switch (over->way) {
+    case stage_copy::is::host_ring:
+        break;
+    case stage_copy::is::device_ring:
+        with->failed_rings = good ? 0 : with->failed_rings + 1;
+        break;
+    case stage_copy::is::target:
+        if (good) {
+            with->failed_writes = 0;
+        } else if (over->failures == with->failed_writes) { // else one that failed with it counted
+            count_failed_write(with, copy->outcome);
+        }
+        break;
+    }
+    copies_.give(over);
+}
+
+} // namespace gpusm

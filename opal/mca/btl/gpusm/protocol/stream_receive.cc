@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// stream_receive.cc: the receiver's end of streams, and the rings, which are its own.
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+
+namespace gpusm {
+
+namespace {
+
+// In that time a sender inside MPI answers: it may be posting a window of messages.
+constexpr std::uint64_t patience_ns = 30'000;
+// A lower bound of how fast a single copy is, bytes per nanosecond.
+constexpr std::uint64_t single_copy_bytes_per_ns = 8;
+// How long a peer may be silent before we look whether it still lives.
+constexpr std::uint64_t life_check_ns = 100'000'000;
+// Copies of a message by a device that run. Each takes the processor microseconds, so what comes
+// meanwhile goes together.
+constexpr std::size_t copies_at_once = 2;
+// The longest of them, so that the sender gets slots back early.
+constexpr std::uint32_t most_pieces = stream_pieces / 4;
+// A ring that begins short becomes longer by a slot after so many pieces.
+constexpr std::uint32_t pieces_for_a_slot = 64;
+
+std::uint64_t now_ns()
+{
+    using clock = std::chrono::steady_clock;
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
+}
+
+} // namespace
+
+status stream_engine::make_ring(const stream_pool &pool, inlet **out)
+{
+    const std::size_t slots_bytes = std::size_t{stream_pieces} * pool.slot_bytes;
+    const bool on_device = pool.device != nullptr;
+    std::uint32_t granule = 0;
+    std::uint64_t slots = 0;
+    stream_memory memory{};
+    const std::size_t bytes = sizeof(stream_ring) + (on_device ? 0 : slots_bytes);
+    const std::size_t at_once =
+        sizeof(stream_ring) + (on_device ? 0 : std::size_t{pool.first_slots} * pool.slot_bytes);
+    if (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
+        return status::no_memory;
+    }
+    if (status::ok != local_.own().reserve(bytes, &granule) ||
+        status::ok != local_.own().commit(granule, at_once)) {
+        return status::no_memory;
+    }
+    auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(granule));
+    ring->slots.store(pool.first_slots, std::memory_order_relaxed);
+    if (!on_device) {
+        slots = reinterpret_cast<std::uint64_t>(ring + 1);
+        services_.made_ring(local_.own().at(granule), bytes);
+    }
+    inlet &made = inlets_.emplace_back();
+    made.pool = &pool;
+    made.in = stream_reader(ring);
+    made.granule = granule;
+    made.slots = slots;
+    made.memory = memory;
+    *out = &made;
+    return status::ok;
+}
+
+// By a slot, if there is memory.
+void stream_engine::lengthen(const inlet &longer)
+{
+    auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(longer.granule));
+    const std::uint32_t slots = ring->slots.load(std::memory_order_relaxed);
+    const std::size_t at = sizeof(stream_ring) + std::size_t{slots} * longer.pool->slot_bytes;
+    if (slots < stream_pieces &&
+        status::ok ==
+            local_.own().commit(longer.granule + static_cast<std::uint32_t>(at / granule_bytes),
+                                longer.pool->slot_bytes)) {
+        ring->slots.store(slots + 1, std::memory_order_release);
+    }
+}
+
+void stream_engine::release(inlet *ring, std::uint32_t pieces)
+{
+    const std::uint64_t before = ring->in.next() / pieces_for_a_slot;
+    ring->in.release(pieces);
+    if (ring->in.next() / pieces_for_a_slot != before && nullptr == ring->pool->device) {
+        lengthen(*ring);
+    }
+}
+
+status stream_engine::ring_for(peer &from, const stream_pool &pool, inlet **out)
+{
+    std::size_t rings = 0;
+    inlet *free = nullptr;
+    for (inlet &each : inlets_) {
+        if (each.pool != &pool) {
+            continue;
+        }
+        rings += nullptr == each.from || !each.from->closed() ? 1 : 0; // else it is lost
+        if (each.from == &from) {
+            *out = &each;
+            return status::ok;
+        }
+        free = nullptr == free && nullptr == each.from ? &each : free;
+    }
+    if (free != nullptr) {
+        *out = free;
+        return status::ok;
+    }
+    const status s = rings < pool.most_rings ? make_ring(pool, out) : status::busy;
+    return status::no_memory == s && rings > 0 ? status::busy : s;
+}
+
+status stream_engine::fetch(peer &from, stream_fetch *message)
+{
+    const std::lock_guard guard(mutex_);
+    inlet *ring = nullptr;
+    if (const status s = ring_for(from, *message->pool, &ring); status::ok != s) {
+        return s;
+    }
+    // One that has not answered the last time is not asked again before it has.
+    const bool is_late =
+        message->may_read && !ring->fetches.empty() && nullptr == ring->fetches.front().message;
+    if (is_late || ring->fetches.size() >= stream_wants) {
+        return status::busy;
+    }
+    const bool on_device = message->pool->device != nullptr;
+    const bool has_target = share_kind::none != message->target.handle.kind;
+    const stream_message wants = {message->source,
+                                  message->address + message->received,
+                                  message->len_bytes - message->received,
+                                  ring->fetches.empty() ? ring->in.next() : continues,
+                                  ring->granule,
+                                  ring->next_want,
+                                  message->pool->slot_bytes,
+                                  on_device    ? stream_memory_use::slots
+                                  : has_target ? stream_memory_use::target
+                                               : stream_memory_use::none};
+    ring->in.want(wants.want, wants.len_bytes);
+    const status s = services_.send(from, wants,
+                                    on_device    ? &ring->memory
+                                    : has_target ? &message->target
+                                                 : nullptr);
+    if (status::ok != s && status::busy != s) {
+        return s;
+    }
+    ring->from = &from;
+    ++ring->next_want;
+    ring->fetches.push_back(
+        {message, message->received, wants.len_bytes, wants.len_bytes, wants.want});
+    message->ring = ring;
+    message->want = wants.want;
+    ring->quiet_since_ns = 0;
+    if (!ring->listed) {
+        ring->listed = true;
+        receiving_.push_back(ring);
+        count_active();
+    }
+    return status::ok;
+}
+
+stream_engine::awaited *stream_engine::range_of(const stream_fetch *message)
+{
+    if (nullptr == message->ring) {
+        return nullptr; // it has ended
+    }
+    auto &fetches = static_cast<inlet *>(message->ring)->fetches;
+    return &fetches[message->want - fetches.front().want];
+}
+
+bool stream_engine::take_back(stream_fetch *message, std::uint64_t chunk_bytes,
+                              std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
+{
+    const std::lock_guard guard(mutex_);
+    awaited *range = range_of(message);
+    if (nullptr == range || range->answered || range->received >= range->end) {
+        return false;
+    }
+    const std::uint64_t left = range->end - range->received;
+    if (left < chunk_bytes && range->received > 0) {
+        return false;
+    }
+    const std::uint64_t takes =
+        std::max<std::uint64_t>(1, std::min(most_bytes, left / 2) / chunk_bytes);
+    const std::uint64_t chunks = (range->end + chunk_bytes - 1) / chunk_bytes;
+    const std::uint64_t end =
+        std::max(range->received, chunks > takes ? (chunks - takes) * chunk_bytes : 0);
+    *place = range->begin + end;
+    *bytes = range->end - end;
+    range->end = end;
+    auto *ring = static_cast<inlet *>(message->ring);
+    ring->in.want(range->want, end);
+    ring->changed = true;
+    return true;
+}
+
+void stream_engine::give_up(stream_fetch *message)
+{
+    const std::lock_guard guard(mutex_);
+    if (awaited *range = range_of(message); range != nullptr) {
+        auto *ring = static_cast<inlet *>(message->ring);
+        spoil(ring, range, status::unsupported);
+        ring->changed = true;
+    }
+}
+
+void stream_engine::take_pieces(inlet *of, std::uint32_t pieces)
+{
+    if (of->copies.empty()) {
+        release(of, pieces);
+        return;
+    }
+    of->copies.push_back({{0, 0, 0, stream_copy::is::done}, nullptr, pieces});
+    of->ahead += pieces;
+}
+
+// Nothing more of it is wanted, and its message ends badly.
+void stream_engine::spoil(inlet *of, awaited *range, status outcome)
+{
+    range->outcome = status::ok == range->outcome ? outcome : range->outcome;
+    range->end = 0;
+    of->in.want(range->want, 0);
+}
+
+// Ends the message of a range of which nothing more comes, or has to come.
+void stream_engine::settle(awaited *range, ended_list *ended)
+{
+    stream_fetch *message = range->message;
+    const bool complete = range->received >= range->end;
+    if (nullptr == message || range->copies > 0 ||
+        (!range->answered && !(complete && message->may_end_early))) {
+        return;
+    }
+    range->message = nullptr;
+    message->received = range->begin + range->received;
+    message->outcome = status::ok != range->outcome ? range->outcome
+                       : complete                   ? status::ok
+                                                    : status::unsupported;
+    message->ring = nullptr;
+    message->next = nullptr;
+    *ended->end = message;
+    ended->end = &message->next;
+}
+
+void stream_engine::pop_answered(inlet *of)
+{
+    while (!of->fetches.empty() && of->fetches.front().answered &&
+           0 == of->fetches.front().copies) {
+        of->fetches.pop_front();
+        --of->reading;
+    }
+}
+
+void stream_engine::settle_all(inlet *of, ended_list *ended)
+{
+    for (awaited &each : of->fetches) {
+        settle(&each, ended);
+    }
+    pop_answered(of);
+}
+
+bool stream_engine::end_copies(inlet *of, ended_list *ended)
+{
+    bool any = false;
+    for (; !of->copies.empty() && stream_copy::is::running != of->copies.front().copy.state;
+         any = true) {
+        const taken over = of->copies.front();
+        of->copies.pop_front();
+        release(of, over.pieces);
+        of->ahead -= over.pieces;
+        if (over.of != nullptr) {
+            --over.of->copies;
+            if (stream_copy::is::failed == over.copy.state) {
+                spoil(of, over.of, status::driver_failed);
+            }
+            settle(over.of, ended);
+        }
+    }
+    pop_answered(of);
+    return any;
+}
+
+// Has a device copy the pieces from `first` on that lie together. False: later, with more of them.
+bool stream_engine::copy_run(inlet *from, awaited *range, const stream_piece_facts &first)
+{
+    const std::uint32_t slot_bytes = from->pool->slot_bytes;
+    std::uint64_t bytes = first.bytes;
+    std::uint32_t pieces = 1;
+    stream_piece_facts next;
+    while (pieces < most_pieces && bytes == std::uint64_t{pieces} * slot_bytes &&
+           from->in.look(from->ahead + pieces, &next) && stream_answer::bytes == next.answer &&
+           next.want == first.want && next.slot == first.slot + pieces &&
+           next.offset == first.offset + bytes && next.bytes > 0 && next.bytes <= slot_bytes &&
+           next.bytes <= range->len_bytes - range->received - bytes) {
+        bytes += next.bytes;
+        ++pieces;
+    }
+    const bool completes = range->received + bytes >= range->end;
+    if (!completes && pieces < most_pieces && from->copies.size() >= copies_at_once) {
+        return false;
+    }
+    stream_fetch *message = range->message;
+    taken &made = from->copies.emplace_back(taken{
+        {message->destination + range->begin + range->received,
+         from->slots + std::uint64_t{first.slot} * slot_bytes, bytes, stream_copy::is::running},
+        range,
+        pieces});
+    from->ahead += pieces;
+    range->received += bytes;
+    ++range->copies;
+    services_.copy_out(*message, &made.copy);
+    return true;
+}
+
+// Takes the next step. False: there was none to take.
+bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended)
+{
+    bool any = !from->copies.empty() && end_copies(from, ended);
+    if (from->changed) {
+        from->changed = false;
+        settle_all(from, ended);
+    }
+    stream_piece_facts piece;
+    if (from->reading == from->fetches.size() || !from->in.look(from->ahead, &piece)) {
+        return any;
+    }
+    awaited &range = from->fetches[from->reading];
+    stream_fetch *message = range.message;
+    const bool is_bytes = stream_answer::bytes == piece.answer;
+    const bool has_sense =
+        piece.want == range.want && piece.answer <= stream_answer::unreachable &&
+        (!is_bytes || (piece.offset == range.received && piece.bytes > 0 &&
+                       piece.bytes <= from->pool->slot_bytes &&
+                       piece.bytes <= range.len_bytes - range.received)) &&
+        (stream_answer::written != piece.answer ||
+         (0 == range.received &&
+          (nullptr == message || share_kind::none != message->target.handle.kind)));
+    if (!has_sense) {
+        log_line(log_level::error,
+                 "process %u streamed a piece that makes no sense; nothing more is sent to it or "
+                 "taken from it",
+                 static_cast<unsigned>(from->from->identity().vpid));
+        from->from->close();
+        abandon(from, status::bad_peer, ended);
+        return false;
+    }
+    // What is behind the end has come in another way.
+    const bool is_wanted = message != nullptr && range.received < range.end;
+    if (is_bytes && is_wanted && message->to_device) {
+        any = copy_run(from, &range, piece) || any;
+        if (range.received == range.len_bytes) {
+            range.answered = true;
+            ++from->reading;
+        }
+        return any;
+    }
+    if (is_bytes) {
+        if (is_wanted) {
+            std::memcpy(reinterpret_cast<unsigned char *>(message->destination) + range.begin +
+                            range.received,
+                        reinterpret_cast<const unsigned char *>(from->slots) +
+                            std::uint64_t{piece.slot} * from->pool->slot_bytes,
+                        piece.bytes);
+            *copied_bytes += from->pool->slot_bytes;
+        }
+        range.received += piece.bytes;
+    } else if (stream_answer::written == piece.answer) {
+        range.received = range.len_bytes;
+        if (message != nullptr) {
+            message->written = true;
+        }
+    } else if (stream_answer::unreachable == piece.answer) {
+        range.outcome = status::ok == range.outcome ? status::not_found : range.outcome;
+    }
+    take_pieces(from, 1);
+    if (range.received == range.len_bytes ||
+        (!is_bytes && stream_answer::skipped != piece.answer)) {
+        range.answered = true;
+        ++from->reading;
+    }
+    settle(&range, ended);
+    pop_answered(from);
+    return true;
+}
+
+// The peer is closed. What comes of its messages is over when no device copies any more.
+void stream_engine::abandon(inlet *of, status outcome, ended_list *ended)
+{
+    for (awaited &each : of->fetches) {
+        if (!each.answered) {
+            each.answered = true;
+            each.outcome = status::ok == each.outcome ? outcome : each.outcome;
+        }
+    }
+    of->reading = of->fetches.size();
+    settle_all(of, ended);
+}
+
+// Nothing has come from a peer that owes us something.
+void stream_engine::wait_for(inlet *quiet, ended_list *ended)
+{
+    if (quiet->from->closed()) {
+        abandon(quiet, status::peer_gone, ended);
+        return;
+    }
+    if (quiet->reading == quiet->fetches.size()) {
+        return;
+    }
+    const std::uint64_t now = now_ns();
+    if (0 == quiet->quiet_since_ns) {
+        quiet->quiet_since_ns = now;
+        return;
+    }
+    const std::uint64_t waited_ns = now - quiet->quiet_since_ns;
+    const awaited &front = quiet->fetches[quiet->reading];
+    const std::uint64_t left = front.len_bytes - front.received;
+    if (front.message != nullptr && front.message->may_read &&
+        waited_ns > patience_ns + left / single_copy_bytes_per_ns) {
+        for (awaited &each : quiet->fetches) {
+            if (nullptr == each.message) {
+                continue;
+            }
+            quiet->in.want(each.want, 0);
+            each.end = 0;
+            each.message->received = each.begin + each.received;
+            each.message->ring = nullptr;
+            to_read_.push_back({quiet->from, std::exchange(each.message, nullptr)});
+        }
+    } else if (waited_ns > life_check_ns) {
+        quiet->quiet_since_ns = now;
+        if (!quiet->from->shared().owner_alive()) {
+            log_line(log_level::error, "process %u has ended with a message from it on the way",
+                     static_cast<unsigned>(quiet->from->identity().vpid));
+            quiet->from->close();
+        }
+    }
+}
+
+} // namespace gpusm

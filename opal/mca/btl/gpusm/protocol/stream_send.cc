@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// stream_send.cc: the sender's end of streams.
+//
+// Slots are claimed in the order of the ranges, and published in the same order: those that a
+// device copies into when that is over. So what a processor copies, and what ends a range before
+// its end, waits for the copies of devices in front of it.
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+namespace gpusm {
+
+bool stream_engine::take(peer &from, const stream_message &message, const stream_memory *memory)
+{
+    const std::uint64_t offset = std::uint64_t{message.granule} * granule_bytes;
+    const bool in_segment = stream_memory_use::slots != message.uses;
+    const std::uint64_t bytes =
+        sizeof(stream_ring) + (in_segment ? std::uint64_t{stream_pieces} * message.slot_bytes : 0);
+    if (!from.shared().holds(offset, bytes) || 0 != offset % page_bytes ||
+        0 == message.slot_bytes || 0 == message.len_bytes ||
+        (stream_memory_use::none == message.uses) != (nullptr == memory) ||
+        (memory != nullptr &&
+         !covers(memory->handle, memory->address,
+                 in_segment ? message.len_bytes
+                            : std::uint64_t{stream_pieces} * message.slot_bytes))) {
+        return false;
+    }
+    const std::lock_guard guard(mutex_);
+    outlet &to = outlets_[{&from, message.granule}];
+    if (continues != message.sequence) {
+        if (!to.wants.empty()) {
+            return false;
+        }
+        to.to = &from;
+        to.out = stream_writer(reinterpret_cast<stream_ring *>(from.shared().base() + offset),
+                               message.sequence);
+        to.slot_bytes = message.slot_bytes;
+        to.first_pieces = in_segment ? 1 : 4;
+        to.most_pieces = stream_pieces / (in_segment ? 16 : 4);
+    } else if (!to.out.open() || to.slot_bytes != message.slot_bytes ||
+               to.wants.size() >= stream_wants) {
+        return false;
+    }
+    wanted &range = to.wants.emplace_back();
+    range.len_bytes = message.len_bytes;
+    range.want = message.want;
+    range.source.slots =
+        reinterpret_cast<std::uint64_t>(from.shared().base() + offset + sizeof(stream_ring));
+    services_.open(from, message, memory, &range.source);
+    if (!to.listed) {
+        to.listed = true;
+        sending_.push_back(&to);
+        count_active();
+    }
+    return true;
+}
+
+void stream_engine::forget(const unsigned char *memory, std::uint64_t len_bytes)
+{
+    const std::lock_guard guard(mutex_);
+    for (outlet *each : sending_) {
+        for (wanted &range : each->wants) {
+            if (range.source.memory >= memory && range.source.memory < memory + len_bytes) {
+                range.source.memory = nullptr;
+            }
+        }
+    }
+}
+
+void stream_engine::end_range(outlet *of)
+{
+    services_.close(of->wants.front().source);
+    of->wants.pop_front();
+    of->begun -= of->begun > 0 ? 1 : 0;
+}
+
+// Publishes what devices have copied.
+bool stream_engine::end_batches(outlet *of)
+{
+    bool any = false;
+    for (; !of->batches.empty() && stream_copy::is::running != of->batches.front().copy.state;
+         any = true) {
+        const batch ended = of->batches.front();
+        wanted &range = *ended.of;
+        of->batches.pop_front();
+        range.bad = range.bad || stream_copy::is::failed == ended.copy.state ||
+                    nullptr == range.source.memory;
+        --range.batches;
+        const bool last = 0 == range.batches && range.begun == range.len_bytes;
+        for (std::uint32_t i = 0; i < ended.pieces; ++i) {
+            const std::uint64_t offset = std::uint64_t{i} * of->slot_bytes;
+            const auto bytes = static_cast<std::uint32_t>(
+                std::min<std::uint64_t>(of->slot_bytes, ended.copy.len_bytes - offset));
+            const bool ends = last && i + 1 == ended.pieces;
+            const stream_answer answer = range.bad
+                                             ? ends ? stream_answer::ended : stream_answer::skipped
+                                         : 0 != range.source.target ? stream_answer::written
+                                                                    : stream_answer::bytes;
+            of->out.publish({ended.offset + offset, stream_answer::bytes == answer ? bytes : 0,
+                             range.want, ended.slot + i, answer});
+        }
+        if (last) {
+            end_range(of);
+        }
+    }
+    return any;
+}
+
+void stream_engine::copy_piece(outlet *to, wanted *range, std::uint64_t end)
+{
+    const auto bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(to->slot_bytes, end - range->begun));
+    const std::uint32_t slot = to->out.slot();
+    std::memcpy(reinterpret_cast<unsigned char *>(range->source.slots) +
+                    std::uint64_t{slot} * to->slot_bytes,
+                range->source.memory + range->begun, bytes);
+    to->out.claim(1);
+    to->out.publish({range->begun, bytes, range->want, slot, stream_answer::bytes});
+    range->begun += bytes;
+    if (range->begun == range->len_bytes) {
+        end_range(to);
+    }
+}
+
+// One copy into as many slots as there are. The first ones of a message are short, so that the
+// receiver starts early; then they double.
+void stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_t end)
+{
+    std::uint32_t pieces = 1;
+    std::uint64_t bytes = range->len_bytes;
+    std::uint64_t destination = range->source.target;
+    const std::uint32_t slot = to->out.slot();
+    if (0 == destination) {
+        const std::uint64_t left = end - range->begun;
+        const std::uint64_t begun = range->begun / to->slot_bytes;
+        const std::uint64_t wants = std::min({(left + to->slot_bytes - 1) / to->slot_bytes,
+                                              std::max<std::uint64_t>(begun, to->first_pieces),
+                                              std::uint64_t{to->most_pieces}});
+        pieces = static_cast<std::uint32_t>(wants);
+        pieces = std::min(pieces, to->out.room(pieces));
+        bytes = std::min(left, std::uint64_t{pieces} * to->slot_bytes);
+        destination = range->source.slots + std::uint64_t{slot} * to->slot_bytes;
+    }
+    batch &made = to->batches.emplace_back(
+        batch{{destination, reinterpret_cast<std::uint64_t>(range->source.memory + range->begun),
+               bytes, stream_copy::is::running},
+              range,
+              range->begun,
+              slot,
+              pieces});
+    to->out.claim(pieces);
+    range->begun += bytes;
+    ++range->batches;
+    to->begun += range->begun == range->len_bytes ? 1 : 0;
+    services_.copy_in(range->source, &made.copy);
+}
+
+// Takes the next step. False: there was none to take.
+bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
+{
+    const bool any = !to->batches.empty() && end_batches(to);
+    if (to->begun == to->wants.size() || 0 == to->out.room()) {
+        return any;
+    }
+    wanted &range = to->wants[to->begun];
+    const std::uint64_t end = std::min(range.len_bytes, to->out.wanted_bytes(range.want));
+    if (nullptr == range.source.memory || range.bad || range.begun >= end) {
+        if (!to->batches.empty()) {
+            return any;
+        }
+        const std::uint32_t slot = to->out.slot();
+        to->out.claim(1);
+        to->out.publish(
+            {range.begun, 0, range.want, slot,
+             range.source.unreachable ? stream_answer::unreachable : stream_answer::ended});
+        end_range(to);
+    } else if (range.source.by_device) {
+        begin_batch(to, &range, end);
+    } else if (to->batches.empty()) {
+        copy_piece(to, &range, end);
+        *copied_bytes += to->slot_bytes;
+    } else {
+        return any;
+    }
+    return true;
+}
+
+// The peer is closed. What devices copy into its ring has to end first.
+void stream_engine::drop(outlet *of)
+{
+    (void)end_batches(of);
+    while (of->batches.empty() && !of->wants.empty()) {
+        end_range(of);
+    }
+}
+
+} // namespace gpusm

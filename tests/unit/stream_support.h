@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// stream_support.h: processes that stream to each other, played in one, with devices that copy when
+// the test says so.
+#ifndef GPUSM_TESTS_STREAM_SUPPORT_H
+#define GPUSM_TESTS_STREAM_SUPPORT_H
+
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace gpusm_test {
+
+using gpusm::node;
+using gpusm::peer;
+using gpusm::share_kind;
+using gpusm::status;
+using gpusm::stream_copy;
+using gpusm::stream_engine;
+using gpusm::stream_fetch;
+using gpusm::stream_memory;
+using gpusm::stream_memory_use;
+using gpusm::stream_message;
+using gpusm::stream_pool;
+using gpusm::stream_source;
+
+constexpr std::size_t kibi = 1024;
+
+inline gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
+{
+    gpusm::segment_options made = small_options(folder, vpid);
+    made.segment_bytes = 8 * kibi * kibi;
+    return made;
+}
+
+// A process with streams; what it sends lies in `sent` until somebody delivers it. Its device is a
+// list of copies that are made when somebody says so.
+class process final : public gpusm::stream_services {
+  public:
+    process(const std::string &folder, std::uint32_t vpid)
+        : folder_(folder), node_(make_segment(options(folder, vpid)), false),
+          streams(node_, *this, false)
+    {
+    }
+
+    status send(peer &, const stream_message &message, const stream_memory *memory) override
+    {
+        sent.push_back({message, memory == nullptr ? stream_memory{} : *memory});
+        return status::ok;
+    }
+    void open(peer &, const stream_message &message, const stream_memory *memory,
+              stream_source *out) override
+    {
+        ++opened;
+        out->by_device = share_kind::staged == message.handle.kind;
+        if (stream_memory_use::slots == message.uses) {
+            out->unreachable = cannot_map;
+            out->slots = memory->address;
+        } else if (stream_memory_use::target == message.uses && writes) {
+            out->by_device = true;
+            out->target = memory->address;
+        }
+        if (!refuses && !out->unreachable) {
+            out->memory = reinterpret_cast<const unsigned char *>(message.address);
+        }
+    }
+    void close(const stream_source &) override { --opened; }
+    status read_rest(peer &, const stream_fetch &fetch) override
+    {
+        ++rests;
+        if (status::ok == rest_outcome) {
+            std::memcpy(reinterpret_cast<unsigned char *>(fetch.destination) + fetch.received,
+                        reinterpret_cast<const void *>(fetch.address + fetch.received),
+                        fetch.len_bytes - fetch.received);
+        }
+        return rest_outcome;
+    }
+    status make_slots(const stream_pool &, std::size_t bytes, std::uint64_t *slots,
+                      stream_memory *memory) override
+    {
+        if (no_device_memory) {
+            return status::no_memory;
+        }
+        device_memory.emplace_back(bytes);
+        *slots = memory->address = reinterpret_cast<std::uint64_t>(device_memory.back().data());
+        memory->handle.kind = share_kind::legacy;
+        memory->handle.base = *slots;
+        memory->handle.len_bytes = bytes;
+        return status::ok;
+    }
+    void copy_in(const stream_source &, stream_copy *copy) override { copies.push_back(copy); }
+    void copy_out(const stream_fetch &, stream_copy *copy) override { copies.push_back(copy); }
+
+    // The device ends so many copies, the oldest first, or fails to.
+    void end_copies(std::size_t most = SIZE_MAX, bool good = true)
+    {
+        for (; most > 0 && !copies.empty(); copies.pop_front(), --most) {
+            stream_copy &copy = *copies.front();
+            longest_copy = std::max(longest_copy, copy.len_bytes);
+            ++copies_made;
+            if (good) {
+                std::memcpy(reinterpret_cast<void *>(copy.destination),
+                            reinterpret_cast<const void *>(copy.source), copy.len_bytes);
+            }
+            copy.state = good ? stream_copy::is::done : stream_copy::is::failed;
+        }
+    }
+
+    peer &towards(process &other)
+    {
+        peer &known = *node_.add_peer(other.node_.own().identity(), folder_);
+        EXPECT_EQ(status::ok, known.attach());
+        return known;
+    }
+    // Gives what this process has sent to `other`. Returns whether all of it made sense.
+    bool deliver_to(process &other)
+    {
+        bool sane = true;
+        for (; !sent.empty(); sent.pop_front()) {
+            const auto &[message, memory] = sent.front();
+            const bool has_memory = stream_memory_use::none != message.uses;
+            sane =
+                other.streams.take(other.towards(*this), message, has_memory ? &memory : nullptr) &&
+                sane;
+        }
+        return sane;
+    }
+
+  private:
+    const std::string folder_;
+    node node_;
+
+  public:
+    std::deque<std::pair<stream_message, stream_memory>> sent;
+    std::deque<stream_copy *> copies;
+    std::deque<std::vector<unsigned char>> device_memory;
+    std::uint64_t longest_copy = 0;
+    int copies_made = 0;
+    int opened = 0;
+    bool refuses = false;
+    bool cannot_map = false;
+    bool writes = true;
+    bool no_device_memory = false;
+    status rest_outcome = status::ok;
+    int rests = 0;
+    stream_engine streams;
+};
+
+inline stream_pool host_pool{16 * kibi, 8, 8};
+inline stream_pool small_pool{1 * kibi, gpusm::stream_pieces, 2}; // for devices
+inline int any_device;
+inline stream_pool device_pool{4 * kibi, gpusm::stream_pieces, 2, &any_device};
+
+// A message with the bytes that it should have.
+struct message {
+    explicit message(std::size_t len_bytes, unsigned char first = 1)
+        : source(len_bytes), destination(len_bytes)
+    {
+        std::iota(source.begin(), source.end(), first);
+        fetch.source = {};
+        fetch.source.kind = share_kind::host;
+        fetch.address = reinterpret_cast<std::uint64_t>(source.data());
+        fetch.destination = reinterpret_cast<std::uint64_t>(destination.data());
+        fetch.len_bytes = len_bytes;
+        fetch.pool = &host_pool;
+        fetch.may_read = true;
+    }
+    // From a device, to one, through a ring that lies there.
+    message &of_device()
+    {
+        fetch.source.kind = share_kind::staged;
+        fetch.may_read = fetch.may_end_early = false;
+        return *this;
+    }
+    message &to_device()
+    {
+        fetch.to_device = true;
+        fetch.may_read = false;
+        return *this;
+    }
+    message &by(stream_pool *pool)
+    {
+        fetch.pool = pool;
+        return *this;
+    }
+    // The sender may write to the destination.
+    message &with_target()
+    {
+        fetch.target = {{0, 0, share_kind::legacy, 0, 0, fetch.destination, fetch.len_bytes},
+                        fetch.destination};
+        return to_device();
+    }
+    bool right() const { return source == destination; }
+
+    std::vector<unsigned char> source;
+    std::vector<unsigned char> destination;
+    stream_fetch fetch{};
+};
+
+class Stream : public testing::Test {
+  protected:
+    const scratch_folder folder_;
+    process reader_{folder_.path(), 1};
+    process sender_{folder_.path(), 2};
+
+    // Both sides make progress until so many messages have ended at the reader, which come back.
+    std::vector<stream_fetch *> run(std::size_t wanted, bool sender_too = true)
+    {
+        const deadline limit(20);
+        std::vector<stream_fetch *> ended;
+        while (ended.size() < wanted && !limit.over()) {
+            if (sender_too) {
+                EXPECT_EQ(nullptr, sender_.streams.progress());
+                sender_.end_copies();
+            }
+            for (stream_fetch *each = reader_.streams.progress(); each != nullptr;
+                 each = each->next) {
+                ended.push_back(each);
+            }
+            reader_.end_copies();
+        }
+        EXPECT_EQ(wanted, ended.size());
+        return ended;
+    }
+};
+
+} // namespace gpusm_test
+
+#endif
