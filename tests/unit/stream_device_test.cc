@@ -151,34 +151,43 @@ TEST_F(Stream, DeviceMemoryThatIsForgottenEndsItsMessageWhenItsCopiesHaveEnded)
 
 // --- parts that the receiver gets in another way ---
 
+// Also when the sender, which has begun, leaves in the middle.
 TEST_F(Stream, TheReceiverTakesFromTheBackUntilBothMeet)
 {
-    message one(1000 * kibi + 7);
-    one.by(&small_pool).to_device();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    std::uint64_t place = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t pulled_from = one.fetch.len_bytes;
-    bool over = false;
-    const deadline limit(20);
-    while (!over && !limit.over()) {
+    for (const bool leaves : {false, true}) {
+        message one(1000 * kibi + 7);
+        one.by(&small_pool).to_device();
+        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+        ASSERT_TRUE(reader_.deliver_to(sender_));
         EXPECT_EQ(nullptr, sender_.streams.progress());
-        if (reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes)) {
-            ASSERT_EQ(pulled_from, place + bytes);
-            ASSERT_LE(bytes, 256 * kibi);
-            std::copy_n(one.source.begin() + static_cast<std::ptrdiff_t>(place), bytes,
-                        one.destination.begin() + static_cast<std::ptrdiff_t>(place));
-            pulled_from = place;
+        std::uint64_t place = 0;
+        std::uint64_t bytes = 0;
+        std::uint64_t pulled_from = one.fetch.len_bytes;
+        bool over = false;
+        const deadline limit(20);
+        while (!over && !limit.over()) {
+            over = nullptr != reader_.streams.progress();
+            reader_.end_copies();
+            if (reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes)) {
+                ASSERT_EQ(pulled_from, place + bytes);
+                ASSERT_LE(bytes, 256 * kibi);
+                std::copy_n(one.source.begin() + static_cast<std::ptrdiff_t>(place), bytes,
+                            one.destination.begin() + static_cast<std::ptrdiff_t>(place));
+                pulled_from = place;
+            }
+            if (!leaves) {
+                EXPECT_EQ(nullptr, sender_.streams.progress());
+            }
         }
-        over = nullptr != reader_.streams.progress();
-        reader_.end_copies();
+        EXPECT_EQ(status::ok, one.fetch.outcome);
+        EXPECT_TRUE(one.right());
+        EXPECT_GT(one.fetch.received, 0U);
+        EXPECT_LT(pulled_from, one.fetch.len_bytes);
+        EXPECT_FALSE(reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes));
+        EXPECT_EQ(nullptr, sender_.streams.progress());
+        EXPECT_EQ(nullptr, reader_.streams.progress());
+        EXPECT_TRUE(reader_.streams.idle() && sender_.streams.idle());
     }
-    EXPECT_EQ(status::ok, one.fetch.outcome);
-    EXPECT_TRUE(one.right());
-    EXPECT_GT(one.fetch.received, 0U);
-    EXPECT_LT(pulled_from, one.fetch.len_bytes);
-    EXPECT_FALSE(reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes));
 }
 
 // The message ends although the sender has not answered; the answer goes nowhere, and the next

@@ -96,14 +96,14 @@ void give_piece(bounce_piece *piece)
     piece->next = std::exchange(piece->pool->free, piece);
 }
 
-// What the next piece of the job is to be. False: there is none.
+// What the next piece of the job is to be. False: there is none, or, of a pull, none now.
 bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
 {
     if (bounce_way::pull == job->way) {
         const bool more = mca_btl_gpusm_component.stages->take_back(job->stream, pull_chunk_bytes,
                                                                     most_bytes, place, bytes);
         job->all_sent = !more;
-        return more;
+        return more && *bytes > 0;
     }
     if (nullptr == job->split) {
         const std::uint64_t left = job->len_bytes - job->sent_bytes;
@@ -191,7 +191,7 @@ void send_waiting()
     }
 }
 
-// The next piece of a job that pulls. False: there is no place for it.
+// The next piece of a job that pulls. False: there is none now, or no place for it.
 bool pull_piece(bounce *job)
 {
     bounce_piece *piece = pull_pool.free;
@@ -201,7 +201,7 @@ bool pull_piece(bounce *job)
     std::uint64_t place = 0;
     std::uint64_t bytes = 0;
     if (!cut(job, pull_pool.piece_bytes, &place, &bytes)) {
-        return true;
+        return job->all_sent;
     }
     if (status::ok != smsc_read(job->peer, piece->at, job->source + place, bytes)) {
         job->failed = true;

@@ -128,7 +128,8 @@ class stream_engine {
     status fetch(peer &from, stream_fetch *message);
     // Takes a part of a message at its end, of whole chunks and `most_bytes` at most, which the
     // caller gets in another way: [*place, + *bytes). No more than half of what is left, but one
-    // chunk. False: nothing is left, or less than a chunk, and the sender has begun.
+    // chunk; none now when that is less than a chunk, and the sender is at it. False: nothing is
+    // left.
     bool take_back(stream_fetch *message, std::uint64_t chunk_bytes, std::uint64_t most_bytes,
                    std::uint64_t *place, std::uint64_t *bytes);
     // The message comes out of progress() as failed, when that may be, unless it has come out.

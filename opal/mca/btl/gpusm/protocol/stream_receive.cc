@@ -182,9 +182,13 @@ bool stream_engine::take_back(stream_fetch *message, std::uint64_t chunk_bytes,
     if (nullptr == range || range->answered || range->received >= range->end) {
         return false;
     }
+    auto *ring = static_cast<inlet *>(message->ring);
     const std::uint64_t left = range->end - range->received;
-    if (left < chunk_bytes && range->received > 0) {
-        return false;
+    *place = range->begin + range->end;
+    *bytes = 0;
+    if (left < chunk_bytes && range->received > 0 &&
+        (0 == ring->quiet_since_ns || now_ns() - ring->quiet_since_ns < patience_ns)) {
+        return true;
     }
     const std::uint64_t takes =
         std::max<std::uint64_t>(1, std::min(most_bytes, left / 2) / chunk_bytes);
@@ -194,7 +198,6 @@ bool stream_engine::take_back(stream_fetch *message, std::uint64_t chunk_bytes,
     *place = range->begin + end;
     *bytes = range->end - end;
     range->end = end;
-    auto *ring = static_cast<inlet *>(message->ring);
     ring->in.want(range->want, end);
     ring->changed = true;
     return true;
