@@ -149,28 +149,19 @@ status driver_api::answer(const char *what, CUresult result) const
     }
 }
 
-capture_scope::capture_scope(const driver_api &driver) : driver_(driver)
+driver_scope::driver_scope(const driver_api &driver)
+    : driver_(driver), relaxed_(CUDA_SUCCESS == driver.exchange_capture_mode(&mode_)),
+      entered_(relaxed_)
 {
-    relaxed_ = CUDA_SUCCESS == driver_.exchange_capture_mode(&mode_);
 }
 
-capture_scope::~capture_scope()
+driver_scope::driver_scope(const driver_api &driver, CUcontext context) : driver_scope(driver)
 {
-    if (relaxed_) {
-        (void)driver_.exchange_capture_mode(&mode_);
-    }
-}
-
-driver_scope::driver_scope(const driver_api &driver, CUcontext context)
-    : driver_(driver), relaxed_(driver)
-{
-    if (nullptr == context || !relaxed_.entered()) {
-        return;
-    }
     CUcontext current = nullptr;
-    entered_ = CUDA_SUCCESS == driver_.ctx_get_current(&current) && current == context;
-    if (!entered_) {
-        pushed_ = entered_ = CUDA_SUCCESS == driver_.ctx_push_current(context);
+    if (nullptr == context || !relaxed_) {
+        entered_ = false;
+    } else if (CUDA_SUCCESS != driver_.ctx_get_current(&current) || current != context) {
+        entered_ = pushed_ = CUDA_SUCCESS == driver_.ctx_push_current(context);
     }
 }
 
@@ -179,6 +170,9 @@ driver_scope::~driver_scope()
     if (pushed_) {
         CUcontext ours = nullptr;
         (void)driver_.ctx_pop_current(&ours);
+    }
+    if (relaxed_) {
+        (void)driver_.exchange_capture_mode(&mode_);
     }
 }
 

@@ -5,8 +5,7 @@
 // that the component loads on a node without one.
 //
 //   driver_api       table of the functions that gpusm calls
-//   capture_scope    calls that need no context, unseen by stream capture in other threads
-//   driver_scope     the same with the right context, and the caller's back afterwards
+//   driver_scope     calls with the right context, and the caller's back afterwards
 #ifndef GPUSM_GPU_DRIVER_H
 #define GPUSM_GPU_DRIVER_H
 
@@ -146,41 +145,29 @@ const driver_api *driver_load();
 bool driver_is_down(CUresult result);
 
 // Makes stream capture by other threads insensitive to what is called inside, until the scope
-// ends: a global-mode capture would fail otherwise.
-class capture_scope {
-  public:
-    explicit capture_scope(const driver_api &driver);
-    ~capture_scope();
-    capture_scope(const capture_scope &) = delete;
-    capture_scope &operator=(const capture_scope &) = delete;
-
-    // False: the driver is not, or no longer, there for this thread; nothing inside can work.
-    bool entered() const { return relaxed_; }
-
-  private:
-    const driver_api &driver_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED; // then the one before
-    bool relaxed_ = false;
-};
-
-// A capture_scope that makes `context` current, too; null, of a context that has been destroyed, it
-// cannot.
+// ends: a global-mode capture would fail otherwise. And makes `context` current, if there is one to
+// the call.
 class driver_scope {
   public:
+    explicit driver_scope(const driver_api &driver);
+    // Null, of a context that has been destroyed, cannot be entered.
     driver_scope(const driver_api &driver, CUcontext context);
     ~driver_scope();
     driver_scope(const driver_scope &) = delete;
     driver_scope &operator=(const driver_scope &) = delete;
 
-    // False: the context could not be made current; nothing inside can work.
+    // False: nothing inside can work, as the driver is gone or the context could not be made
+    // current.
     bool entered() const { return entered_; }
 
   private:
     const driver_api &driver_;
-    const capture_scope relaxed_; // ends after the context has been put back
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED; // then the one before
+    const bool relaxed_;
     bool pushed_ = false;
-    bool entered_ = false;
+    bool entered_;
 };
+using capture_scope = driver_scope; // for calls that need no context
 
 // What `call` answers with that context current; the answer of a driver that is gone, which is not
 // reported, where it cannot be made current.
