@@ -82,8 +82,8 @@ TEST_F(Stream, ACopyThatFailsEndsItsMessageOnly)
                           reader_.streams.fetch(reader_.towards(sender_), &each->fetch));
             }
             ASSERT_TRUE(reader_.deliver_to(sender_));
-            process &fails = at_sender ? sender_ : reader_;
-            process &other = at_sender ? reader_ : sender_;
+            stream_process &fails = at_sender ? sender_ : reader_;
+            stream_process &other = at_sender ? reader_ : sender_;
             std::size_t left = good;
             std::vector<stream_fetch *> ended;
             const deadline limit(20);

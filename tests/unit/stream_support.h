@@ -46,9 +46,9 @@ inline gpusm::segment_options options(const std::string &folder, std::uint32_t v
 
 // A process with streams; what it sends lies in `sent` until somebody delivers it. Its device is a
 // list of copies that are made when somebody says so.
-class process final : public gpusm::stream_services {
+class stream_process final : public gpusm::stream_services {
   public:
-    process(const std::string &folder, std::uint32_t vpid)
+    stream_process(const std::string &folder, std::uint32_t vpid)
         : folder_(folder), node_(make_segment(options(folder, vpid)), false),
           streams(node_, *this, false)
     {
@@ -117,14 +117,14 @@ class process final : public gpusm::stream_services {
         }
     }
 
-    peer &towards(process &other)
+    peer &towards(stream_process &other)
     {
         peer &known = *node_.add_peer(other.node_.own().identity(), folder_);
         EXPECT_EQ(status::ok, known.attach());
         return known;
     }
     // Gives what this process has sent to `other`. Returns whether all of it made sense.
-    bool deliver_to(process &other)
+    bool deliver_to(stream_process &other)
     {
         bool sane = true;
         for (; !sent.empty(); sent.pop_front()) {
@@ -211,8 +211,8 @@ struct message {
 class Stream : public testing::Test {
   protected:
     const scratch_folder folder_;
-    process reader_{folder_.path(), 1};
-    process sender_{folder_.path(), 2};
+    stream_process reader_{folder_.path(), 1};
+    stream_process sender_{folder_.path(), 2};
 
     // Both sides make progress until so many messages have ended at the reader, which come back.
     std::vector<stream_fetch *> run(std::size_t wanted, bool sender_too = true)

@@ -177,7 +177,7 @@ TEST_F(Stream, MemoryThatIsForgottenIsNotReadAnyMore)
 
 TEST_F(Stream, RingsAreFewAndLentAgain)
 {
-    std::deque<process> others;
+    std::deque<stream_process> others;
     std::deque<message> all;
     int streamed = 0;
     for (std::uint32_t i = 0; i < 6; ++i) {
@@ -212,7 +212,7 @@ TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
             EXPECT_EQ(nullptr, reader_.streams.progress());
         }
     }
-    process other(folder_.path(), 3);
+    stream_process other(folder_.path(), 3);
     message one(20 * kibi);
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(other), &one.fetch));
     ASSERT_TRUE(reader_.deliver_to(other));

@@ -56,10 +56,10 @@ bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t genera
 
 import_table::~import_table()
 {
-    for (const opened_event &each : events_) {
-        const driver_scope scope(driver_, devices_.all()[each.device]->context);
+    for (const auto &[of, event] : events_) {
+        const driver_scope scope(driver_, devices_.all()[of[2]]->context);
         if (scope.entered()) {
-            (void)driver_.event_destroy(each.event);
+            (void)driver_.event_destroy(event);
         }
     }
 }
@@ -83,17 +83,16 @@ status import_table::event_of(std::uint32_t owner, const peer &from, const remot
         1 != view.events[handle.event_slot].ready.load(std::memory_order_acquire)) {
         return status::bad_peer;
     }
-    for (const opened_event &each : events_) {
-        if (each.owner == owner && each.slot == handle.event_slot && each.device == into.index) {
-            *out = each.event;
-            return status::ok;
-        }
+    const std::array<std::uint32_t, 3> of{owner, handle.event_slot, into.index};
+    if (const auto known = events_.find(of); known != events_.end()) {
+        *out = known->second;
+        return status::ok;
     }
     CUipcEventHandle described;
     std::memcpy(&described, view.events[handle.event_slot].event_handle, sizeof(described));
     const status s = open_event(driver_, into, described, out);
     if (status::ok == s) {
-        events_.push_back({owner, handle.event_slot, into.index, *out});
+        events_[of] = *out;
     }
     return s;
 }
@@ -143,16 +142,6 @@ device &import_table::home_of(device &into)
     return into;
 }
 
-import_table::device_pair &import_table::pair_of(const export_slot &entry, const device &into)
-{
-    device_pair made{{}, into.ordinal, entry.kind, 0};
-    std::memcpy(made.owner.data(), entry.device_uuid, made.owner.size());
-    const auto known = std::find_if(pairs_.begin(), pairs_.end(), [&](const device_pair &each) {
-        return each.owner == made.owner && each.into == made.into && each.kind == made.kind;
-    });
-    return known != pairs_.end() ? *known : pairs_.emplace_back(made);
-}
-
 status import_table::open(std::uint32_t owner, const peer &from, const remote_handle &handle,
                           device &into, mapping *out)
 {
@@ -160,8 +149,10 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (!read_export(from.shared().view(), handle, &entry)) {
         return status::not_found;
     }
-    device_pair &pair = pair_of(entry, into);
-    if (pair.failures >= most_failures) {
+    device_uuid uuid;
+    std::memcpy(uuid.data(), entry.device_uuid, uuid.size());
+    unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
+    if (failures >= most_failures) {
         return status::unsupported;
     }
     status s = status::bad_peer;
@@ -191,9 +182,9 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         }
     }
     if (status::ok == s) {
-        pair.failures = 0;
+        failures = 0;
     } else if (status::unsupported == s || status::driver_failed == s) {
-        ++pair.failures;
+        ++failures;
     }
     return s;
 }
@@ -237,12 +228,12 @@ status import_table::open_pool_pointer(const export_slot &entry, const descripto
 // cannot reach its memory.
 status import_table::allow(imported_pool &pool, const device &into)
 {
-    if (std::find(pool.allowed.begin(), pool.allowed.end(), into.ordinal) != pool.allowed.end()) {
+    if (pool.allowed.contains(into.ordinal)) {
         return status::ok;
     }
     const status s = allow_pool(driver_, pool.handle, into);
     if (status::ok == s) {
-        pool.allowed.push_back(into.ordinal);
+        pool.allowed.insert(into.ordinal);
     }
     return s;
 }

@@ -15,10 +15,13 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <tuple>
 #include <vector>
 
 namespace gpusm {
@@ -67,10 +70,6 @@ class import_table {
     cache_statistics statistics() const { return cache_.statistics(); }
 
   private:
-    struct opened_event {
-        std::uint32_t owner, slot, device;
-        CUevent event;
-    };
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
     // has destroyed.
     struct imported_pool {
@@ -79,31 +78,24 @@ class import_table {
         const driver_api &driver;
         const CUmemoryPool handle;
         std::uint32_t imports = 0; // each has to be given back
-        std::vector<int> allowed;  // devices that may touch it, by ordinal
+        std::set<int> allowed;     // devices that may touch it, by ordinal
     };
     using shared_pool = std::shared_ptr<imported_pool>;
-    // Memory of this kind between these devices could not be mapped so many times in a row.
-    struct device_pair {
-        device_uuid owner;
-        int into;
-        share_kind kind;
-        unsigned failures;
-    };
-
     status open(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                 mapping *out);
     status open_pool_pointer(const export_slot &entry, const descriptor_message &message,
                              device &into, mapping *out);
     status allow(imported_pool &pool, const device &into);
-    device_pair &pair_of(const export_slot &entry, const device &into);
     device &home_of(device &into);
 
     const driver_api &driver_;
     device_table &devices_;
     fd_passing &fds_;
-    std::vector<opened_event> events_;
-    std::map<std::uint64_t, shared_pool> pools_; // by the local base of a pointer
-    std::vector<device_pair> pairs_;
+    std::map<std::array<std::uint32_t, 3>, CUevent> events_; // by owner, slot and device
+    std::map<std::uint64_t, shared_pool> pools_;             // by the local base of a pointer
+    // How many times in a row memory of this kind of the one device could not be mapped for the
+    // other.
+    std::map<std::tuple<device_uuid, int, share_kind>, unsigned> failures_;
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };
