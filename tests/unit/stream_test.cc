@@ -35,7 +35,7 @@ TEST_F(Stream, ARingBeginsShortAndBecomesLongerWithUse)
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     const auto *ring = reinterpret_cast<const gpusm::stream_ring *>(
         sender_.towards(reader_).shared().base() +
-        std::size_t{reader_.sent.front().granule} * gpusm::granule_bytes);
+        std::size_t{reader_.sent.front().first.granule} * gpusm::granule_bytes);
     const std::uint32_t slots = ring->slots;
     EXPECT_GE(slots, 2U);
     EXPECT_LE(slots, 8U);
