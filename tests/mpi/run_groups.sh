@@ -11,6 +11,12 @@ for ranks in 2 3 4 8; do
         check "device-$ranks-ranks" 90 $ranks "$exchange" alltoall --kinds DH
     fi
 done
+# More senders to each rank than it has rings on its device.
+if need_gpu streamed-8-ranks; then
+    check streamed-8-ranks 90 8 "$exchange" alltoall --kinds MH
+    check streamed-through-host-memory-8-ranks 90 8 --mca btl_gpusm_staging_device_bytes 0 \
+        "$exchange" alltoall --kinds M
+fi
 if need_gpu every-kind-3-ranks; then
     check every-kind-3-ranks 90 3 "$exchange" alltoall --kinds "$kinds"
 fi
