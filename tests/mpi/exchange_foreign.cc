@@ -126,6 +126,7 @@ void test_foreign(context &c)
 
     // What the program has opened it may also hand to MPI.
     auto *mapped = reinterpret_cast<void *>(static_cast<std::uintptr_t>(at));
+    MPI_Barrier(MPI_COMM_WORLD);                         // the peer has looked
     c.expect(memory->fill(0, len, c.next_seed), "fill"); // the seed of the next message
     send_over(c, 1, mapped, nullptr, another->data(), another.get(), "from an opened mapping");
     seed = send_over(c, 0, another->data(), another.get(), mapped, nullptr, "into it");

@@ -5,7 +5,7 @@
 # run_compare.sh: bench/compare starts each transport in turns, reads what the OSU benchmarks print, and
 # tells ratios of speed; and likewise gpusm_perf. No OSU benchmark has to be installed: an mpirun of this
 # test prints what theirs have printed.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 bench=${GPUSM_SRCDIR:-.}/bench

@@ -5,7 +5,7 @@
 # run_copy_bench.sh: copy_bench measures every way, compares every byte, notices copies that never
 # happened, and answers bad input with one line and status 2. It needs no MPI; what is shared here
 # is how cases are reported.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 copy_bench=${GPUSM_COPY_BENCH:-$GPUSM_BUILDDIR/bench/copy_bench/copy_bench}
 

@@ -4,7 +4,7 @@
 #
 # run_environment.sh: parameters out of range, a full /dev/shm, and what is left behind. Each gets
 # one clear message, and no crash.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm environment || finish

@@ -4,7 +4,7 @@
 #
 # run_faults.sh: driver calls that fail. The data arrives all the same, by another way; where a copy
 # itself fails, the message may report an error instead. Nothing hangs, and no data is wrong.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_softcuda driver-faults || finish
@@ -53,7 +53,7 @@ failing_calls() {
             # shellcheck disable=SC2086 # options
             launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/log" "$work/per-rank-1" "$exchange" $failing_test
             status=$?
-            if grep -qh "^$function[_a-z0-9]* 700 mca_btl_gpusm\.so" "$work"/log/*.log; then
+            if grep -qh "^${function}[_a-z0-9]* 700 mca_btl_gpusm\.so" "$work"/log/*.log; then
                 hits=$((hits + 1))
                 [ $status -ne "$may" ] || status=0
                 judge "$what-$function-$n-fails" 0 $status

@@ -5,7 +5,7 @@
 # run_gather.sh: windows of many messages from device memory, which are gathered into one launch of
 # a kernel or one call of the driver, arrive with every setting and whatever of it the driver
 # refuses; and go the way that the setting says.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm gather || finish

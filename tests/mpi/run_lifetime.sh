@@ -4,7 +4,7 @@
 #
 # run_lifetime.sh: memory and contexts that end while something still names them: a persistent
 # request, copies in flight, what gpusm has made in a context.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm lifetime || finish

@@ -8,7 +8,7 @@
 #   GPUSM_TEST_LIFE   options of `exchange life` instead of the usual ones, such as
 #                     "--rounds 40 --mebibytes 4096" (the usual ones on a real device, which needs
 #                     three buffers of that size) or "--rounds 40 --mebibytes 64"
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 # The ranks take turns here, and many test machines have few processors: whoever waits lets others

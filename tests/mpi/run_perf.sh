@@ -5,7 +5,7 @@
 # run_perf.sh: gpusm_perf measures in every mode with every byte checked, at any address and length,
 # notices a wrong one wherever it is, takes no figure above the link, and answers bad input with one
 # line and status 2.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"

@@ -5,7 +5,7 @@
 # run_single_copy.sh: long messages between host memories are streamed, or read in single copies, as the
 # user says and the machine lets us; and all bytes are right where single copies are refused, all of
 # them or some.
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm single-copy || finish

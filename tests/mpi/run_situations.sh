@@ -6,7 +6,7 @@
 # must work all the same, by the way that exchange_tools.cc expects. See also run_late.sh (CUDA that
 # is used late, different devices, threads with a context) and run_lifetime.sh (contexts that end
 # while something is in flight).
-# shellcheck disable=SC2016 # conditions are evaluated later
+# shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 # The ranks take turns here, and many test machines have few processors: whoever waits lets others
