@@ -113,11 +113,11 @@ class gpu_side;
     X(host_messages, "Messages that this process sent from host memory")                           \
     X(host_bytes, "Bytes of those messages")                                                       \
     X(device_ring_messages,                                                                        \
-      "Of the messages fetched, those that came through a staging ring on the peer's device")      \
+      "Of the messages fetched, those that came through a ring on a device of this process")       \
     X(device_ring_bytes, "Bytes of those messages")                                                \
     X(host_ring_messages,                                                                          \
-      "Of the messages fetched, those that came through a staging ring in host memory")            \
-    X(host_ring_bytes, "Bytes of those messages")                                                  \
+      "Of the messages fetched, those that came through a ring in host memory, in part at least")  \
+    X(host_ring_bytes, "Bytes that came so")                                                       \
     X(direct_host_messages,                                                                        \
       "Of the messages fetched, those that the sender copied here itself, out of page-locked "     \
       "host memory")                                                                               \

@@ -99,13 +99,13 @@ const parameter parameters[] = {
      "reads the sender's memory) or auto (by what a system call costs here, and single copies "
      "where there are more processes than processors)"},
     {"staging_device_bytes", bytes, &component.staging_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
-     "Device memory of the staging ring that a device gets with the first message out of memory "
+     "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
      "(4 MiB .. 4 GiB); 0: such messages go through host memory",
      4 * mebi, 4 * gibi, true},
     {"staging_host_bytes", bytes, &component.staging_host_bytes, 4 * mebi, OPAL_INFO_LVL_5,
-     "Part of the shared segment that becomes a staging ring with the first message that needs "
-     "one (256 KiB .. 256 MiB)",
+     "Part of the shared segment that becomes a ring for messages between host and device, one for "
+     "each peer that sends some at the same time, 8 at most (256 KiB .. 256 MiB)",
      256 * kibi, 256 * mebi},
     {"use_direct_host", flag, &component.use_direct_host, 1, OPAL_INFO_LVL_4,
      "Let the sender copy host memory that the program has page-locked straight into the "
