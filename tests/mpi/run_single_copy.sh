@@ -78,7 +78,7 @@ cooperative_case() {
     for attempt in 1 2 3 4 5; do
         # shellcheck disable=SC2086 # options
         launch 60 2 $alone "$@" "$perf" bw --src H --dst H --no-limit -c \
-            --sizes 8K,16385,32769,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
+            --sizes 8K,16385,262145,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
         cooperative_status=$?
         cooperative=$(path_says cooperative_copy_bytes)
         if [ $cooperative_status -ne 0 ] || [ $cooperative = "$cooperative_wanted" ] || [ "$cooperative_wanted" = no ]; then

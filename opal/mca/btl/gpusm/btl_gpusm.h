@@ -189,7 +189,6 @@ struct mca_btl_gpusm_component_t {
     // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
     std::atomic<gpusm::cooperative_get *> cooperative_gets;
     std::deque<gpusm::cooperative_put> *cooperative_puts; // oldest first; progress only
-    std::atomic<std::uint32_t> rounds;                    // calls of progress; wraps
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

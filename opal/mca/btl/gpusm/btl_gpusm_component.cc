@@ -196,8 +196,6 @@ static int component_progress(void)
         return 0;
     }
     component.progressing.store(true, std::memory_order_relaxed);
-    component.rounds.store(component.rounds.load(std::memory_order_relaxed) + 1,
-                           std::memory_order_relaxed);
     // With threads another one may be inside the engine when this one is to send out what it held.
     if (gpusm::gpu_side *side = component.gpu.load(std::memory_order_acquire);
         side != nullptr && !component.threads) {

@@ -50,8 +50,7 @@ struct cooperative_ring {
     // Counted from the start of all: [answered, begun) may not be used again yet.
     std::uint32_t begun = 0;
     std::uint32_t answered = 0;
-    std::uint32_t failures = 0;     // of the peer, in a row
-    std::uint32_t latest_round = 0; // of progress, with a message that was long enough
+    std::uint32_t failures = 0; // of the peer, in a row
     std::array<cooperative_get, places> gets{};
 };
 
@@ -69,29 +68,15 @@ cooperative_ring *make_ring()
     return ring;
 }
 
-// Is it worth it? A message that comes alone must be longer than one of several: there the request
-// and the second system call are a part of its latency, while of several messages the peer copies
-// one as this process is busy with another. Where lines of cache come slowly, those that a request
-// takes keep short ones of several waiting for longer than the copy that they save, and those of a
-// lone one make it worth it later.
-bool is_worth_it(cooperative_ring &ring, std::size_t len_bytes)
-{
-    const std::uint32_t round = mca_btl_gpusm_component.rounds.load(std::memory_order_relaxed);
-    const bool alone = std::exchange(ring.latest_round, round) != round;
-    return len_bytes >= (alone ? 2 * cooperative_min_bytes : cooperative_min_bytes);
-}
-
 // A word that the peer has answered, with the get that it was for; null: there is none.
-cooperative_get *take_place(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes,
-                            std::uint32_t *granule)
+cooperative_get *take_place(mca_btl_base_endpoint_t *endpoint, std::uint32_t *granule)
 {
     const std::lock_guard guard(*mca_btl_gpusm_component.lock);
     if (nullptr == endpoint->cooperative) {
         endpoint->cooperative = make_ring();
     }
     cooperative_ring &ring = *endpoint->cooperative;
-    if (nullptr == ring.words || !is_worth_it(ring, len_bytes) ||
-        ring.failures >= failures_before_refusal) {
+    if (nullptr == ring.words || ring.failures >= failures_before_refusal) {
         return nullptr;
     }
     for (; ring.answered != ring.begun; ++ring.answered) {
@@ -138,7 +123,7 @@ cooperative_get *begin(mca_btl_base_endpoint_t *endpoint, const remote_handle &r
         !smsc_reads_plainly() || endpoint->peer->closed()) {
         return nullptr;
     }
-    cooperative_get *made = take_place(endpoint, get.len_bytes, &granule);
+    cooperative_get *made = take_place(endpoint, &granule);
     if (nullptr == made) {
         return nullptr;
     }

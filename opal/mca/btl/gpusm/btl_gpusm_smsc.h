@@ -59,9 +59,9 @@ struct get_arguments {
     void *cbcontext;
     void *cbdata;
 };
-// Shortest message of which the sender copies a part by itself; one that comes alone must be twice
-// as long, as the request is a part of its latency.
-inline constexpr std::size_t cooperative_min_bytes = 16 * 1024;
+// Shortest message of which the sender copies a part by itself: a shorter one is there before the
+// request and the further system calls have paid.
+inline constexpr std::size_t cooperative_min_bytes = 256 * 1024;
 // cooperative: does such a get with the peer. False: it is to be done alone. True: *result is what
 // btl_get returns; if that is OPAL_SUCCESS the callback has been called, or will be by
 // progress_cooperative_gets.

@@ -26,16 +26,12 @@ inline constexpr std::uint64_t push_chunk_bytes = 32 * 1024;
 inline constexpr std::uint64_t split_least_bytes = 128 * 1024;
 
 // Of host memory for host memory, in whole pages. Every chunk costs a system call, so there are
-// few; long messages have more, for the sake of a process that is slower, or comes later. Where
-// lines of cache come slowly so does the request for the back, and of two chunks the front must be
-// the longer one.
+// few; long messages have more, for the sake of a process that is slower, or comes later.
 constexpr std::uint64_t cooperative_chunk_bytes(std::uint64_t len_bytes)
 {
     constexpr std::uint64_t kibi = 1024;
     constexpr std::uint64_t page = 4 * kibi;
-    const std::uint64_t wanted =
-        len_bytes < 256 * kibi ? len_bytes / 2 : std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi);
-    return (wanted + page - 1) / page * page;
+    return (std::clamp(len_bytes / 8, 64 * kibi, 256 * kibi) + page - 1) / page * page;
 }
 
 // What the process that does not own the word says when it will not look at the word again.
