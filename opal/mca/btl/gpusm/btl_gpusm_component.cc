@@ -168,10 +168,8 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
         }
         break;
     case gpusm::frag_kind::lead:
-        if (gpusm::lead_from(from, payload, header.payload_bytes)) {
-            return;
-        }
-        break;
+        gpusm::lead_from(from, payload, header.payload_bytes);
+        return;
     }
     // A peer's byte.
     gpusm::log_line(gpusm::log_level::error,

@@ -242,15 +242,13 @@ int progress_streams()
     return ended;
 }
 
-bool lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes)
+void lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes)
 {
     host_get *get = from->lead_for;
     if (nullptr == get) {
-        return true; // of an offer that was not expected: that get asks for all of it
+        return; // of an offer that was not expected: that get asks for all of it
     }
-    if (bytes > get->due || 0 == bytes) {
-        return false;
-    }
+    bytes = std::min(bytes, get->due); // a receive may be shorter than what was offered
     std::memcpy(static_cast<unsigned char *>(get->arguments.local_address) + get->due_at, payload,
                 bytes);
     get->due -= bytes;
@@ -261,7 +259,6 @@ bool lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std:
             finish(get);
         }
     }
-    return true;
 }
 
 // The bytes that came along with the offer of that message; null: there are none.

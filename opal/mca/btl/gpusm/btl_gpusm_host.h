@@ -30,8 +30,8 @@ bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *off
                     mca_btl_base_tag_t tag);
 void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
                        const unsigned char *payload);
-// A fragment of kind `lead` has come in; false: it makes no sense.
-bool lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes);
+// A fragment of kind `lead` has come in.
+void lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes);
 
 // A stream_message has come in; false: it makes no sense.
 bool stream_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
