@@ -21,7 +21,7 @@ TEST_F(Stream, DevicesAtEitherEndCopyManyPiecesTogether)
                 for (const std::size_t len :
                      {std::size_t{1}, 1 * kibi, 5 * kibi + 1, 2000 * kibi}) {
                     message &made = all.emplace_back(len, static_cast<unsigned char>(len)).by(pool);
-                    made.fetch.may_read = false;
+                    made.fetch.back = stream_back::never;
                     (void)(of ? &made.of_device() : nullptr);
                     (void)(to || pool == &device_pool ? &made.to_device() : nullptr);
                     ASSERT_EQ(status::ok,
@@ -56,7 +56,7 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
     EXPECT_EQ(5U, sender_.copies.size());
     (void)run(5);
     for (const message &each : all) {
-        EXPECT_TRUE(each.right() && each.fetch.written);
+        EXPECT_TRUE(each.right() && each.fetch.written == 100 * kibi);
     }
     sender_.writes = false;
     message streamed(100 * kibi, 9);
@@ -64,7 +64,7 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &streamed.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_));
     (void)run(1);
-    EXPECT_TRUE(streamed.right() && !streamed.fetch.written);
+    EXPECT_TRUE(streamed.right() && streamed.fetch.written == 0);
 }
 
 // A copy that fails, at either end and anywhere in the message: that message fails, and the ones
@@ -138,7 +138,7 @@ TEST_F(Stream, DeviceMemoryThatIsForgottenEndsItsMessageWhenItsCopiesHaveEnded)
     ASSERT_TRUE(reader_.deliver_to(sender_));
     EXPECT_EQ(nullptr, sender_.streams.progress());
     ASSERT_FALSE(sender_.copies.empty());
-    sender_.streams.forget(one.source.data(), one.source.size());
+    sender_.streams.forget(&one);
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(nullptr, sender_.streams.progress());
         EXPECT_EQ(nullptr, reader_.streams.progress());
@@ -149,94 +149,120 @@ TEST_F(Stream, DeviceMemoryThatIsForgottenEndsItsMessageWhenItsCopiesHaveEnded)
     EXPECT_EQ(0, sender_.opened);
 }
 
-// --- parts that the receiver gets in another way ---
+// --- parts that the receiver gets by itself ---
 
-// Also when the sender, which has begun, leaves in the middle.
-TEST_F(Stream, TheReceiverTakesFromTheBackUntilBothMeet)
+// Through a ring or to a target; also when the sender, which has begun, leaves in the middle.
+TEST_F(Stream, BothSidesCopyUntilTheyMeet)
 {
-    for (const bool leaves : {false, true}) {
-        message one(1000 * kibi + 7);
-        one.by(&small_pool).to_device();
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-        ASSERT_TRUE(reader_.deliver_to(sender_));
-        EXPECT_EQ(nullptr, sender_.streams.progress());
-        std::uint64_t place = 0;
-        std::uint64_t bytes = 0;
-        std::uint64_t pulled_from = one.fetch.len_bytes;
-        bool over = false;
-        const deadline limit(20);
-        while (!over && !limit.over()) {
-            over = nullptr != reader_.streams.progress();
-            reader_.end_copies();
-            if (reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes)) {
-                ASSERT_EQ(pulled_from, place + bytes);
-                ASSERT_LE(bytes, 256 * kibi);
-                std::copy_n(one.source.begin() + static_cast<std::ptrdiff_t>(place), bytes,
-                            one.destination.begin() + static_cast<std::ptrdiff_t>(place));
-                pulled_from = place;
+    for (const bool target : {false, true}) {
+        for (const bool leaves : {false, true}) {
+            message one(1000 * kibi + 7);
+            one.by(&small_pool).of_both(target);
+            one.fetch.to_device = !target;
+            ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+            ASSERT_TRUE(reader_.deliver_to(sender_));
+            EXPECT_EQ(nullptr, sender_.streams.progress());
+            sender_.end_copies();
+            EXPECT_EQ(nullptr, sender_.streams.progress());
+            bool over = false;
+            const deadline limit(leaves && target ? 1 : 20);
+            while (!over && !limit.over()) {
+                over = nullptr != reader_.streams.progress();
+                reader_.end_copies();
+                if (!leaves) {
+                    EXPECT_EQ(nullptr, sender_.streams.progress());
+                }
+                sender_.end_copies(); // what has been begun ends
             }
-            if (!leaves) {
-                EXPECT_EQ(nullptr, sender_.streams.progress());
+            EXPECT_EQ(!leaves || !target, over) << "it is not known that the sender has ended";
+            if (!over) {
+                (void)run(1);
             }
+            EXPECT_EQ(status::ok, one.fetch.outcome);
+            EXPECT_TRUE(one.right());
+            EXPECT_GT(one.fetch.received, 0U);
+            EXPECT_EQ(target ? one.fetch.received : 0, one.fetch.written);
+            EXPECT_GE(one.fetch.received + one.fetch.read, one.fetch.len_bytes);
+            EXPECT_EQ(nullptr, sender_.streams.progress());
+            EXPECT_EQ(nullptr, reader_.streams.progress());
+            EXPECT_TRUE(reader_.streams.idle() && sender_.streams.idle());
+            EXPECT_EQ(0, sender_.opened);
         }
-        EXPECT_EQ(status::ok, one.fetch.outcome);
-        EXPECT_TRUE(one.right());
-        EXPECT_GT(one.fetch.received, 0U);
-        EXPECT_LT(pulled_from, one.fetch.len_bytes);
-        EXPECT_FALSE(reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes));
-        EXPECT_EQ(nullptr, sender_.streams.progress());
-        EXPECT_EQ(nullptr, reader_.streams.progress());
-        EXPECT_TRUE(reader_.streams.idle() && sender_.streams.idle());
     }
 }
 
 // The message ends although the sender has not answered; the answer goes nowhere, and the next
 // message comes as usual.
-TEST_F(Stream, AMessageThatTheReceiverTakesAllOfDoesNotWaitForTheSender)
+TEST_F(Stream, AMessageThatTheReceiverGetsAllOfDoesNotWaitForTheSender)
 {
-    message one(300 * kibi);
-    one.by(&small_pool).to_device();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    std::uint64_t place = 0;
-    std::uint64_t bytes = 0;
-    while (reader_.streams.take_back(&one.fetch, 64 * kibi, 256 * kibi, &place, &bytes)) {
+    for (const bool target : {false, true}) {
+        message one(300 * kibi);
+        one.by(&small_pool).of_both(target);
+        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+        (void)run(1, false);
+        EXPECT_EQ(status::ok, one.fetch.outcome);
+        EXPECT_TRUE(one.right());
+        EXPECT_EQ(300 * kibi, one.fetch.read);
+        one.source.assign(one.source.size(), 0);
+        message two(300 * kibi, 7);
+        two.by(&small_pool).of_both(target);
+        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
+        ASSERT_TRUE(reader_.deliver_to(sender_));
+        (void)run(1);
+        EXPECT_TRUE(two.right());
+        EXPECT_NE(one.source, one.destination);
     }
-    EXPECT_EQ(0U, place);
-    (void)run(1, false);
-    EXPECT_EQ(status::ok, one.fetch.outcome);
-    message two(300 * kibi, 7);
-    two.by(&small_pool).to_device();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    (void)run(1);
-    EXPECT_TRUE(two.right());
-    EXPECT_NE(one.source, one.destination);
 }
 
-// One whose source a device may be reading waits for the answer.
-TEST_F(Stream, AMessageThatIsGivenUpEndsWhenNothingReadsItsSource)
+// What is written late could overwrite what the program has received meanwhile.
+TEST_F(Stream, AMessageIsNotOverWhileTheSenderWritesToItsTarget)
 {
-    for (const bool of : {false, true}) {
-        message one(300 * kibi);
-        one.by(&small_pool).to_device();
-        (void)(of ? &one.of_device() : nullptr);
+    message one(300 * kibi);
+    one.by(&small_pool).of_both(true);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    EXPECT_EQ(nullptr, sender_.streams.progress());
+    ASSERT_FALSE(sender_.copies.empty());
+    const deadline soon(1);
+    while (!soon.over()) {
+        ASSERT_EQ(nullptr, reader_.streams.progress());
+    }
+    (void)run(1);
+    EXPECT_EQ(status::ok, one.fetch.outcome);
+    EXPECT_TRUE(one.right());
+}
+
+TEST_F(Stream, WhatTheSenderCannotWriteTheReceiverGetsByItself)
+{
+    for (const bool at_once : {false, true}) {
+        message one(500 * kibi);
+        one.by(&small_pool).of_both(true);
+        sender_.cannot_map = at_once;
         ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
         ASSERT_TRUE(reader_.deliver_to(sender_));
         EXPECT_EQ(nullptr, sender_.streams.progress());
-        reader_.streams.give_up(&one.fetch);
-        EXPECT_EQ(of, nullptr == reader_.streams.progress());
-        if (of) {
-            (void)run(1);
-        }
-        EXPECT_NE(status::ok, one.fetch.outcome);
-        const deadline limit(20);
-        while (!reader_.streams.idle() && !limit.over()) {
-            EXPECT_EQ(nullptr, sender_.streams.progress());
-            sender_.end_copies();
-            EXPECT_EQ(nullptr, reader_.streams.progress());
-        }
-        EXPECT_TRUE(sender_.streams.idle());
+        sender_.end_copies(SIZE_MAX, false);
+        (void)run(1);
+        EXPECT_EQ(status::ok, one.fetch.outcome);
+        EXPECT_EQ(at_once, one.fetch.sender_cannot);
+        EXPECT_TRUE(one.right());
     }
+}
+
+TEST_F(Stream, APartThatTheReceiverCannotGetFailsItsMessageOnceTheSenderHasEnded)
+{
+    message one(500 * kibi);
+    one.by(&small_pool).of_both(true);
+    reader_.cannot_read = true;
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    EXPECT_EQ(nullptr, sender_.streams.progress());
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(nullptr, reader_.streams.progress());
+    }
+    (void)run(1);
+    EXPECT_NE(status::ok, one.fetch.outcome);
+    EXPECT_TRUE(sender_.streams.idle() && reader_.streams.idle());
 }
 
 TEST_F(Stream, MessagesOfAPeerThatIsClosedEndWhenTheirCopiesHave)

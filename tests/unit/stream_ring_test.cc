@@ -202,4 +202,19 @@ TEST_F(StreamRing, TwoThreadsStreamInOrder)
     EXPECT_EQ(0U, wrong);
 }
 
+TEST_F(StreamRing, AtLeastOneSideSeesWhatTheOtherHasTaken)
+{
+    reader_.want(3, 1000);
+    EXPECT_EQ(0U, reader_.begun_bytes(3));
+    EXPECT_EQ(400U, writer_.begin(3, 0, 400));
+    EXPECT_EQ(400U, reader_.begun_bytes(3));
+    reader_.want_less(3, 600);
+    EXPECT_EQ(600U, writer_.begin(3, 400, 800)) << "no more than is wanted";
+    EXPECT_EQ(600U, reader_.begun_bytes(3));
+    reader_.want_less(3, 0);
+    EXPECT_EQ(600U, writer_.begin(3, 600, 1000)) << "nothing";
+    reader_.want(3, 50); // of the next message of that number
+    EXPECT_EQ(0U, reader_.begun_bytes(3));
+}
+
 } // namespace

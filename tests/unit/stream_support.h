@@ -26,6 +26,7 @@ using gpusm::node;
 using gpusm::peer;
 using gpusm::share_kind;
 using gpusm::status;
+using gpusm::stream_back;
 using gpusm::stream_copy;
 using gpusm::stream_engine;
 using gpusm::stream_fetch;
@@ -63,28 +64,36 @@ class stream_process final : public gpusm::stream_services {
               stream_source *out) override
     {
         ++opened;
-        out->by_device = share_kind::staged == message.handle.kind;
+        out->by_services = share_kind::staged == message.handle.kind;
         if (stream_memory_use::slots == message.uses) {
             out->unreachable = cannot_map;
             out->slots = memory->address;
         } else if (stream_memory_use::target == message.uses && writes) {
-            out->by_device = true;
+            out->by_services = true;
             out->target = memory->address;
+            if (share_kind::host == memory->handle.kind) {
+                out->parts = {32 * kibi, 128 * kibi};
+                out->unreachable = cannot_map;
+            }
         }
+        out->owner = reinterpret_cast<const void *>(message.handle.generation);
         if (!refuses && !out->unreachable) {
             out->memory = reinterpret_cast<const unsigned char *>(message.address);
         }
     }
     void close(const stream_source &) override { --opened; }
-    status read_rest(peer &, const stream_fetch &fetch) override
+    void copy_back(peer &, const stream_fetch &fetch, stream_copy *copy) override
     {
-        ++rests;
-        if (status::ok == rest_outcome) {
-            std::memcpy(reinterpret_cast<unsigned char *>(fetch.destination) + fetch.received,
-                        reinterpret_cast<const void *>(fetch.address + fetch.received),
-                        fetch.len_bytes - fetch.received);
+        ++parts_read;
+        if (fetch.to_device) {
+            copies.push_back(copy);
+        } else if (cannot_read) {
+            copy->state = stream_copy::is::failed;
+        } else {
+            std::memcpy(reinterpret_cast<void *>(copy->destination),
+                        reinterpret_cast<const void *>(copy->source), copy->len_bytes);
+            copy->state = stream_copy::is::done;
         }
-        return rest_outcome;
     }
     status make_slots(const stream_pool &, std::size_t bytes, std::uint64_t *slots,
                       stream_memory *memory) override
@@ -152,8 +161,8 @@ class stream_process final : public gpusm::stream_services {
     bool cannot_map = false;
     bool writes = true;
     bool no_device_memory = false;
-    status rest_outcome = status::ok;
-    int rests = 0;
+    bool cannot_read = false;
+    int parts_read = 0;
     stream_engine streams;
 };
 
@@ -170,23 +179,25 @@ struct message {
         std::iota(source.begin(), source.end(), first);
         fetch.source = {};
         fetch.source.kind = share_kind::host;
+        fetch.source.generation = reinterpret_cast<std::uint64_t>(this);
         fetch.address = reinterpret_cast<std::uint64_t>(source.data());
         fetch.destination = reinterpret_cast<std::uint64_t>(destination.data());
         fetch.len_bytes = len_bytes;
         fetch.pool = &host_pool;
-        fetch.may_read = true;
+        fetch.back = stream_back::if_late;
     }
     // From a device, to one, through a ring that lies there.
     message &of_device()
     {
         fetch.source.kind = share_kind::staged;
-        fetch.may_read = fetch.may_end_early = false;
+        fetch.back = stream_back::never;
+        fetch.may_end_early = false;
         return *this;
     }
     message &to_device()
     {
         fetch.to_device = true;
-        fetch.may_read = false;
+        fetch.back = stream_back::never;
         return *this;
     }
     message &by(stream_pool *pool)
@@ -200,6 +211,16 @@ struct message {
         fetch.target = {{0, 0, share_kind::legacy, 0, 0, fetch.destination, fetch.len_bytes},
                         fetch.destination};
         return to_device();
+    }
+    // The receiver gets parts by itself at once, and the sender may write others to the
+    // destination.
+    message &of_both(bool target)
+    {
+        fetch.back = stream_back::at_once;
+        fetch.back_parts = {64 * kibi, 256 * kibi};
+        fetch.target =
+            target ? gpusm::host_target(fetch.destination, fetch.len_bytes) : stream_memory{};
+        return *this;
     }
     bool right() const { return source == destination; }
 

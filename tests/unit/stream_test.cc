@@ -26,7 +26,7 @@ TEST_F(Stream, MessagesOfManyLengthsArriveInOrder)
     }
     EXPECT_TRUE(reader_.streams.idle());
     EXPECT_TRUE(sender_.streams.idle());
-    EXPECT_EQ(0, reader_.rests);
+    EXPECT_EQ(0, reader_.parts_read);
 }
 
 TEST_F(Stream, ARingBeginsShortAndBecomesLongerWithUse)
@@ -97,7 +97,7 @@ TEST_F(Stream, ASenderThatIsAwayIsReadByASingleCopyAndTheNextMessageTooUntilItAn
     ASSERT_EQ(status::ok, reader_.streams.fetch(from, &two.fetch));
     (void)run(2, false);
     EXPECT_TRUE(one.right() && two.right());
-    EXPECT_EQ(2, reader_.rests);
+    EXPECT_EQ(2, reader_.parts_read);
     EXPECT_EQ(status::busy, reader_.streams.fetch(from, &three.fetch));
     // Now it comes, and finds that nobody wants what it was asked for.
     one.source.assign(one.source.size(), 0);
@@ -112,7 +112,7 @@ TEST_F(Stream, ASenderThatIsAwayIsReadByASingleCopyAndTheNextMessageTooUntilItAn
     ASSERT_TRUE(reader_.deliver_to(sender_));
     (void)run(1);
     EXPECT_TRUE(three.right());
-    EXPECT_EQ(2, reader_.rests);
+    EXPECT_EQ(2, reader_.parts_read);
 }
 
 TEST_F(Stream, ASenderThatGoesAwayInTheMiddleIsReadByASingleCopyFromThere)
@@ -123,7 +123,7 @@ TEST_F(Stream, ASenderThatGoesAwayInTheMiddleIsReadByASingleCopyFromThere)
     EXPECT_EQ(nullptr, sender_.streams.progress());
     (void)run(1, false);
     EXPECT_TRUE(one.right());
-    EXPECT_EQ(1, reader_.rests);
+    EXPECT_EQ(1, reader_.parts_read);
     EXPECT_GT(one.fetch.received, 0U);
     EXPECT_LT(one.fetch.received, one.fetch.len_bytes);
 }
@@ -131,13 +131,13 @@ TEST_F(Stream, ASenderThatGoesAwayInTheMiddleIsReadByASingleCopyFromThere)
 TEST_F(Stream, WithoutSingleCopiesASenderIsWaitedFor)
 {
     message one(20 * kibi);
-    one.fetch.may_read = false;
+    one.fetch.back = stream_back::never;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     const deadline soon(1);
     while (!soon.over()) {
         ASSERT_EQ(nullptr, reader_.streams.progress());
     }
-    EXPECT_EQ(0, reader_.rests);
+    EXPECT_EQ(0, reader_.parts_read);
     ASSERT_TRUE(reader_.deliver_to(sender_));
     (void)run(1);
     EXPECT_TRUE(one.right());
@@ -146,7 +146,7 @@ TEST_F(Stream, WithoutSingleCopiesASenderIsWaitedFor)
 TEST_F(Stream, ASingleCopyThatFailsIsSaid)
 {
     message one(20 * kibi);
-    reader_.rest_outcome = status::unsupported;
+    reader_.cannot_read = true;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     (void)run(1, false);
     EXPECT_EQ(status::unsupported, one.fetch.outcome);
@@ -169,10 +169,27 @@ TEST_F(Stream, MemoryThatIsForgottenIsNotReadAnyMore)
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_));
     EXPECT_EQ(nullptr, sender_.streams.progress());
-    sender_.streams.forget(one.source.data(), one.source.size());
+    sender_.streams.forget(&one);
     (void)run(1);
     EXPECT_EQ(status::unsupported, one.fetch.outcome);
     EXPECT_TRUE(sender_.streams.idle());
+}
+
+// A program may send one buffer several times at once.
+TEST_F(Stream, OfTheSameMemoryOneMessageIsForgottenAlone)
+{
+    message one(100 * kibi);
+    message two(100 * kibi);
+    two.fetch.address = one.fetch.address;
+    for (message *each : {&one, &two}) {
+        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &each->fetch));
+    }
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    sender_.streams.forget(&one);
+    (void)run(2);
+    EXPECT_EQ(status::unsupported, one.fetch.outcome);
+    EXPECT_EQ(status::ok, two.fetch.outcome);
+    EXPECT_TRUE(two.right());
 }
 
 TEST_F(Stream, RingsAreFewAndLentAgain)

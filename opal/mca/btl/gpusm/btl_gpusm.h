@@ -11,8 +11,8 @@
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_register.cc   register_mem, deregister_mem
 //   btl_gpusm_get.{h,cc}    get, and of which memory: btl_gpusm_host (host memory; single copies
-//                           are in _smsc and _cooperative), _bounce and _push (pageable memory),
-//                           _stage* (memory that cannot be mapped), _gpu and _ipc (device memory)
+//                           are in _smsc), _bounce (pageable memory), _stage* (memory that cannot
+//                           be mapped), _gpu and _ipc (device memory)
 //   btl_gpusm_pointer.cc    is a buffer device memory?
 //   btl_gpusm_help.cc       messages for the user
 #ifndef BTL_GPUSM_H
@@ -47,15 +47,12 @@ class stream_engine;
 struct frag_list; // btl_gpusm_frags.cc
 struct frag_store;
 
-struct cooperative_ring; // btl_gpusm_cooperative.cc
-struct cooperative_get;
-struct cooperative_put;
-
 // Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
 struct single_copy {
     std::atomic<bool> asked{false};         // `peer` is known
     mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
-    std::atomic<std::uint32_t> failures{0}; // in a row
+    std::atomic<std::uint32_t> failures{0}; // of reads, in a row
+    std::atomic<std::uint32_t> failed_writes{0};
 };
 
 } // namespace gpusm
@@ -68,18 +65,16 @@ struct mca_btl_base_endpoint_t {
     bool active;                 // is on mca_btl_gpusm_component_t::active
     gpusm::single_copy single;
     gpusm::host_get *lead_for; // what goes on with the fragments of kind `lead`; null: nothing
-    gpusm::cooperative_ring *cooperative; // owned; null until the first such get
-    bool get_enabled;                     // ob1 knows that the peer can read our device memory
+    bool reads_alone;          // the peer cannot write to our memory
+    bool get_enabled;          // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not
     // Copies into the peer's memory that could not be made, in a row.
     std::atomic<std::uint32_t> failed_writes;
     // Under the GPU lock.
-    std::uint32_t failed_pushes; // by the peer, into our memory, in a row
-    std::uint32_t pushes;        // of ours, into the peer's memory, under way
-    std::uint32_t failed_rings;  // copies into or out of rings on devices, in a row
-    bool streams_by_host;        // one of us cannot map such a ring of the other one
+    std::uint32_t failed_rings; // copies into or out of rings on devices, in a row
+    bool streams_by_host;       // one of us cannot map such a ring of the other one
 };
 
 // A send descriptor and the shared fragment that belongs to it for good. A control message that
@@ -186,9 +181,6 @@ struct mca_btl_gpusm_component_t {
     gpusm::frag_store *frags;
     std::atomic<bool> progressing;
     std::atomic<bool> sends_to_look_after; // there may be something for progress_sends
-    // Gets of which the peer is copying the last chunks; oldest last. Writers hold `lock`.
-    std::atomic<gpusm::cooperative_get *> cooperative_gets;
-    std::deque<gpusm::cooperative_put> *cooperative_puts; // oldest first; progress only
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

@@ -6,7 +6,7 @@
 // such a copy goes in pieces through registered memory of ours, the processor's part of one piece
 // while others are on the bus. The host memory may be a peer's, to which the processor has access
 // by the single copies of Open MPI's framework smsc: one processor does not keep up with the bus,
-// so both sides of a message copy a part of it (docs/staging.md).
+// so both sides of a message copy parts of it (docs/staging.md).
 #include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -25,8 +25,6 @@ namespace {
 
 // By the processor, in one call of progress.
 constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
-// The least part of a stream that is pulled.
-constexpr std::uint64_t pull_chunk_bytes = std::uint64_t{64} * 1024;
 
 struct piece_pool;
 
@@ -56,9 +54,6 @@ piece_pool *const pools[] = {&small_pool, &middle_pool, &long_pool, &pull_pool};
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
-// Of a job that is shared, no more than keep the bus busy: what is sent out early cannot be the
-// other process's.
-constexpr std::uint32_t split_pieces = 3;
 
 std::vector<bounce_piece> pieces; // of all pools; empty: they have no memory
 bool asked_for_memory = false;
@@ -96,60 +91,37 @@ void give_piece(bounce_piece *piece)
     piece->next = std::exchange(piece->pool->free, piece);
 }
 
-// What the next piece of the job is to be. False: there is none, or, of a pull, none now.
-bool cut(bounce *job, std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
-{
-    if (bounce_way::pull == job->way) {
-        const bool more = mca_btl_gpusm_component.stages->take_back(job->stream, pull_chunk_bytes,
-                                                                    most_bytes, place, bytes);
-        job->all_sent = !more;
-        return more && *bytes > 0;
-    }
-    if (nullptr == job->split) {
-        const std::uint64_t left = job->len_bytes - job->sent_bytes;
-        *place = job->sent_bytes;
-        *bytes =
-            std::min({left, most_bytes, std::max<std::uint64_t>(first_bytes, job->sent_bytes)});
-        job->sent_bytes += *bytes;
-        job->all_sent = left == *bytes;
-        return true;
-    }
-    const std::uint64_t all = split_chunks(job->len_bytes, push_chunk_bytes);
-    const auto most = std::min(static_cast<std::uint32_t>(most_bytes / push_chunk_bytes),
-                               split_longest_piece(all, job->chunks));
-    const bool front = bounce_way::out == job->way;
-    std::uint32_t first = 0;
-    const std::uint32_t taken =
-        split_take_some(job->split, front ? split_end::front : split_end::back, most, &first);
-    // The word may be changed by a peer: in our segment it must say that what comes next has been
-    // taken, or that the two have met.
-    if (0 == taken) {
-        const split_state end = split_look(*job->split);
-        job->failed = job->failed || (front && (end.front != end.back || end.front != job->chunks));
-        job->all_sent = true;
-        return false;
-    }
-    if (first + taken > all || first != (front ? job->chunks : all - job->chunks - taken)) {
-        job->failed = true;
-        return false;
-    }
-    job->chunks += taken;
-    *place = first * push_chunk_bytes;
-    *bytes = std::min(taken * push_chunk_bytes, job->len_bytes - *place);
-    return true;
-}
-
 bool kernel_touches(const bounce_piece &piece, device &in)
 {
     return mca_btl_gpusm_component.gpu.load()->kernel_touches(in, registered_by, piece.at);
 }
 
+bool all_sent(const bounce &job)
+{
+    return job.failed || job.sent_bytes == job.len_bytes;
+}
+
+// Its copy by the engine, between the place in the job where it begins and the piece.
+void send_piece(bounce *job, bounce_piece *piece, std::uint64_t bytes)
+{
+    const auto at = reinterpret_cast<std::uint64_t>(piece->at);
+    const bool is_pull = bounce_way::pull == job->way;
+    piece->job = job;
+    piece->place = job->sent_bytes;
+    piece->copy.destination = is_pull ? job->destination + piece->place : at;
+    piece->copy.source = is_pull ? at : job->source + piece->place;
+    piece->copy.len_bytes = bytes;
+    piece->copy.wait_for = job->wait_for;
+    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
+    job->sent_bytes += bytes;
+    ++job->under_way;
+    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
+}
+
 // Sends out what has places. False: some of the job has to wait for one.
 bool send_out(bounce *job)
 {
-    gpu_side &side = *mca_btl_gpusm_component.gpu;
-    while (!job->failed && !job->all_sent &&
-           (nullptr == job->split || job->under_way < split_pieces)) {
+    while (!all_sent(*job)) {
         const std::uint64_t left = job->len_bytes - job->sent_bytes;
         piece_pool &from = left <= small_pool.piece_bytes    ? small_pool
                            : left <= middle_pool.piece_bytes ? middle_pool
@@ -158,28 +130,17 @@ bool send_out(bounce *job)
         if (nullptr == piece) {
             return false;
         }
-        std::uint64_t bytes = 0;
-        if (!cut(job, from.piece_bytes, &piece->place, &bytes)) {
-            break;
-        }
         from.free = piece->next;
-        piece->job = job;
-        piece->copy.destination = reinterpret_cast<std::uint64_t>(piece->at);
-        piece->copy.source = job->source + piece->place;
-        piece->copy.len_bytes = bytes;
-        piece->copy.wait_for = job->wait_for;
-        // A launch has one end for all its copies, and a long job's come one after the other.
-        piece->copy.for_kernel =
-            job->for_kernel && nullptr == job->split && kernel_touches(*piece, *job->on);
-        ++job->under_way;
-        side.copies.submit(*job->on, &piece->copy);
+        const std::uint64_t most =
+            job->is_part ? left : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
+        send_piece(job, piece, std::min({left, most, std::uint64_t{from.piece_bytes}}));
     }
     return true;
 }
 
 void end_if_over(bounce *job)
 {
-    if (0 == job->under_way && !job->waits && (job->all_sent || job->failed)) {
+    if (0 == job->under_way && !job->waits && all_sent(*job)) {
         job->over(job);
     }
 }
@@ -191,33 +152,22 @@ void send_waiting()
     }
 }
 
-// The next piece of a job that pulls. False: there is none now, or no place for it.
+// The next piece of a job that pulls. False: there is no place for it.
 bool pull_piece(bounce *job)
 {
     bounce_piece *piece = pull_pool.free;
     if (nullptr == piece) {
         return false;
     }
-    std::uint64_t place = 0;
-    std::uint64_t bytes = 0;
-    if (!cut(job, pull_pool.piece_bytes, &place, &bytes)) {
-        return job->all_sent;
-    }
-    if (status::ok != smsc_read(job->peer, piece->at, job->source + place, bytes)) {
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>(pull_pool.piece_bytes, job->len_bytes - job->sent_bytes);
+    if (status::ok != smsc_read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
         job->failed = true;
         return true;
     }
     pull_pool.free = piece->next;
-    piece->job = job;
-    piece->place = place;
-    piece->copy.destination = job->destination + place;
-    piece->copy.source = reinterpret_cast<std::uint64_t>(piece->at);
-    piece->copy.len_bytes = bytes;
-    piece->copy.wait_for = nullptr;
-    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
-    ++job->under_way;
     count(counter::pulled_host_bytes, bytes);
-    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
+    send_piece(job, piece, bytes);
     return true;
 }
 
@@ -230,7 +180,7 @@ void progress_pulls(std::size_t bytes)
             return;
         }
         pulled += pull_pool.piece_bytes;
-        if (job->failed || job->all_sent) {
+        if (all_sent(*job)) {
             end_if_over(pulling.take());
         }
     }
@@ -342,16 +292,13 @@ std::size_t bounce_bytes()
 void start_bounce(bounce *job)
 {
     job->sent_bytes = 0;
-    job->chunks = 0;
     job->under_way = 0;
-    job->all_sent = job->failed = job->waits = false;
+    job->failed = job->waits = false;
     job->next = nullptr;
     if (bounce_way::pull == job->way) {
         pulling.append(job); // and begins with the next call of progress
     } else if (waiting.first != nullptr || !send_out(job)) {
         waiting.append(job);
-    } else {
-        end_if_over(job); // the other side was faster
     }
 }
 
@@ -380,9 +327,6 @@ void progress_bounces()
         }
         give_piece(piece);
         --job->under_way;
-        if (!is_pull && job->split != nullptr && !job->waits && !send_out(job)) {
-            waiting.append(job);
-        }
         end_if_over(job);
         // The processor's time goes to either direction in turns.
         pulls_are_next = !pulls_are_next;

@@ -10,8 +10,6 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
-#include "opal/mca/btl/gpusm/protocol/stream.h"
-#include "opal/mca/btl/gpusm/shm/split.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +19,7 @@ namespace gpusm {
 enum class bounce_way : std::uint8_t {
     out,  // device memory to host memory of this process
     push, // device memory to host memory of `peer`
-    pull, // host memory of `peer` to device memory, as far as the end of `stream` can be taken back
+    pull, // host memory of `peer` to device memory
 };
 
 // One such copy. The caller fills in the first part, and owns it again when `over` is called.
@@ -33,17 +31,12 @@ struct bounce {
     std::uint64_t len_bytes;
     CUevent wait_for; // for the device memory to be read; null: nothing
     bool for_kernel;  // a kernel may touch the device memory
+    bool is_part;     // of a message that is copied in parts: in one piece, if there are such
     mca_btl_base_endpoint_t *peer;
-    // Not null when the owner of the device memory pushes a part: `out` takes from the front,
-    // `push` from the back.
-    split_word *split;
-    stream_fetch *stream;      // of a pull
     void (*over)(bounce *job); // it has ended, as `failed` says
 
-    std::uint64_t sent_bytes; // of one that is not split: of which pieces have been sent out
-    std::uint32_t chunks;     // of a split, that this process has taken
+    std::uint64_t sent_bytes; // of which pieces have been sent out
     std::uint32_t under_way;  // pieces
-    bool all_sent;
     bool failed;
     bool waits; // in a list, for places of further pieces
     bounce *next;

@@ -56,19 +56,16 @@ void release_component()
     remove_pointer_check();
     release_stage();
     delete component.gpu.exchange(nullptr);
-    component.cooperative_gets.store(nullptr, std::memory_order_relaxed);
     release_host();
     release_frags();
     release_gets();
     for (mca_btl_base_endpoint_t *each : *component.endpoints) {
         smsc_release(each);
-        release_cooperative(each);
         delete each->handshake;
         delete each;
     }
     delete std::exchange(component.endpoints, nullptr);
     delete std::exchange(component.active, nullptr);
-    delete std::exchange(component.cooperative_puts, nullptr);
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
 }
@@ -123,7 +120,6 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     component.lock = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
     component.active = new std::vector<mca_btl_base_endpoint_t *>;
-    component.cooperative_puts = new std::deque<gpusm::cooperative_put>;
     gpusm::setup_gets();
     gpusm::setup_host();
     gpusm::setup_stage();
@@ -154,14 +150,6 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
             return;
         }
         break;
-    case gpusm::frag_kind::push:
-        if (gpusm::push_message_from(from, payload, header.payload_bytes)) {
-            return;
-        }
-        break;
-    case gpusm::frag_kind::cooperative:
-        gpusm::cooperative_message_from(from, payload, header.payload_bytes);
-        return;
     case gpusm::frag_kind::stream:
         if (gpusm::stream_message_from(from, payload, header.payload_bytes)) {
             return;
@@ -219,13 +207,6 @@ static int component_progress(void)
     }
     if (!component.streams->idle()) {
         events += gpusm::progress_streams();
-    }
-    if (!component.cooperative_puts->empty()) {
-        gpusm::progress_cooperative_puts();
-        ++events;
-    }
-    if (component.cooperative_gets.load(std::memory_order_relaxed) != nullptr) {
-        events += gpusm::progress_cooperative_gets();
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);

@@ -73,7 +73,6 @@ void release_gets()
     OBJ_DESTRUCT(&gets);
     release_registrations();
     release_bounces();
-    release_pushes();
     ended = nullptr;
     end_of_ended = &ended;
 }
@@ -86,15 +85,47 @@ void finish_get(get_request *get, status outcome)
     end_of_ended = &get->next;
 }
 
-bool bounce_get(get_request *get)
+// The copy of this process alone is over.
+static void bounce_over(bounce *job)
 {
-    // The question takes a microsecond; the processor copies so many bytes in less. What is
-    // page-locked in part only, the driver does not copy by itself.
+    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
+    mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+    finish_get(get, job->failed ? status::driver_failed : status::ok);
+}
+
+// Copies into host memory a get whose source is mapped, in pieces; it ends in finish_get. False: it
+// cannot.
+static bool bounce_get(get_request *get)
+{
+    if (0 == get->copy.len_bytes || !can_bounce()) {
+        return false;
+    }
+    if (share_get(get)) {
+        return true;
+    }
+    bounce &job = get->bouncing;
+    job = {};
+    job.way = bounce_way::out;
+    job.on = get->into;
+    job.source = get->copy.source;
+    job.destination = get->copy.destination;
+    job.len_bytes = get->copy.len_bytes;
+    job.wait_for = get->copy.wait_for;
+    job.for_kernel = gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
+    job.over = bounce_over;
+    start_bounce(&job);
+    return true;
+}
+
+// Host memory into which the driver copies without halting the caller. The question takes a
+// microsecond; the processor copies so many bytes in less. What is page-locked in part only, the
+// driver does not copy by itself.
+static bool takes_copies(const get_request *get)
+{
     constexpr std::size_t not_worth_asking_bytes = 8192;
-    gpu_side &side = *mca_btl_gpusm_component.gpu;
-    const bool direct = get->copy.len_bytes > not_worth_asking_bytes &&
-                        side.is_page_locked(get->copy.destination, get->copy.len_bytes);
-    return !direct && bounce_failed_get(get);
+    return get->copy.len_bytes > not_worth_asking_bytes &&
+           mca_btl_gpusm_component.gpu.load()->is_page_locked(get->copy.destination,
+                                                              get->copy.len_bytes);
 }
 
 status start_get(get_request *get)
@@ -121,7 +152,7 @@ status start_get(get_request *get)
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->copy.for_kernel =
             get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
-        if (!is_for_host(get) || !bounce_get(get)) {
+        if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
             side.copies.submit(*get->into, &get->copy);
         }
     }
@@ -160,7 +191,7 @@ int progress_gets(bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 get_request *get = get_around(each);
-                if (status::ok != each->outcome && is_for_host(get) && bounce_failed_get(get)) {
+                if (status::ok != each->outcome && is_for_host(get) && bounce_get(get)) {
                     break;
                 }
                 side->imports.release(std::exchange(get->mapping, nullptr));
@@ -177,7 +208,6 @@ int progress_gets(bool busy)
         }
         (void)progress_stage();
         progress_bounces();
-        progress_pushes();
         finished = std::exchange(ended, nullptr);
         end_of_ended = &ended;
     }

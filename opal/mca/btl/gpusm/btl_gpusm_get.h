@@ -6,14 +6,15 @@
 //   btl_gpusm_register.cc     register_mem, deregister_mem
 //   btl_gpusm_get.cc          get, completion
 //   btl_gpusm_bounce.{h,cc}   pieces between device memory and ordinary host memory
-//   btl_gpusm_push.cc         the same, of which the owner copies a part
-//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, streamed
+//   btl_gpusm_stage.cc        gets of memory that cannot be mapped, streamed, and those between
+//                             device and ordinary host memory of which both sides copy a part
 #ifndef BTL_GPUSM_GET_H
 #define BTL_GPUSM_GET_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -42,14 +43,14 @@ enum class copy_part : std::uint8_t {
 
 // What has failed so many times in a row is not tried any more: copies into or out of a ring on a
 // device, whose context may have been destroyed; copies by the sender into a receiver's device
-// memory; pushes.
+// memory.
 inline constexpr std::uint32_t failures_in_a_row = 4;
 
 // One btl_get on its way. Ends in finish_get, exactly once.
 struct get_request {
     opal_free_list_item_t super;
     copy_request copy;
-    struct mapping *mapping; // referenced while the copy runs; null before and for staged gets
+    struct mapping *mapping; // referenced while it is copied; null before, and for staged gets
     struct exported *target; // referenced while the sender may write there by itself; else null
     mca_btl_base_endpoint_t *endpoint;
     void *local_address;
@@ -59,10 +60,8 @@ struct get_request {
     mca_btl_base_rdma_completion_fn_t cbfunc;
     void *cbcontext;
     void *cbdata;
-    bounce bouncing;     // what this process copies by hand
-    stream_fetch stream; // of memory that cannot be mapped
-    unsigned parts;      // a stream, and what is pulled of it, that are not over
-    bool part_failed;
+    bounce bouncing;     // of a get that this process copies by hand, alone
+    stream_fetch stream; // of memory that cannot be mapped, or of which the sender copies a part
     bool has_waited;     // for descriptors, once
     struct device *into; // in whose context it is copied
     get_request *next;   // in the list that it waits in
@@ -107,34 +106,25 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
 // lock. Anything but these two: the get is still the caller's.
 status start_get(get_request *get);
 
-// get: takes a get whose source is mapped and whose destination is host memory; it ends in
-// finish_get. False: it is copied as well without. Under the GPU lock.
-bool bounce_get(get_request *get);
-// The same for a get that the driver was to copy at once, and did not. False: there is nothing else
-// to try.
-bool bounce_failed_get(get_request *get);
-
-// push: moves on what both sides copy. Under the GPU lock.
-void progress_pushes();
-// A push_message has come in; false: it makes no sense. Takes the GPU lock itself.
-bool push_message_from(mca_btl_base_endpoint_t *reader, const unsigned char *payload,
-                       std::size_t bytes);
-void release_pushes(); // copies have been cancelled
-
 // stage: makes the streams that devices take part in, when there is a node.
 void setup_stage();
 // Streams what get->remote names, which cannot be mapped. `ok`: it will end in finish_get. Under
 // the GPU lock.
 status stage_fetch(get_request *get);
+// Fetches mapped device memory into ordinary host memory together with its owner. False: that is
+// not worth it, or not possible; nothing has happened. Under the GPU lock, when can_bounce().
+bool share_get(get_request *get);
 // Would this process copy so many bytes of page-locked host memory into that peer's device memory
 // by itself, if the peer names some? Any thread.
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
 // A stream_message of a peer; false: it makes no sense. Takes the GPU lock itself.
 bool stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);
-// The same of any stream.
+// The same of any stream, and how such a message is sent, with what is behind it.
 bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,
                         const unsigned char *payload, std::size_t bytes);
+status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
+                           const stream_memory *memory);
 // A copy_part::stage has ended. Under the GPU lock.
 void stage_copied(copy_request *copy);
 // Moves streams and waiting gets on. Under the GPU lock, in a process that has a GPU side. Returns

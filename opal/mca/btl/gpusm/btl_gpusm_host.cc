@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/protocol/select.h"
@@ -9,12 +10,21 @@
 #include <algorithm>
 #include <cstring>
 
-using gpusm::get_arguments;
 using gpusm::stream_fetch;
 
 namespace gpusm {
 
-// A btl_get that is streamed. Recycled through a free list.
+// What ob1 has given btl_get, for the callback.
+struct get_arguments {
+    void *local_address;
+    mca_btl_base_registration_handle_t *local_handle;
+    std::size_t len_bytes;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+};
+
+// A btl_get that is streamed, or that both sides copy. Recycled through a free list.
 struct host_get {
     opal_free_list_item_t super;
     stream_fetch fetch;
@@ -43,36 +53,64 @@ host_get *get_around(const stream_fetch *fetch)
     return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
 }
 
+// Shortest message of which the sender copies a part by itself: a shorter one is there before the
+// request and the further system calls have paid.
+constexpr std::size_t cooperative_least_bytes = 256 * 1024;
+// Every part costs a system call.
+constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024};
+
 class services final : public stream_services {
   public:
-    status send(peer &to, const stream_message &message, const stream_memory *) override
+    status send(peer &to, const stream_message &message, const stream_memory *memory) override
     {
-        return post_control(endpoint_of(to), frag_kind::stream, &message, sizeof(message));
+        return post_stream_message(to, frag_kind::stream, message, memory);
     }
 
-    void open(peer &, const stream_message &message, const stream_memory *memory,
+    void open(peer &to, const stream_message &message, const stream_memory *memory,
               stream_source *out) override
     {
         registration *named =
-            share_kind::host == message.handle.kind && nullptr == memory
+            share_kind::host == message.handle.kind
                 ? registration_named(message.handle, message.address, message.len_bytes)
                 : nullptr;
-        if (named != nullptr) {
+        if (memory != nullptr) {
+            mca_btl_base_endpoint_t *reader = endpoint_of(to);
+            out->user = reader;
+            out->by_services = true;
+            out->target = memory->address;
+            out->parts = cooperative_parts;
+            out->unreachable = !smsc_writes_to(reader);
+        }
+        if (named != nullptr && !out->unreachable) {
             named->streamed = true;
+            out->owner = named;
             out->memory = reinterpret_cast<const unsigned char *>(message.address);
         }
     }
 
-    status read_rest(peer &, const stream_fetch &fetch) override
+    void copy_in(const stream_source &source, stream_copy *copy) override
     {
-        const host_get *get = get_around(&fetch);
-        return smsc_read(get->endpoint,
-                         reinterpret_cast<unsigned char *>(fetch.destination) + fetch.received,
-                         fetch.address + fetch.received, fetch.len_bytes - fetch.received);
+        copy->state = made(smsc_write(static_cast<mca_btl_base_endpoint_t *>(source.user),
+                                      reinterpret_cast<const void *>(copy->source),
+                                      copy->destination, copy->len_bytes));
+    }
+
+    void copy_back(peer &, const stream_fetch &fetch, stream_copy *copy) override
+    {
+        copy->state = made(smsc_read(get_around(&fetch)->endpoint,
+                                     reinterpret_cast<void *>(copy->destination), copy->source,
+                                     copy->len_bytes));
+    }
+
+  private:
+    static stream_copy::is made(status s)
+    {
+        return status::ok == s ? stream_copy::is::done : stream_copy::is::failed;
     }
 };
 services of_streams;
 stream_pool rings = {16 * 1024, 4, 8};
+stream_pool rings_without_slots = {cache_line_bytes, stream_pieces, 8};
 
 // How much of a message comes along with its offer, in fragments of so many bytes.
 constexpr std::size_t lead_piece_bytes = 8 * 1024;
@@ -112,9 +150,8 @@ bool streams_to(bool single)
 
 void forget_source(registration *given)
 {
-    const remote_handle &memory = given->handle.remote;
     for (stream_engine *each : {mca_btl_gpusm_component.streams, mca_btl_gpusm_component.stages}) {
-        each->forget(reinterpret_cast<const unsigned char *>(memory.base), memory.len_bytes);
+        each->forget(given);
     }
 }
 
@@ -216,15 +253,20 @@ static void finish(host_get *get)
 {
     mca_btl_base_endpoint_t *endpoint = get->endpoint;
     const get_arguments arguments = get->arguments;
-    const status outcome = get->fetch.outcome;
-    if (get->fetch.read_singly) {
+    const stream_fetch &fetch = get->fetch;
+    const bool good = status::ok == fetch.outcome;
+    if (fetch.sender_cannot) {
+        endpoint->reads_alone = true;
+    }
+    if (fetch.read > 0 || fetch.written > 0) {
         count_single_copy(arguments.len_bytes);
+        count(counter::cooperative_copy_bytes, fetch.written);
     } else {
         count(counter::stream_messages, 1);
         count(counter::stream_bytes, arguments.len_bytes);
     }
     opal_free_list_return(&host_gets, &get->super);
-    call_back(endpoint, arguments, status::ok == outcome ? OPAL_SUCCESS : OPAL_ERROR);
+    call_back(endpoint, arguments, good ? OPAL_SUCCESS : OPAL_ERROR);
 }
 
 int progress_streams()
@@ -272,16 +314,55 @@ static const lead *lead_of(const mca_btl_base_endpoint_t *endpoint, const remote
                : nullptr;
 }
 
-// Where messages go both ways both processors are busy, and a single copy is half the work. True:
-// what does not come with the offer is here.
+// Messages go both ways, so both processors are busy: a single copy is half the work, and what the
+// other one writes is in its cache.
+static bool has_offers()
+{
+    return mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0;
+}
+
+// True: what does not come with the offer is here.
 static bool read_alone(host_get *get)
 {
     stream_fetch &rest = get->fetch;
-    get->fetch.read_singly =
-        0 == (rest.source.flags & no_single_copy) &&
-        mca_btl_gpusm_component.host_offers.load(std::memory_order_relaxed) > 0 &&
-        status::ok == of_streams.read_rest(*get->endpoint->peer, rest);
-    return get->fetch.read_singly;
+    if (0 != (rest.source.flags & no_single_copy) || !has_offers() ||
+        status::ok != smsc_read(get->endpoint,
+                                reinterpret_cast<unsigned char *>(rest.destination) + rest.received,
+                                rest.address + rest.received, rest.len_bytes - rest.received)) {
+        return false;
+    }
+    rest.read = rest.len_bytes - rest.received;
+    return true;
+}
+
+// Null: there is no memory.
+static host_get *make_get(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+                          const remote_handle &remote, const get_arguments &get)
+{
+    auto *made = reinterpret_cast<host_get *>(opal_free_list_get(&host_gets));
+    if (made != nullptr) {
+        made->endpoint = endpoint;
+        made->arguments = get;
+        made->due = made->due_at = 0;
+        made->fetch = {};
+        made->fetch.source = remote;
+        made->fetch.address = remote_address;
+        made->fetch.destination = reinterpret_cast<std::uint64_t>(get.local_address);
+        made->fetch.len_bytes = get.len_bytes;
+    }
+    return made;
+}
+
+// Asks the sender for what has not been received. False: it is not to be had so; `get` is given
+// back.
+static bool fetch(host_get *get)
+{
+    get->streamed = true;
+    if (status::ok == mca_btl_gpusm_component.streams->fetch(*get->endpoint->peer, &get->fetch)) {
+        return true;
+    }
+    opal_free_list_return(&host_gets, &get->super);
+    return false;
 }
 
 // True: it ends in finish(), or has ended.
@@ -296,27 +377,19 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
         call_back(endpoint, get, OPAL_SUCCESS);
         return true;
     }
-    auto *made = reinterpret_cast<host_get *>(opal_free_list_get(&host_gets));
+    host_get *made = make_get(endpoint, remote_address, remote_handle->remote, get);
     if (nullptr == made) {
         return false;
     }
-    made->endpoint = endpoint;
-    made->arguments = get;
     made->due = received > 0 ? std::min(get.len_bytes - received, at_hand->more_bytes) : 0;
     made->due_at = received;
-    made->fetch = {};
-    made->fetch.source = remote_handle->remote;
-    made->fetch.address = remote_address;
-    made->fetch.destination = reinterpret_cast<std::uint64_t>(get.local_address);
-    made->fetch.len_bytes = get.len_bytes;
     made->fetch.pool = &rings;
-    made->fetch.may_read = 0 == (remote_handle->remote.flags & no_single_copy);
+    made->fetch.back = 0 == (remote_handle->remote.flags & no_single_copy) ? stream_back::if_late
+                                                                           : stream_back::never;
     made->fetch.received = received + made->due;
-    made->streamed = made->fetch.received < get.len_bytes && !read_alone(made);
+    made->streamed = false;
     // The rest is asked for first: the sender is at it while the lead is copied.
-    if (made->streamed &&
-        status::ok != mca_btl_gpusm_component.streams->fetch(*endpoint->peer, &made->fetch)) {
-        opal_free_list_return(&host_gets, &made->super);
+    if (made->fetch.received < get.len_bytes && !read_alone(made) && !fetch(made)) {
         return false;
     }
     if (received > 0) {
@@ -328,6 +401,30 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
         finish(made);
     }
     return true;
+}
+
+// While this process reads from the end, by single copies, the sender, which would only be waiting,
+// writes from the front. One that is busy elsewhere is not waited for: then this process reads all
+// of it. True: it ends in finish().
+static bool share(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+                  const remote_handle &remote, const get_arguments &get)
+{
+    // Where processes are more than the processors that they may use the sender is likely not to
+    // run, and if it is interrupted in a copy, the receiver waits for its next turn.
+    if (get.len_bytes < cooperative_least_bytes || mca_btl_gpusm_component.oversubscribed ||
+        has_offers() || endpoint->reads_alone) {
+        return false;
+    }
+    host_get *made = make_get(endpoint, remote_address, remote, get);
+    if (nullptr == made) {
+        return false;
+    }
+    stream_fetch &both = made->fetch;
+    both.pool = &rings_without_slots;
+    both.back = stream_back::at_once;
+    both.back_parts = cooperative_parts;
+    both.target = host_target(both.destination, both.len_bytes);
+    return fetch(made);
 }
 
 int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
@@ -346,16 +443,8 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
         if (stream(endpoint, remote_address, remote_handle, get)) {
             return OPAL_SUCCESS;
         }
-    } else if (can_read && size >= cooperative_min_bytes) {
-        // Many may come in one call of progress, and each cooperative one wants a word that is
-        // free.
-        if (mca_btl_gpusm_component.cooperative_gets.load(std::memory_order_relaxed) != nullptr) {
-            (void)progress_cooperative_gets();
-        }
-        int result = OPAL_SUCCESS;
-        if (get_cooperatively(endpoint, remote, remote_address, get, &result)) {
-            return result;
-        }
+    } else if (can_read && share(endpoint, remote_address, remote, get)) {
+        return OPAL_SUCCESS;
     }
     if (!can_read || status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
         return OPAL_ERROR; // ob1 takes fragments

@@ -4,13 +4,12 @@
 // btl_gpusm_host.h: messages longer than the eager limit between host memories.
 //
 // The sender offers them. Where they are streamed the first bytes come along with the offer, as a
-// lead, and are copied out while the sender is asked for the rest (protocol/stream.h). Else, and
-// where the sender is not inside MPI, the receiver reads them by a single copy (btl_gpusm_smsc.h).
+// lead, and are copied out while the sender is asked for the rest (protocol/stream.h). Else the
+// receiver reads them by a single copy (btl_gpusm_smsc.h), long ones together with the sender.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 namespace gpusm {
 

@@ -25,6 +25,9 @@ namespace gpusm {
 
 namespace {
 
+// Single copies of or to a peer that have failed so many times in a row are not tried any more.
+constexpr std::uint32_t failures_before_refusal = 4;
+
 // The framework's idea of the peer, asked for once; null when it cannot reach that process.
 mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
 {
@@ -90,11 +93,18 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes)
 {
     mca_smsc_endpoint_t *to = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
-    return to != nullptr && OPAL_SUCCESS == MCA_SMSC_CALL(copy_to, to, const_cast<void *>(local),
-                                                          reinterpret_cast<void *>(remote_address),
-                                                          bytes, nullptr)
-               ? status::ok
-               : status::unsupported;
+    const bool good =
+        to != nullptr &&
+        OPAL_SUCCESS == MCA_SMSC_CALL(copy_to, to, const_cast<void *>(local),
+                                      reinterpret_cast<void *>(remote_address), bytes, nullptr);
+    std::atomic<std::uint32_t> &failures = endpoint->single.failed_writes;
+    failures.store(good ? 0 : failures + 1, std::memory_order_relaxed);
+    return good ? status::ok : status::unsupported;
+}
+
+bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
+{
+    return smsc_reads_plainly() && endpoint->single.failed_writes < failures_before_refusal;
 }
 
 std::uint64_t smsc_call_ns()

@@ -18,51 +18,25 @@ namespace {
 
 stage_services *services = nullptr;
 
+// Shorter messages between host and device memory are copied by one side alone: what the other one
+// would take does not pay for the message that it costs.
+constexpr std::uint64_t shared_least_bytes = 128 * 1024;
+// What a receiver reads of host memory for its device by itself: the same the other way round.
+constexpr stream_parts pulled_parts = {64 * 1024, 256 * 1024};
+
 // Gets that wait for a ring, in order, so that no peer keeps one for ever.
 struct {
     get_request *first = nullptr;
     get_request *last = nullptr;
 } waiting;
 
-void end_part(get_request *get, bool good)
-{
-    get->part_failed = get->part_failed || !good;
-    if (0 == --get->parts) {
-        finish_get(get, get->part_failed ? status::driver_failed : status::ok);
-    }
-}
-
-// This process has pulled what it has come to.
-void pull_over(bounce *job)
-{
-    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
-    if (job->failed) {
-        mca_btl_gpusm_component.stages->give_up(&get->stream);
-    }
-    end_part(get, !job->failed);
-}
-
 // Of host memory that is streamed to this device: will this process read a part by itself? One
 // processor does not keep up with the bus.
-bool prepare_pull(get_request *get)
+bool reads_part(const get_request *get)
 {
-    if (get->copy.len_bytes < split_least_bytes || share_kind::host != get->remote.kind ||
-        is_for_host(get) || 0 != (get->remote.flags & no_single_copy) || !smsc_reads_plainly() ||
-        !can_bounce()) {
-        return false;
-    }
-    bounce &job = get->bouncing;
-    job = {};
-    job.way = bounce_way::pull;
-    job.on = get->into;
-    job.source = get->remote_address;
-    job.destination = get->copy.destination;
-    job.for_kernel = get->copy.for_kernel;
-    job.len_bytes = get->copy.len_bytes;
-    job.peer = get->endpoint;
-    job.stream = &get->stream;
-    job.over = pull_over;
-    return true;
+    return get->copy.len_bytes >= shared_least_bytes && share_kind::host == get->remote.kind &&
+           !is_for_host(get) && 0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() &&
+           can_bounce();
 }
 
 // Memory that the sender may write to by itself, if it has said that it would. It stays exported
@@ -95,14 +69,15 @@ status begin(get_request *get)
     stream.pool = services->pool_for(get);
     stream.to_device = !is_for_host(get);
     stream.may_end_early = share_kind::host == get->remote.kind;
-    get->parts = 1;
-    get->part_failed = false;
     const bool direct = share_kind::host == get->remote.kind && !is_for_host(get) &&
                         0 != (get->remote.flags & page_locked) &&
                         mca_btl_gpusm_component.use_direct_host;
     if (direct) {
         stream.may_end_early = false;
         name_target(get);
+    } else if (reads_part(get)) {
+        stream.back = stream_back::at_once;
+        stream.back_parts = pulled_parts;
     }
     status s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
     if (status::no_memory == s && stream.pool->device != nullptr) {
@@ -112,9 +87,6 @@ status begin(get_request *get)
     }
     if (status::ok != s) {
         release_target(get);
-    } else if (!direct && prepare_pull(get)) {
-        get->parts = 2;
-        start_bounce(&get->bouncing);
     }
     return s;
 }
@@ -131,6 +103,13 @@ void end_stream(get_request *get)
     const stream_fetch &stream = get->stream;
     const bool on_device = stream.pool->device != nullptr;
     release_target(get);
+    if (get->mapping != nullptr) { // both have copied
+        mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+        get->endpoint->reads_alone = get->endpoint->reads_alone || stream.sender_cannot;
+        count(counter::pushed_host_bytes, stream.written);
+        finish_get(get, stream.outcome);
+        return;
+    }
     if (status::not_found == stream.outcome && on_device) {
         if (!std::exchange(get->endpoint->streams_by_host, true)) {
             log_line(log_level::info,
@@ -141,14 +120,14 @@ void end_stream(get_request *get)
         wait_for_ring(get);
         return;
     }
-    if (stream.written) {
+    if (stream.written > 0) {
         count(counter::direct_host_messages, 1);
         count(counter::direct_host_bytes, stream.len_bytes);
     } else if (stream.received > 0) {
         count(on_device ? counter::device_ring_messages : counter::host_ring_messages, 1);
         count(on_device ? counter::device_ring_bytes : counter::host_ring_bytes, stream.received);
     }
-    end_part(get, status::ok == stream.outcome);
+    finish_get(get, stream.outcome);
 }
 
 } // namespace
@@ -178,6 +157,39 @@ status stage_fetch(get_request *get)
     }
     wait_for_ring(get);
     return status::ok;
+}
+
+// The owner copies from the front, and this process, by its mapping, from the end.
+bool share_get(get_request *get)
+{
+    mca_btl_base_endpoint_t *owner = get->endpoint;
+    if (get->copy.len_bytes < shared_least_bytes || get->copy.wait_for != nullptr ||
+        !smsc_reads_plainly() || owner->reads_alone || owner->peer->refuses_single_copies()) {
+        return false;
+    }
+    stream_fetch &stream = get->stream;
+    stream = {};
+    stream.source = get->remote;
+    stream.address = get->remote_address;
+    stream.destination = get->copy.destination;
+    stream.len_bytes = get->copy.len_bytes;
+    stream.pool = &services->without_slots;
+    stream.target = host_target(stream.destination, stream.len_bytes);
+    stream.back = stream_back::at_once;
+    stream.back_parts = pushed_parts;
+    return status::ok == mca_btl_gpusm_component.stages->fetch(*owner->peer, &stream);
+}
+
+status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
+                           const stream_memory *memory)
+{
+    struct {
+        stream_message message;
+        stream_memory memory;
+    } both{message, nullptr == memory ? stream_memory{} : *memory};
+    static_assert(sizeof(both) == sizeof(stream_message) + sizeof(stream_memory));
+    return post_control(endpoint_of(to), kind, &both,
+                        nullptr == memory ? sizeof(message) : sizeof(both));
 }
 
 bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,

@@ -22,6 +22,9 @@ namespace gpusm {
 // Rings in host memory, and on each device, where they share staging_device_bytes.
 inline constexpr std::uint32_t host_rings = 8;
 inline constexpr std::uint32_t device_rings = 4;
+// What a sender brings from its device into a receiver's host memory: each part is a copy of the
+// device and a system call.
+inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024};
 // In whole cache lines.
 inline std::uint32_t slot_bytes_of(std::size_t ring_bytes)
 {
@@ -31,7 +34,8 @@ inline std::uint32_t slot_bytes_of(std::size_t ring_bytes)
 
 // What a range of ours needs while it is sent.
 struct sending {
-    const registration *source;
+    const registration *source; // null: it is an export
+    exported *entry;            // referenced; of an export
     mca_btl_base_endpoint_t *to;
     device *on;      // copies it; null: the processor does
     mapping *mapped; // of the ring or the target; referenced, or null
@@ -48,6 +52,13 @@ struct stage_copy {
     mca_btl_base_endpoint_t *with;
     enum class is : std::uint8_t { host_ring, device_ring, target } way;
     std::uint32_t failures;
+};
+
+// A part that is copied through registered memory, for a stream.
+struct stage_bounce {
+    bounce job;
+    stream_copy *of;
+    recycled<stage_bounce> *list; // where it comes from
 };
 
 // The rings on a device.
@@ -80,6 +91,7 @@ class stage_services final : public stream_services {
                       stream_memory *memory) override;
     void copy_in(const stream_source &source, stream_copy *copy) override;
     void copy_out(const stream_fetch &fetch, stream_copy *copy) override;
+    void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
 
     void copied(copy_request *copy);
     stream_pool *pool_for(const get_request *get);
@@ -87,19 +99,25 @@ class stage_services final : public stream_services {
 
     stream_pool host_pool{slot_bytes_of(mca_btl_gpusm_component.staging_host_bytes), stream_pieces,
                           host_rings};
+    stream_pool without_slots{cache_line_bytes, stream_pieces, host_rings};
 
   private:
     status map_target(sending *made, const stream_memory &target, std::uint64_t address);
     bool open_target(sending *made, const stream_message &message, const stream_memory &target,
                      stream_source *out);
+    void open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
+                     const stream_memory &target, stream_source *out);
     bool waits_for_legacy(device &of);
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(const stream_copy *of);
+    void start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with, bool for_kernel,
+                    stream_copy *of);
 
     static gpu_side &gpu() { return *mca_btl_gpusm_component.gpu; }
 
     recycled<sending> sendings_;
     recycled<stage_copy> copies_;
+    recycled<stage_bounce> parts_;
     std::deque<device_pool> pools_;
     bool rings_are_registered_ = true; // of ours
     // Peers' rings, with the driver, and in whose context; null: the driver refused.

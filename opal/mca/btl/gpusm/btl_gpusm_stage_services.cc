@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -54,13 +55,7 @@ stage_services::~stage_services()
 
 status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
 {
-    struct {
-        stream_message message;
-        stream_memory memory;
-    } both{message, nullptr == memory ? stream_memory{} : *memory};
-    static_assert(sizeof(both) == sizeof(stream_message) + sizeof(stream_memory));
-    return post_control(endpoint_of(to), frag_kind::stage, &both,
-                        nullptr == memory ? sizeof(message) : sizeof(both));
+    return post_stream_message(to, frag_kind::stage, message, memory);
 }
 
 // --- sender ---
@@ -158,10 +153,41 @@ void stage_services::register_ring(const stream_source &source, std::size_t byte
     }
 }
 
+// A part of an export that the receiver has mapped goes into its host memory.
+void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
+                                 const stream_memory &target, stream_source *out)
+{
+    out->by_services = true;
+    out->target = target.address;
+    out->parts = pushed_parts;
+    device *on = nullptr;
+    std::uint64_t plain_bytes = 0;
+    exported *entry = mca_btl_gpusm_component.gpu != nullptr && smsc_writes_to(to)
+                          ? gpu().live_export(message.handle)
+                          : nullptr;
+    out->unreachable =
+        nullptr == entry ||
+        status::ok != gpu().devices.for_address(message.address, &on, &plain_bytes) ||
+        nullptr == on || !can_bounce();
+    if (!out->unreachable) {
+        sending *made = sendings_.take();
+        made->entry = entry;
+        gpu().exports.add_reference(entry);
+        made->to = to;
+        made->on = on;
+        out->user = made;
+        out->memory = reinterpret_cast<const unsigned char *>(message.address);
+    }
+}
+
 void stage_services::open(peer &to, const stream_message &message, const stream_memory *memory,
                           stream_source *out)
 {
     const bool of_host = share_kind::host == message.handle.kind;
+    if (memory != nullptr && share_kind::host == memory->handle.kind) {
+        open_shared(endpoint_of(to), message, *memory, out);
+        return;
+    }
     registration *named = nullptr;
     if (of_host || share_kind::staged == message.handle.kind) {
         named = registration_named(message.handle, message.address, message.len_bytes);
@@ -176,10 +202,10 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
     out->user = made;
     const std::size_t ring_bytes = std::size_t{stream_pieces} * message.slot_bytes;
     if (of_host) {
-        out->by_device = memory != nullptr && mca_btl_gpusm_component.gpu != nullptr &&
-                         open_target(made, message, *memory, out);
+        out->by_services = memory != nullptr && mca_btl_gpusm_component.gpu != nullptr &&
+                           open_target(made, message, *memory, out);
     } else {
-        out->by_device = true;
+        out->by_services = true;
         made->on = named->device;
         made->over_bus = stream_memory_use::slots != message.uses;
         if (made->over_bus) {
@@ -204,6 +230,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         }
     }
     named->streamed = true;
+    out->owner = named;
     out->memory = reinterpret_cast<const unsigned char *>(message.address);
 }
 
@@ -212,6 +239,9 @@ void stage_services::close(const stream_source &source)
     if (auto *made = static_cast<sending *>(source.user); made != nullptr) {
         if (made->mapped != nullptr) {
             gpu().imports.release(made->mapped);
+        }
+        if (made->entry != nullptr) {
+            gpu().exports.release(made->entry);
         }
         sendings_.give(made);
     }
@@ -228,9 +258,35 @@ stage_copy *stage_services::take_copy(const stream_copy *of)
     return made;
 }
 
+void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with,
+                                bool for_kernel, stream_copy *of)
+{
+    stage_bounce *part = parts_.take();
+    part->of = of;
+    part->list = &parts_;
+    part->job.way = way;
+    part->job.on = on;
+    part->job.source = of->source;
+    part->job.destination = of->destination;
+    part->job.len_bytes = of->len_bytes;
+    part->job.for_kernel = for_kernel;
+    part->job.is_part = true;
+    part->job.peer = with;
+    part->job.over = [](bounce *job) {
+        stage_bounce *over = enclosing<stage_bounce>(job, offsetof(stage_bounce, job));
+        over->of->state = job->failed ? stream_copy::is::failed : stream_copy::is::done;
+        over->list->give(over);
+    };
+    start_bounce(&part->job);
+}
+
 void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
+    if (from->entry != nullptr) {
+        start_part(bounce_way::push, from->on, from->to, false, copy);
+        return;
+    }
     stage_copy *made = take_copy(copy);
     made->with = from->to;
     made->way = 0 != source.target ? stage_copy::is::target
@@ -322,6 +378,17 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
         (!by_host || (rings_are_registered_ &&
                       gpu().kernel_touches(*get->into, gpu().registered_by(from), from)));
     gpu().copies.submit(*get->into, &made->copy);
+}
+
+void stage_services::copy_back(peer &, const stream_fetch &fetch, stream_copy *copy)
+{
+    const get_request *get = get_of(&fetch);
+    if (get->mapping != nullptr) {
+        copy->source += get->copy.source - get->remote_address; // an address of this process
+        start_part(bounce_way::out, get->into, get->endpoint, false, copy);
+    } else {
+        start_part(bounce_way::pull, get->into, get->endpoint, get->copy.for_kernel, copy);
+    }
 }
 
 void stage_services::copied(copy_request *copy)

@@ -8,7 +8,7 @@ namespace gpusm {
 
 namespace {
 
-// By processors, with each ring, in one call of progress.
+// By this processor, with each ring, in one call of progress.
 constexpr std::uint64_t bytes_at_once = 128 * 1024;
 
 template <typename Ring, typename Done> void unlist(std::vector<Ring *> *all, Done done)
@@ -72,7 +72,8 @@ stream_fetch *stream_engine::progress(bool receives)
             } else {
                 wait_for(each, &ended);
             }
-            const bool over = each->fetches.empty() && each->copies.empty();
+            begin_backs(each);
+            const bool over = each->fetches.empty() && each->copies.empty() && each->backs.empty();
             if (over && !each->from->closed()) { // which may still write to the ring
                 each->from = nullptr;
             }
@@ -80,15 +81,17 @@ stream_fetch *stream_engine::progress(bool receives)
         });
         count_active();
     }
-    // These system calls copy what may be a gigabyte.
-    for (const unanswered &each : to_read_) {
-        each.message->read_singly = true;
-        each.message->outcome = services_.read_rest(*each.from, *each.message);
-        each.message->next = nullptr;
-        *ended.end = each.message;
-        ended.end = &each.message->next;
+    if (!to_begin_.empty()) {
+        // These may be system calls that copy a gigabyte.
+        for (back_part *each : to_begin_) {
+            services_.copy_back(*each->from, *each->of->message, &each->copy);
+        }
+        to_begin_.clear();
+        const std::lock_guard guard(mutex_);
+        for (inlet *each : receiving_) {
+            (void)end_backs(each, &ended);
+        }
     }
-    to_read_.clear();
     return ended.first;
 }
 

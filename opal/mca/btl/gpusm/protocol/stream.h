@@ -10,14 +10,16 @@
 //
 // Either end is a processor, which copies piece by piece, or a device, which copies many pieces
 // that lie together by one asynchronous copy. The pieces lie in the receiver's segment, or in
-// memory of its device that the sender maps. Which it is the services say, who also perform the
-// copies of devices.
+// memory of its device that the sender maps. Or the receiver names a target, which the sender
+// writes to without a ring between, and then the ring only tells how far it is. Which it is the
+// services say, who also perform what is not a copy of this process's own memory.
 //
 // The receiver says what it wants and in which order, so nothing waits behind a message that is not
-// expected yet; and up to where, which it may lower as it gets the end of a range in another way. A
-// sender that is not inside MPI does not answer. If the receiver may read it by a single copy, it
-// is waited for as long as that would take; then the receiver reads the rest so, and further
-// messages too until the sender has answered.
+// expected yet. It may get parts of a message by itself, from the end, by single copies of the
+// sender's memory: while the sender copies from the front, so that both processors are busy; or
+// when the sender, which may not be inside MPI, has not answered for as long as that would take.
+// The two tell each other by two words in the ring, where each stores its own before it looks at
+// the other's: how much of the range is still wanted, and how much the sender has begun.
 #ifndef GPUSM_PROTOCOL_STREAM_H
 #define GPUSM_PROTOCOL_STREAM_H
 
@@ -27,6 +29,7 @@
 #include "opal/mca/btl/gpusm/shm/stream_ring.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +48,28 @@ struct stream_pool {
     void *device = nullptr; // whose memory the pieces lie in; null: in our segment
 };
 
+// When the receiver gets parts of a message by itself, from its end.
+enum class stream_back : std::uint8_t {
+    never,
+    if_late, // all that is left, when the sender does not answer
+    at_once, // part after part, while the sender copies from the front
+};
+
+// How long the parts of a range are of which two processes copy some: short ones first, so that
+// what comes behind begins early, then longer ones, as each part has its price; and no more than
+// half of what is left, so that both end together.
+struct stream_parts {
+    std::uint64_t least_bytes; // in whole pages
+    std::uint64_t most_bytes;
+
+    std::uint64_t next(std::uint64_t taken_bytes, std::uint64_t left_bytes) const
+    {
+        const std::uint64_t wish =
+            std::min({most_bytes, std::max(least_bytes, taken_bytes), left_bytes / 2});
+        return std::min(left_bytes, std::max(least_bytes, wish / page_bytes * page_bytes));
+    }
+};
+
 // A message on its way to this process. The caller owns it, and fills in what has no value here;
 // from fetch() to its end it may not move.
 struct stream_fetch {
@@ -53,31 +78,40 @@ struct stream_fetch {
     std::uint64_t destination; // in ours
     std::uint64_t len_bytes;
     stream_pool *pool;
-    bool to_device = false;       // the services copy it
-    bool may_read = false;        // its rest by a single copy, when the sender does not answer
+    bool to_device = false; // the services copy what comes
+    stream_back back = stream_back::never;
+    stream_parts back_parts{};    // of `at_once`
     bool may_end_early = true;    // when all of it is here, but the sender, whose processor copies
                                   // it, has not answered; else it may still be read by a device
-    stream_memory target{};       // which the sender may write all of it to; kind none: nowhere
+    stream_memory target{};       // which the sender may write to; kind none: nowhere
     std::uint64_t received = 0;   // from the front; what is there when it begins counts
-    bool read_singly = false;     // its rest has been read by a single copy
-    bool written = false;         // the sender has written all of it to the target
+    std::uint64_t written = 0;    // bytes that the sender has written to the target
+    std::uint64_t read = 0;       // bytes that this process has got by itself
+    bool sender_cannot = false;   // write to the target, now or ever
     status outcome = status::ok;  // not_found: the sender cannot map the memory of the ring
     stream_fetch *next = nullptr; // in the list that progress() gives
-    void *ring = nullptr;         // the engine's, as is `want`
-    std::uint32_t want = 0;
 };
+
+// A target in host memory of this process.
+inline stream_memory host_target(std::uint64_t address, std::uint64_t len_bytes)
+{
+    return {{no_export_slot, no_event_slot, share_kind::host, 0, 0, address, len_bytes}, address};
+}
 
 // What a sender's range is copied from, and where to.
 struct stream_source {
     const unsigned char *memory = nullptr; // null: there is none (any more)
     std::uint64_t slots = 0;               // an address of this process
-    std::uint64_t target = 0;              // not 0: all of it goes there, by one copy of a device
-    bool by_device = false;                // the services copy it
-    bool unreachable = false;              // without memory: because the ring's cannot be mapped
+    std::uint64_t target = 0;              // not 0: where the range goes instead, see parts
+    stream_parts parts{};                  // of what goes to the target; 0: all of it at once
+    bool by_services = false;              // they copy it, by a device or into the target
+    bool unreachable = false;              // without memory: as the ring or the target cannot be
+                                           // reached
+    const void *owner = nullptr;           // what stream_engine::forget names
     void *user = nullptr;                  // the services' own
 };
 
-// A copy of a device. The engine keeps it until the services have changed `state`.
+// A copy of the services'. The engine keeps it until they have changed `state`.
 struct stream_copy {
     enum class is : std::uint8_t { running, done, failed };
     std::uint64_t destination = 0;
@@ -87,7 +121,7 @@ struct stream_copy {
 };
 
 // What streams need of the layers around them; called under the lock of the streams, but for
-// read_rest(). Without devices the first five are all there is.
+// copy_back(). Between processors the first four are all there is.
 class stream_services {
   public:
     // Sends a message, and `memory` behind it if that is not null, to that peer's
@@ -99,22 +133,27 @@ class stream_services {
                       stream_source *out) = 0;
     // Neither the memory nor the ring is used for that range any more.
     virtual void close(const stream_source &) {}
+    // Starts, or makes, a copy of a sender's range.
+    virtual void copy_in(const stream_source &, stream_copy *copy) { fail(copy); }
+    // Starts, or makes, a copy of what the receiver gets by itself: from the sender's memory,
+    // named by the sender's addresses.
+    virtual void copy_back(peer &, const stream_fetch &, stream_copy *copy) { fail(copy); }
+
     // A ring has been made in the segment.
     virtual void made_ring(const unsigned char *, std::size_t) {}
-    // Reads what `fetch` has not received yet by a single copy. Anything but `ok`: it cannot.
-    virtual status read_rest(peer &, const stream_fetch &) { return status::unsupported; }
-
     // Memory of pool.device for a ring, for good. Where it is to be named to a sender in *out.
     virtual status make_slots(const stream_pool &, std::size_t, std::uint64_t *, stream_memory *)
     {
         return status::unsupported;
     }
-    // Start a copy of a sender's range, and of a receiver's.
-    virtual void copy_in(const stream_source &, stream_copy *) {}
-    virtual void copy_out(const stream_fetch &, stream_copy *) {}
+    // Starts a copy of pieces to a device.
+    virtual void copy_out(const stream_fetch &, stream_copy *copy) { fail(copy); }
 
   protected:
     ~stream_services() = default;
+
+  private:
+    static void fail(stream_copy *copy) { copy->state = stream_copy::is::failed; }
 };
 
 // All streams of this process, to it and from it. Any thread; progress() one at a time.
@@ -126,24 +165,15 @@ class stream_engine {
     // it will come out of progress(). `busy`: not now, as all rings are lent, too much is wanted of
     // the sender already, or it does not answer. `no_memory`: there is no ring of that pool.
     status fetch(peer &from, stream_fetch *message);
-    // Takes a part of a message at its end, of whole chunks and `most_bytes` at most, which the
-    // caller gets in another way: [*place, + *bytes). No more than half of what is left, but one
-    // chunk; none now when that is less than a chunk, and the sender is at it. False: nothing is
-    // left.
-    bool take_back(stream_fetch *message, std::uint64_t chunk_bytes, std::uint64_t most_bytes,
-                   std::uint64_t *place, std::uint64_t *bytes);
-    // The message comes out of progress() as failed, when that may be, unless it has come out.
-    void give_up(stream_fetch *message);
-
     // A message of that peer's stream_services::send. False: it makes no sense.
     bool take(peer &from, const stream_message &message, const stream_memory *memory);
-    // Nothing of that memory is to be read any more.
-    void forget(const unsigned char *memory, std::uint64_t len_bytes);
+    // Nothing of a source with that owner is to be read any more.
+    void forget(const void *owner);
 
     // Is there anything to do for progress()? A snapshot.
     bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
     // Copies pieces, a bounded number; those to this process only if it `receives`. Returns the
-    // messages that have ended, oldest first.
+    // messages that have ended.
     stream_fetch *progress(bool receives = true);
 
   private:
@@ -160,7 +190,7 @@ class stream_engine {
         std::uint32_t batches = 0; // copies that run
         bool bad = false;
     };
-    // Claimed slots that a device copies into.
+    // Claimed slots, and the copy by the services that they stand for.
     struct batch {
         stream_copy copy;
         wanted *of;
@@ -191,7 +221,7 @@ class stream_engine {
         std::uint64_t end; // of what is still wanted of it
         std::uint32_t want;
         std::uint64_t received = 0; // has been copied, or is being copied
-        std::uint32_t copies = 0;   // that run
+        std::uint32_t copies = 0;   // that run, of parts that this process gets by itself, too
         bool answered = false;
         status outcome = status::ok;
     };
@@ -200,6 +230,12 @@ class stream_engine {
         stream_copy copy;
         awaited *of; // null: nothing is being copied
         std::uint32_t pieces;
+    };
+    // A part that this process gets by itself.
+    struct back_part {
+        stream_copy copy;
+        awaited *of;
+        peer *from;
     };
     // A ring of ours.
     struct inlet {
@@ -212,11 +248,11 @@ class stream_engine {
         std::deque<awaited> fetches{};
         std::size_t reading = 0; // of these, how many have been answered
         std::deque<taken> copies{};
-        std::uint32_t ahead = 0;          // pieces of these copies
+        std::deque<back_part> backs{};
+        std::uint32_t ahead = 0;          // pieces of `copies`
         std::uint32_t next_want = 0;      // number of the next message
         std::uint64_t quiet_since_ns = 0; // 0: the peer was not waited for when we last looked
         bool came = false;                // something, in this call of progress()
-        bool changed = false;             // by take_back or give_up
         bool listed = false;              // in receiving_
     };
     // Messages that have ended.
@@ -224,16 +260,12 @@ class stream_engine {
         stream_fetch *first = nullptr;
         stream_fetch **end = &first;
     };
-    struct unanswered {
-        peer *from;
-        stream_fetch *message;
-    };
 
     void count_active();
 
     bool send_some(outlet *to, std::uint64_t *copied_bytes);
     void copy_piece(outlet *to, wanted *range, std::uint64_t end);
-    void begin_batch(outlet *to, wanted *range, std::uint64_t end);
+    std::uint64_t begin_batch(outlet *to, wanted *range, std::uint64_t end);
     bool end_batches(outlet *of);
     void end_range(outlet *of);
     void drop(outlet *of);
@@ -246,13 +278,15 @@ class stream_engine {
     bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
     bool end_copies(inlet *of, ended_list *ended);
     void take_pieces(inlet *of, std::uint32_t pieces);
+    bool begin_back(inlet *of, awaited *range, bool all);
+    void begin_backs(inlet *of);
+    bool end_backs(inlet *of, ended_list *ended);
     static void spoil(inlet *of, awaited *range, status outcome);
-    static void settle(awaited *range, ended_list *ended);
+    static void settle(inlet *of, awaited *range, ended_list *ended);
     static void pop_answered(inlet *of);
     static void settle_all(inlet *of, ended_list *ended);
     void abandon(inlet *of, status outcome, ended_list *ended);
     void wait_for(inlet *quiet, ended_list *ended);
-    static awaited *range_of(const stream_fetch *message);
 
     node &local_;
     stream_services &services_;
@@ -261,7 +295,7 @@ class stream_engine {
     std::vector<outlet *> sending_;
     std::deque<inlet> inlets_; // all ever made
     std::vector<inlet *> receiving_;
-    std::vector<unanswered> to_read_; // by single copies, in this call of progress()
+    std::vector<back_part *> to_begin_; // in this call of progress()
     std::atomic<std::size_t> active_{0};
 };
 

@@ -21,8 +21,8 @@ constexpr std::uint64_t patience_ns = 30'000;
 constexpr std::uint64_t single_copy_bytes_per_ns = 8;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::uint64_t life_check_ns = 100'000'000;
-// Copies of a message by a device that run. Each takes the processor microseconds, so what comes
-// meanwhile goes together.
+// Copies out of a ring by a device that run, and parts that this process gets by itself. Each takes
+// the processor microseconds, so what comes meanwhile goes together.
 constexpr std::size_t copies_at_once = 2;
 // The longest of them, so that the sender gets slots back early.
 constexpr std::uint32_t most_pieces = stream_pieces / 4;
@@ -125,8 +125,8 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
         return s;
     }
     // One that has not answered the last time is not asked again before it has.
-    const bool is_late =
-        message->may_read && !ring->fetches.empty() && nullptr == ring->fetches.front().message;
+    const bool is_late = stream_back::if_late == message->back && !ring->fetches.empty() &&
+                         nullptr == ring->fetches.front().message;
     if (is_late || ring->fetches.size() >= stream_wants) {
         return status::busy;
     }
@@ -154,8 +154,6 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     ++ring->next_want;
     ring->fetches.push_back(
         {message, message->received, wants.len_bytes, wants.len_bytes, wants.want});
-    message->ring = ring;
-    message->want = wants.want;
     ring->quiet_since_ns = 0;
     if (!ring->listed) {
         ring->listed = true;
@@ -165,52 +163,72 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     return status::ok;
 }
 
-stream_engine::awaited *stream_engine::range_of(const stream_fetch *message)
+// Takes a part of a range, at the end of what is left of it, or all that is left. False: that is
+// nothing, or so little that the sender, who is at it, had better copy it.
+bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
 {
-    if (nullptr == message->ring) {
-        return nullptr; // it has ended
-    }
-    auto &fetches = static_cast<inlet *>(message->ring)->fetches;
-    return &fetches[message->want - fetches.front().want];
-}
-
-bool stream_engine::take_back(stream_fetch *message, std::uint64_t chunk_bytes,
-                              std::uint64_t most_bytes, std::uint64_t *place, std::uint64_t *bytes)
-{
-    const std::lock_guard guard(mutex_);
-    awaited *range = range_of(message);
-    if (nullptr == range || range->answered || range->received >= range->end) {
+    stream_fetch *message = range->message;
+    if (nullptr == message || stream_back::never == message->back) {
         return false;
     }
-    auto *ring = static_cast<inlet *>(message->ring);
-    const std::uint64_t left = range->end - range->received;
-    *place = range->begin + range->end;
-    *bytes = 0;
-    if (left < chunk_bytes && range->received > 0 &&
-        (0 == ring->quiet_since_ns || now_ns() - ring->quiet_since_ns < patience_ns)) {
-        return true;
+    // What goes into the ring may be read here as well, but not what goes to the target.
+    std::uint64_t from = range->received;
+    if (!range->answered && (!all || share_kind::none != message->target.handle.kind)) {
+        from = std::max(from, of->in.begun_bytes(range->want));
     }
-    const std::uint64_t takes =
-        std::max<std::uint64_t>(1, std::min(most_bytes, left / 2) / chunk_bytes);
-    const std::uint64_t chunks = (range->end + chunk_bytes - 1) / chunk_bytes;
-    const std::uint64_t end =
-        std::max(range->received, chunks > takes ? (chunks - takes) * chunk_bytes : 0);
-    *place = range->begin + end;
-    *bytes = range->end - end;
-    range->end = end;
-    ring->in.want(range->want, end);
-    ring->changed = true;
+    if (from >= range->end ||
+        (!all && from > 0 && range->end - from < message->back_parts.least_bytes)) {
+        return false;
+    }
+    std::uint64_t begin = from;
+    if (!all) {
+        const std::uint64_t bytes = message->back_parts.next(message->read, range->end - from);
+        const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
+        begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
+    }
+    back_part &made = of->backs.emplace_back(back_part{
+        {message->destination + range->begin + begin, message->address + range->begin + begin,
+         range->end - begin, stream_copy::is::running},
+        range,
+        of->from});
+    message->read += range->end - begin;
+    range->end = begin;
+    of->in.want_less(range->want, begin);
+    ++range->copies;
+    to_begin_.push_back(&made);
     return true;
 }
 
-void stream_engine::give_up(stream_fetch *message)
+// Of the oldest message that has one.
+void stream_engine::begin_backs(inlet *of)
 {
-    const std::lock_guard guard(mutex_);
-    if (awaited *range = range_of(message); range != nullptr) {
-        auto *ring = static_cast<inlet *>(message->ring);
-        spoil(ring, range, status::unsupported);
-        ring->changed = true;
+    if (of->backs.size() >= copies_at_once || of->from->closed()) {
+        return;
     }
+    for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
+        const stream_fetch *message = of->fetches[i].message;
+        if ((message != nullptr && stream_back::at_once != message->back) ||
+            begin_back(of, &of->fetches[i], false)) {
+            return;
+        }
+    }
+}
+
+bool stream_engine::end_backs(inlet *of, ended_list *ended)
+{
+    bool any = false;
+    for (; !of->backs.empty() && stream_copy::is::running != of->backs.front().copy.state;
+         any = true) {
+        const back_part over = of->backs.front();
+        of->backs.pop_front();
+        --over.of->copies;
+        if (stream_copy::is::failed == over.copy.state) {
+            spoil(of, over.of, status::unsupported);
+        }
+        settle(of, over.of, ended);
+    }
+    pop_answered(of);
+    return any;
 }
 
 void stream_engine::take_pieces(inlet *of, std::uint32_t pieces)
@@ -228,16 +246,19 @@ void stream_engine::spoil(inlet *of, awaited *range, status outcome)
 {
     range->outcome = status::ok == range->outcome ? outcome : range->outcome;
     range->end = 0;
-    of->in.want(range->want, 0);
+    of->in.want_less(range->want, 0);
 }
 
 // Ends the message of a range of which nothing more comes, or has to come.
-void stream_engine::settle(awaited *range, ended_list *ended)
+void stream_engine::settle(inlet *of, awaited *range, ended_list *ended)
 {
     stream_fetch *message = range->message;
     const bool complete = range->received >= range->end;
     if (nullptr == message || range->copies > 0 ||
-        (!range->answered && !(complete && message->may_end_early))) {
+        (!range->answered && (!complete || !message->may_end_early ||
+                              // The sender is writing to the target.
+                              (share_kind::none != message->target.handle.kind &&
+                               range->received < of->in.begun_bytes(range->want))))) {
         return;
     }
     range->message = nullptr;
@@ -245,7 +266,6 @@ void stream_engine::settle(awaited *range, ended_list *ended)
     message->outcome = status::ok != range->outcome ? range->outcome
                        : complete                   ? status::ok
                                                     : status::unsupported;
-    message->ring = nullptr;
     message->next = nullptr;
     *ended->end = message;
     ended->end = &message->next;
@@ -263,7 +283,7 @@ void stream_engine::pop_answered(inlet *of)
 void stream_engine::settle_all(inlet *of, ended_list *ended)
 {
     for (awaited &each : of->fetches) {
-        settle(&each, ended);
+        settle(of, &each, ended);
     }
     pop_answered(of);
 }
@@ -280,9 +300,9 @@ bool stream_engine::end_copies(inlet *of, ended_list *ended)
         if (over.of != nullptr) {
             --over.of->copies;
             if (stream_copy::is::failed == over.copy.state) {
-                spoil(of, over.of, status::driver_failed);
+                spoil(of, over.of, status::unsupported);
             }
-            settle(over.of, ended);
+            settle(of, over.of, ended);
         }
     }
     pop_answered(of);
@@ -325,10 +345,7 @@ bool stream_engine::copy_run(inlet *from, awaited *range, const stream_piece_fac
 bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended)
 {
     bool any = !from->copies.empty() && end_copies(from, ended);
-    if (from->changed) {
-        from->changed = false;
-        settle_all(from, ended);
-    }
+    any = (!from->backs.empty() && end_backs(from, ended)) || any;
     stream_piece_facts piece;
     if (from->reading == from->fetches.size() || !from->in.look(from->ahead, &piece)) {
         return any;
@@ -342,7 +359,7 @@ bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended
                        piece.bytes <= from->pool->slot_bytes &&
                        piece.bytes <= range.len_bytes - range.received)) &&
         (stream_answer::written != piece.answer ||
-         (0 == range.received &&
+         (piece.offset > range.received && piece.offset <= range.len_bytes &&
           (nullptr == message || share_kind::none != message->target.handle.kind)));
     if (!has_sense) {
         log_line(log_level::error,
@@ -374,20 +391,26 @@ bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended
         }
         range.received += piece.bytes;
     } else if (stream_answer::written == piece.answer) {
-        range.received = range.len_bytes;
         if (message != nullptr) {
-            message->written = true;
+            message->written += piece.offset - range.received;
         }
-    } else if (stream_answer::unreachable == piece.answer) {
-        range.outcome = status::ok == range.outcome ? status::not_found : range.outcome;
+        range.received = piece.offset;
     }
     take_pieces(from, 1);
-    if (range.received == range.len_bytes ||
-        (!is_bytes && stream_answer::skipped != piece.answer)) {
+    if (range.received == range.len_bytes || stream_answer::ended == piece.answer ||
+        stream_answer::unreachable == piece.answer) {
         range.answered = true;
         ++from->reading;
+        const bool unreachable = stream_answer::unreachable == piece.answer;
+        // What the sender does not bring this process gets by itself, where it has begun to.
+        if (message != nullptr && stream_back::at_once == message->back) {
+            message->sender_cannot = unreachable;
+            (void)begin_back(from, &range, true);
+        } else if (unreachable && status::ok == range.outcome) {
+            range.outcome = status::not_found;
+        }
     }
-    settle(&range, ended);
+    settle(from, &range, ended);
     pop_answered(from);
     return true;
 }
@@ -423,19 +446,13 @@ void stream_engine::wait_for(inlet *quiet, ended_list *ended)
     const std::uint64_t waited_ns = now - quiet->quiet_since_ns;
     const awaited &front = quiet->fetches[quiet->reading];
     const std::uint64_t left = front.len_bytes - front.received;
-    if (front.message != nullptr && front.message->may_read &&
-        waited_ns > patience_ns + left / single_copy_bytes_per_ns) {
+    bool any = false;
+    if (waited_ns > patience_ns + left / single_copy_bytes_per_ns) {
         for (awaited &each : quiet->fetches) {
-            if (nullptr == each.message) {
-                continue;
-            }
-            quiet->in.want(each.want, 0);
-            each.end = 0;
-            each.message->received = each.begin + each.received;
-            each.message->ring = nullptr;
-            to_read_.push_back({quiet->from, std::exchange(each.message, nullptr)});
+            any = begin_back(quiet, &each, true) || any;
         }
-    } else if (waited_ns > life_check_ns) {
+    }
+    if (!any && waited_ns > life_check_ns) {
         quiet->quiet_since_ns = now;
         if (!quiet->from->shared().owner_alive()) {
             log_line(log_level::error, "process %u has ended with a message from it on the way",

@@ -3,9 +3,9 @@
 //
 // stream_send.cc: the sender's end of streams.
 //
-// Slots are claimed in the order of the ranges, and published in the same order: those that a
-// device copies into when that is over. So what a processor copies, and what ends a range before
-// its end, waits for the copies of devices in front of it.
+// Slots are claimed in the order of the ranges, and published in the same order: those of a copy by
+// the services when that is over. So what is copied here, and what ends a range before its end,
+// waits for such copies in front of it.
 #include "opal/mca/btl/gpusm/protocol/stream.h"
 
 #include <algorithm>
@@ -13,6 +13,13 @@
 #include <mutex>
 
 namespace gpusm {
+
+namespace {
+
+// Parts of a range that are on their way to its target.
+constexpr std::size_t parts_at_once = 3;
+
+} // namespace
 
 bool stream_engine::take(peer &from, const stream_message &message, const stream_memory *memory)
 {
@@ -59,12 +66,12 @@ bool stream_engine::take(peer &from, const stream_message &message, const stream
     return true;
 }
 
-void stream_engine::forget(const unsigned char *memory, std::uint64_t len_bytes)
+void stream_engine::forget(const void *owner)
 {
     const std::lock_guard guard(mutex_);
     for (outlet *each : sending_) {
         for (wanted &range : each->wants) {
-            if (range.source.memory >= memory && range.source.memory < memory + len_bytes) {
+            if (range.source.owner == owner) {
                 range.source.memory = nullptr;
             }
         }
@@ -78,7 +85,7 @@ void stream_engine::end_range(outlet *of)
     of->begun -= of->begun > 0 ? 1 : 0;
 }
 
-// Publishes what devices have copied.
+// Publishes what the services have copied.
 bool stream_engine::end_batches(outlet *of)
 {
     bool any = false;
@@ -100,8 +107,10 @@ bool stream_engine::end_batches(outlet *of)
                                              ? ends ? stream_answer::ended : stream_answer::skipped
                                          : 0 != range.source.target ? stream_answer::written
                                                                     : stream_answer::bytes;
-            of->out.publish({ended.offset + offset, stream_answer::bytes == answer ? bytes : 0,
-                             range.want, ended.slot + i, answer});
+            const std::uint64_t at =
+                ended.offset + (stream_answer::written == answer ? ended.copy.len_bytes : offset);
+            of->out.publish({at, stream_answer::bytes == answer ? bytes : 0, range.want,
+                             ended.slot + i, answer});
         }
         if (last) {
             end_range(of);
@@ -112,51 +121,65 @@ bool stream_engine::end_batches(outlet *of)
 
 void stream_engine::copy_piece(outlet *to, wanted *range, std::uint64_t end)
 {
-    const auto bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(to->slot_bytes, end - range->begun));
+    end = to->out.begin(range->want, range->begun, std::min(end, range->begun + to->slot_bytes));
+    if (end == range->begun) {
+        return;
+    }
+    const auto bytes = static_cast<std::uint32_t>(end - range->begun);
     const std::uint32_t slot = to->out.slot();
     std::memcpy(reinterpret_cast<unsigned char *>(range->source.slots) +
                     std::uint64_t{slot} * to->slot_bytes,
                 range->source.memory + range->begun, bytes);
     to->out.claim(1);
     to->out.publish({range->begun, bytes, range->want, slot, stream_answer::bytes});
-    range->begun += bytes;
+    range->begun = end;
     if (range->begun == range->len_bytes) {
         end_range(to);
     }
 }
 
-// One copy into as many slots as there are. The first ones of a message are short, so that the
-// receiver starts early; then they double.
-void stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_t end)
+// One copy, into as many slots as there are or to the target. The first ones of a message are
+// short, so that the receiver starts early; then they double. Returns the bytes of one that is
+// over: the processor has made it.
+std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_t end)
 {
-    std::uint32_t pieces = 1;
-    std::uint64_t bytes = range->len_bytes;
-    std::uint64_t destination = range->source.target;
+    const stream_source &source = range->source;
+    const std::uint64_t begun = range->begun;
     const std::uint32_t slot = to->out.slot();
-    if (0 == destination) {
-        const std::uint64_t left = end - range->begun;
-        const std::uint64_t begun = range->begun / to->slot_bytes;
-        const std::uint64_t wants = std::min({(left + to->slot_bytes - 1) / to->slot_bytes,
-                                              std::max<std::uint64_t>(begun, to->first_pieces),
-                                              std::uint64_t{to->most_pieces}});
-        pieces = static_cast<std::uint32_t>(wants);
-        pieces = std::min(pieces, to->out.room(pieces));
-        bytes = std::min(left, std::uint64_t{pieces} * to->slot_bytes);
-        destination = range->source.slots + std::uint64_t{slot} * to->slot_bytes;
+    std::uint64_t destination = source.target + begun;
+    if (0 == source.target) {
+        destination = source.slots + std::uint64_t{slot} * to->slot_bytes;
+        const auto slots_of = [to](std::uint64_t bytes) {
+            return (bytes + to->slot_bytes - 1) / to->slot_bytes;
+        };
+        const auto wish = static_cast<std::uint32_t>(std::min(
+            {slots_of(end - begun), std::max<std::uint64_t>(slots_of(begun), to->first_pieces),
+             std::uint64_t{to->most_pieces}}));
+        end = std::min(end,
+                       begun + std::uint64_t{std::min(wish, to->out.room(wish))} * to->slot_bytes);
+    } else if (source.parts.most_bytes > 0) {
+        end = begun + source.parts.next(begun, end - begun);
     }
+    end = to->out.begin(range->want, begun, end);
+    if (end == begun) {
+        return 0;
+    }
+    const std::uint64_t bytes = end - begun;
+    const auto pieces = static_cast<std::uint32_t>(
+        0 != source.target ? 1 : (bytes + to->slot_bytes - 1) / to->slot_bytes);
     batch &made = to->batches.emplace_back(
-        batch{{destination, reinterpret_cast<std::uint64_t>(range->source.memory + range->begun),
-               bytes, stream_copy::is::running},
+        batch{{destination, reinterpret_cast<std::uint64_t>(source.memory + begun), bytes,
+               stream_copy::is::running},
               range,
-              range->begun,
+              begun,
               slot,
               pieces});
     to->out.claim(pieces);
-    range->begun += bytes;
+    range->begun = end;
     ++range->batches;
     to->begun += range->begun == range->len_bytes ? 1 : 0;
-    services_.copy_in(range->source, &made.copy);
+    services_.copy_in(source, &made.copy);
+    return stream_copy::is::running == made.copy.state ? 0 : bytes;
 }
 
 // Takes the next step. False: there was none to take.
@@ -178,8 +201,11 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
             {range.begun, 0, range.want, slot,
              range.source.unreachable ? stream_answer::unreachable : stream_answer::ended});
         end_range(to);
-    } else if (range.source.by_device) {
-        begin_batch(to, &range, end);
+    } else if (range.source.by_services) {
+        if (range.source.parts.most_bytes > 0 && to->batches.size() >= parts_at_once) {
+            return any;
+        }
+        *copied_bytes += begin_batch(to, &range, end);
     } else if (to->batches.empty()) {
         copy_piece(to, &range, end);
         *copied_bytes += to->slot_bytes;
@@ -189,7 +215,7 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
     return true;
 }
 
-// The peer is closed. What devices copy into its ring has to end first.
+// The peer is closed. What the services copy to it has to end first.
 void stream_engine::drop(outlet *of)
 {
     (void)end_batches(of);

@@ -93,6 +93,22 @@ class stream_writer {
     {
         return ring_->wanted_bytes[want % stream_wants].load(std::memory_order_relaxed);
     }
+    // Of that range the bytes from `begin` to `end` are about to be copied. Returns up to where:
+    // less than `end`, or `begin`, if the reader does not want that much any more.
+    std::uint64_t begin(std::uint32_t want, std::uint64_t begin, std::uint64_t end)
+    {
+        // Each side stores its word before it looks at the other one's, both in one total order:
+        // so at least one of the two sees what the other one has taken.
+        std::atomic<std::uint64_t> &begun = ring_->begun_bytes[want % stream_wants];
+        begun.store(end, std::memory_order_seq_cst);
+        const std::uint64_t wanted =
+            ring_->wanted_bytes[want % stream_wants].load(std::memory_order_seq_cst);
+        if (wanted < end) {
+            end = std::max(begin, wanted);
+            begun.store(end, std::memory_order_release);
+        }
+        return end;
+    }
 
   private:
     // Acquire pairs with stream_engine::lengthen: they have memory behind them.
@@ -132,10 +148,22 @@ class stream_reader {
         next_ += pieces;
         ring_->released.store(next_, std::memory_order_release);
     }
-    // No more than that much of the range is wanted (any more).
+    // So much of a range is wanted, of which the writer knows nothing yet.
     void want(std::uint32_t number, std::uint64_t bytes)
     {
+        ring_->begun_bytes[number % stream_wants].store(0, std::memory_order_relaxed);
         ring_->wanted_bytes[number % stream_wants].store(bytes, std::memory_order_relaxed);
+    }
+    // No more than that is wanted any more; see stream_writer::begin.
+    void want_less(std::uint32_t number, std::uint64_t bytes)
+    {
+        ring_->wanted_bytes[number % stream_wants].store(bytes, std::memory_order_seq_cst);
+    }
+    // What the writer has begun to copy of a range, from its beginning; its word. Beyond that, and
+    // beyond what want_less() has said before, it will not copy.
+    std::uint64_t begun_bytes(std::uint32_t number) const
+    {
+        return ring_->begun_bytes[number % stream_wants].load(std::memory_order_seq_cst);
     }
     // Of the next piece to be released.
     std::uint64_t next() const { return next_; }

@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 11;
+inline constexpr std::uint32_t wire_version = 12;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -114,10 +114,8 @@ enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
     stage = 4,          // payload is a stream_message, of a stream that a device takes part in
-    cooperative = 5,    // payload is a cooperative_message
     stream = 6,         // payload is a stream_message, between host memories
     lead = 7,           // payload goes on where the lead of the last offer ended
-    push = 8,           // payload is a push_message
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -225,32 +223,6 @@ struct ipc_message {
 };
 static_assert(sizeof(ipc_message) == 40);
 
-// A reader of device memory, which it has mapped, asks the owner to bring a part of it into host
-// memory of the reader: by chunks from the end of the range, as a split_word in the reader's
-// segment says, which also takes the answer (shm/split.h).
-struct push_message {
-    remote_handle handle;  // the source, an export
-    std::uint64_t address; // where the range begins in it
-    std::uint64_t target;  // where it goes, in the reader's memory
-    std::uint64_t len_bytes;
-    std::uint32_t granule; // of the split_word
-    std::uint32_t reserved;
-};
-static_assert(sizeof(push_message) == 64);
-
-// A reader of host memory asks the owner to copy a part of it: by chunks from the end of the range,
-// as a split_word in the reader's segment says, which also takes the answer (shm/split.h). The
-// owner may come late, and finds nothing to do then, nor the registration that `handle` names.
-struct cooperative_message {
-    remote_handle handle;  // the source, of kind `host`
-    std::uint64_t address; // where the range begins in it
-    std::uint64_t target;  // where it goes, in the reader's memory
-    std::uint64_t len_bytes;
-    std::uint32_t chunk_bytes;
-    std::uint32_t granule; // of the split_word
-};
-static_assert(sizeof(cooperative_message) == 64);
-
 // A ring of pieces that its owner lends to a sender (shm/stream_ring.h). This part of it lies in
 // the owner's segment, at a page. The bytes of the pieces, which have the same length in all of the
 // ring, lie behind it or in memory of a device.
@@ -259,8 +231,8 @@ enum class stream_answer : std::uint32_t {
     bytes = 0,       // the next ones of the range
     skipped = 1,     // none: the copy has failed, and `ended` follows
     ended = 2,       // none, and no more of this range will come
-    written = 3,     // all of the range is in the memory that the stream_message has named
-    unreachable = 4, // as `ended`: the sender cannot map the memory of the ring
+    written = 3,     // what is before `offset` is in the target that the message has named
+    unreachable = 4, // as `ended`: the sender cannot reach the memory of the ring, or the target
 };
 struct alignas(cache_line_bytes) stream_piece {
     std::atomic<std::uint64_t> sequence; // writer of all: the sender; one more than its number
@@ -280,6 +252,8 @@ struct alignas(page_bytes) stream_ring {
     // Writer: the owner. How many bytes of a range, from its beginning, are still wanted, by the
     // number of its message: what is behind them has come in another way. Never becomes more.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> wanted_bytes[stream_wants];
+    // Writer: the sender, once it has the message. How much of a range it has begun to copy.
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> begun_bytes[stream_wants];
     alignas(cache_line_bytes) stream_piece pieces[stream_pieces];
 };
 
@@ -289,10 +263,10 @@ struct alignas(page_bytes) stream_ring {
 enum class stream_memory_use : std::uint32_t {
     none = 0,
     slots = 1,  // the bytes of the ring's pieces lie there
-    target = 2, // the sender may copy the whole range there by itself, which no piece is for then
+    target = 2, // the sender may copy the range there by itself, which no piece is for then
 };
 struct stream_message {
-    remote_handle handle;  // the source, of kind `host` or `staged`
+    remote_handle handle;  // the source: not an export, but when the target is host memory
     std::uint64_t address; // where the range begins in it
     std::uint64_t len_bytes;
     std::uint64_t sequence;   // of the first piece, in a ring that has been empty; else not used
@@ -302,7 +276,8 @@ struct stream_message {
     stream_memory_use uses;   // of the stream_memory behind this; none: there is none
 };
 static_assert(sizeof(stream_message) == 72);
-// Device memory of the receiver, and an address of the receiver in it.
+// Memory of the receiver, and an address of the receiver in it: an export, or, of kind `host`,
+// memory that the sender can reach by single copies.
 struct stream_memory {
     remote_handle handle;
     std::uint64_t address;
