@@ -29,11 +29,11 @@ void warm_up(process &from, process &to)
     (void)from.reap(to);
 }
 
-gpusm::fast_box_unit *fast_box_of(process &owner, std::uint32_t slot)
+gpusm::fast_box *fast_box_of(process &owner, std::uint32_t slot)
 {
     const std::uint32_t granule = owner.its().own().view().peers[slot].fast_box.load();
     return 0 == granule ? nullptr
-                        : reinterpret_cast<gpusm::fast_box_unit *>(owner.its().own().at(granule));
+                        : reinterpret_cast<gpusm::fast_box *>(owner.its().own().at(granule));
 }
 
 class NodeFastBox : public testing::Test {
@@ -76,7 +76,7 @@ TEST_F(NodeFastBox, WhatIsTooLongForItGoesInAFragmentInOrder)
 {
     warm_up(one_, two_);
     EXPECT_TRUE(one_.send_inline(two_, "a"));
-    EXPECT_FALSE(one_.send_inline(two_, std::string(400, 'x')));
+    EXPECT_FALSE(one_.send_inline(two_, std::string(1300, 'x')));
     (void)one_.send(two_, "b");
     EXPECT_TRUE(one_.send_inline(two_, "c"));
     EXPECT_EQ(one_.reap(two_), 0);
@@ -154,12 +154,12 @@ TEST_F(NodeFastBox, GarbageInAFastBoxClosesItsSenderAndNobodyElse)
     EXPECT_TRUE(one_.send_inline(two_, "good"));
     ASSERT_EQ(two_.poll(), "1:good ");
     const auto due = static_cast<std::uint32_t>(two_.towards(one_).next_sequence);
-    gpusm::fast_box_unit *ring = fast_box_of(two_, 0);
-    ASSERT_NE(ring, nullptr);
-    for (std::uint32_t i = 0; i < 32; ++i) { // a reference to a place that is none
-        ring[i].word.store(gpusm::fast_box_word::pack(
+    gpusm::fast_box *box = fast_box_of(two_, 0);
+    ASSERT_NE(box, nullptr);
+    for (gpusm::fast_box_unit &each : box->unit) { // a reference to a place that is none
+        each.word.store(gpusm::fast_box_word::pack(
             {due, sizeof(gpusm::fast_box_reference), gpusm::fast_box_word::reference, 0}));
-        std::memset(ring[i].payload, 0xff, sizeof(gpusm::fast_box_reference));
+        std::memset(each.payload, 0xff, sizeof(gpusm::fast_box_reference));
     }
     const log_capture log;
     EXPECT_EQ(two_.poll(), "");

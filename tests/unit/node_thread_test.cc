@@ -46,10 +46,8 @@ struct numbered {
 TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 {
     const gpusm_test::scratch_folder folder;
-    gpusm::segment_options with_fast_boxes = gpusm_test::small_options(folder.path(), 2);
-    with_fast_boxes.fast_box_units = 8;
     node sender(make_segment(folder.path(), 1), true);
-    node receiver(make_segment(with_fast_boxes), true, 1);
+    node receiver(make_segment(folder.path(), 2), true, 1);
     const gpusm::segment_identity target = receiver.own().identity();
     const gpusm_test::deadline end(60);
     std::atomic<bool> give_up{false};

@@ -155,8 +155,6 @@ INSTANTIATE_TEST_SUITE_P(
         fault{"EventSlotsHuge", [](segment_header *h) { h->counts.event_slots = 0xffffffffU; }},
         fault{"ExportSlotsHuge", [](segment_header *h) { h->counts.export_slots = 0xffffffffU; }},
         fault{"ExportSlotsMore", [](segment_header *h) { h->counts.export_slots = 0x4000; }},
-        fault{"FastBoxOfThree", [](segment_header *h) { h->counts.fast_box_units = 3; }},
-        fault{"FastBoxHuge", [](segment_header *h) { h->counts.fast_box_units = 1U << 31; }},
         fault{"AllOnes", [](segment_header *h) { std::memset(static_cast<void *>(h), 0xff, 128); }},
         fault{"AllZero", [](segment_header *h) { std::memset(static_cast<void *>(h), 0, 128); }}),
     [](const auto &about) { return about.param.name; });

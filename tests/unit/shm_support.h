@@ -233,7 +233,6 @@ class process {
     {
         gpusm::segment_options made = small_options(folder, vpid);
         made.fifo_slots = 16;
-        made.fast_box_units = 32;
         return made;
     }
     const std::string folder_;

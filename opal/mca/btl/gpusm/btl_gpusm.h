@@ -148,7 +148,6 @@ struct mca_btl_gpusm_component_t {
     unsigned fifo_size;
     unsigned max_peers;
     unsigned fast_box_max;
-    unsigned fast_box_size;
     size_t segment_size;
     char *backing_directory;
     bool use_cuda_ipc;

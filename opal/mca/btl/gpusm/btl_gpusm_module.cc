@@ -90,13 +90,11 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.peer_slots = component.max_peers;
     options.event_slots = event_slots;
     options.export_slots = export_slots;
-    options.fast_box_units = component.fast_box_size / sizeof(fast_box_unit);
     options.segment_bytes = component.segment_size;
     if (0 == options.segment_bytes) {
         constexpr std::size_t slack_bytes = 1U << 20;
         options.segment_bytes = std::min(
-            frags_bytes + slack_bytes +
-                std::size_t{component.fast_box_max} * component.fast_box_size +
+            frags_bytes + slack_bytes + std::size_t{component.fast_box_max} * sizeof(fast_box) +
                 options.fifo_slots * sizeof(fifo_slot) + options.peer_slots * sizeof(peer_slot) +
                 options.export_slots * sizeof(export_slot),
             static_cast<std::size_t>(max_segment_bytes));

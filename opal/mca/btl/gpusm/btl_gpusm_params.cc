@@ -55,10 +55,6 @@ const parameter parameters[] = {
      "Peers for whose small messages this process makes a fast box, once they have sent some; the "
      "others send theirs in fragments (0 .. 1024)",
      0, 1024},
-    {"fast_box_size", number, &component.fast_box_size, 4096, OPAL_INFO_LVL_5,
-     "Bytes of a fast box (a power of two, 512 .. 65536); a message may take five sixteenths of "
-     "it",
-     512, max_fast_box_units * sizeof(fast_box_unit), false, true},
     {"segment_size", bytes, &component.segment_size, 0, OPAL_INFO_LVL_5,
      "Upper bound in bytes of this process's shared segment; 0: what the fragment lists can come "
      "to need (0, or 1 MiB .. 1 GiB). Memory is taken only as it is used.",

@@ -11,8 +11,9 @@
 // payload. The word is written last, so a sender that is killed leaves a complete message or none.
 // It holds the message's sequence number, and the reader knows which one is due: a word of the lap
 // before is nothing to it. Payload of the lap before must not be where a word is looked for, so the
-// writer, which knows where it put payload, puts a 0 there first. Where a message would lie across
-// the end of the ring, a word says to go on at the start.
+// writer, which knows where it put payload, puts a 0 there first. A message that begins before the
+// end of the ring may lie across it, in units that are there for that only; the next one begins at
+// the start.
 //
 // The reader tells now and then how many units it is done with (peer_slot::fast_box_taken); the
 // writer looks there only when what it knows leaves no room. So a small message costs one
@@ -22,11 +23,9 @@
 
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 namespace gpusm {
 
@@ -50,14 +49,6 @@ namespace fast_box_word {
 inline constexpr std::uint8_t nothing = 0;
 // Payload is a fast_box_reference.
 inline constexpr std::uint8_t reference = 0xfe;
-// The next message is at the start of the ring.
-inline constexpr std::uint8_t skip = 0xff;
-
-// Is there a message behind the word?
-constexpr bool says_bytes(std::uint8_t kind)
-{
-    return nothing != kind && skip != kind;
-}
 
 constexpr std::uint64_t pack(fast_box_message message)
 {
@@ -79,77 +70,62 @@ constexpr std::uint32_t fast_box_units_for(std::size_t payload_bytes)
         sizeof(fast_box_unit));
 }
 
-// The longest payload that a ring of that many units takes: five sixteenths of it, so that three
-// fit. For longer ones a fragment is the better place, as the next one may use the same lines
-// again.
-constexpr std::size_t fast_box_most_bytes(std::uint32_t units)
-{
-    return std::size_t{units} * 5 / 16 * sizeof(fast_box_unit) - sizeof(fast_box_unit::word);
-}
+// The longest payload that a fast box takes. For longer ones a fragment is the better place, as the
+// next one may use the same lines again.
+inline constexpr std::size_t fast_box_most_bytes =
+    fast_box_most_units * sizeof(fast_box_unit) - sizeof(fast_box_unit::word);
 
 // Where the next message is to be put, as fast_box_writer::place() has found it.
 struct fast_box_place {
     unsigned char *payload; // to be written by the sender; null: there is no room
-    fast_box_unit *unit;    // the first one
-    std::uint32_t index;    // of that unit
     std::uint32_t units;
 };
 
-// What is done for every message is short and without a loop: the rest is in make_room(), which is
-// called a few times in each lap.
+// The unit behind a message of so many units, where the next one begins.
+constexpr std::uint32_t fast_box_behind(std::uint32_t index, std::uint32_t units)
+{
+    return index + units < fast_box_units ? index + units : 0;
+}
+
 class fast_box_writer {
   public:
     fast_box_writer() = default;
-    // `units` is a power of two, at least 8; `taken` is where the reader says how far it is.
-    fast_box_writer(fast_box_unit *ring, std::uint32_t units,
-                    const std::atomic<std::uint32_t> *taken)
-        : ring_(ring), units_(units), taken_(taken), payload_in_(units)
+    // `taken` is where the reader says how far it is.
+    fast_box_writer(fast_box *box, const std::atomic<std::uint32_t> *taken)
+        : ring_(box->unit), taken_(taken)
     {
     }
 
     bool open() const { return ring_ != nullptr; }
-    std::size_t most_bytes() const { return fast_box_most_bytes(units_); }
 
     // Where the payload of the next message may be written, which has so many bytes. Nothing can be
-    // seen by the reader until publish(). Only when open, and for most_bytes() at most.
+    // seen by the reader until publish(). Only when open, and for fast_box_most_bytes at most.
     fast_box_place place(std::size_t bytes)
     {
         const std::uint32_t units = fast_box_units_for(bytes);
-        if (units > at_hand_until_ - written_ && !make_room(units)) [[unlikely]] {
+        if (!has_room(units) && !has_room_by_now(units)) [[unlikely]] {
             return {};
         }
-        return next_place(units);
+        // Before the payload: stores leave in order, and would wait for this unit half-way. The
+        // message's own first unit was cleared as the one behind the message before it.
+        clear(fast_box_behind(index_, units));
+        // Not the unit's payload, as the message's does not end where the unit does.
+        auto *first = reinterpret_cast<unsigned char *>(ring_ + index_);
+        return {first + offsetof(fast_box_unit, payload), units};
     }
     // Sends what was written to `place`, which is of the last place(), for message.bytes.
     void publish(const fast_box_place &place, fast_box_message message)
     {
         if (place.units > 1) {
-            std::memset(&payload_in_[place.index + 1], 1, place.units - 1);
+            std::memset(&payload_in_[index_ + 1], 1, place.units - 1);
         }
         // Release: pairs with the reader's acquire; the payload is complete.
-        place.unit->word.store(fast_box_word::pack(message), std::memory_order_release);
-        if (skip_at_ != 0) [[unlikely]] {
-            ring_[skip_at_].word.store(
-                fast_box_word::pack({message.sequence, 0, fast_box_word::skip, 0}),
-                std::memory_order_release);
-            skip_at_ = 0;
-        }
+        ring_[index_].word.store(fast_box_word::pack(message), std::memory_order_release);
+        index_ = fast_box_behind(index_, place.units);
         written_ += place.units;
     }
 
   private:
-    fast_box_place next_place(std::uint32_t units)
-    {
-        const std::uint32_t index = written_ & (units_ - 1);
-        // Before the payload: stores leave in order, and would wait for this unit half-way. The
-        // message's own first unit was cleared as the one behind the message before it.
-        clear((index + units) & (units_ - 1));
-        fast_box_unit *first = ring_ + index;
-        // Not first->payload, as payload does not end where the unit does.
-        return {reinterpret_cast<unsigned char *>(first) + offsetof(fast_box_unit, payload), first,
-                index, units};
-    }
-
     // Makes sure that the unit begins with a word, be it an old one.
     void clear(std::uint32_t unit)
     {
@@ -159,53 +135,38 @@ class fast_box_writer {
         }
     }
 
-    // Finds out how far the writer can go on now; to the start of the ring, if a message of so many
-    // units would lie across its end. False: there is no room for it.
-    [[gnu::noinline]] bool make_room(std::uint32_t units)
+    // With one more unit, for the word behind the message.
+    bool has_room(std::uint32_t units) const
     {
-        const std::uint32_t index = written_ & (units_ - 1);
-        const std::uint32_t skipped = index + units > units_ ? units_ - index : 0;
-        // One more, for the word behind the message.
-        const std::uint32_t wanted = skipped + units + 1;
-        if (wanted > room()) {
-            // Acquire pairs with fast_box_reader::give_back: the units have been read. The value is
-            // the peer's word: one that cannot be is ignored.
-            const std::uint32_t taken = taken_->load(std::memory_order_acquire);
-            if (taken - taken_seen_ <= written_ - taken_seen_) {
-                taken_seen_ = taken;
-            }
-            if (wanted > room()) {
-                return false;
-            }
+        return units < fast_box_units - (written_ - taken_seen_);
+    }
+    // The same after a look at what the reader says.
+    [[gnu::noinline]] bool has_room_by_now(std::uint32_t units)
+    {
+        // Acquire pairs with fast_box_reader::give_back: the units have been read. The value is
+        // the peer's word: one that cannot be is ignored.
+        const std::uint32_t taken = taken_->load(std::memory_order_acquire);
+        if (taken - taken_seen_ <= written_ - taken_seen_) {
+            taken_seen_ = taken;
         }
-        if (skipped > 0) {
-            skip_at_ = index;    // its word follows the message, which must not be missing then
-            written_ += skipped; // the first unit of the ring never begins with payload
-        }
-        at_hand_until_ = written_ + std::min(room() - 1, units_ - (written_ & (units_ - 1)));
-        return true;
+        return has_room(units);
     }
 
-    std::uint32_t room() const { return units_ - (written_ - taken_seen_); }
-
     fast_box_unit *ring_ = nullptr;
-    std::uint32_t units_ = 0;
+    std::uint32_t index_ = 0; // where the next message begins
     // Units, from the start of all; these wrap.
-    std::uint32_t written_ = 0;       // with those that were skipped
-    std::uint32_t at_hand_until_ = 0; // messages that end before or here need no make_room()
-    std::uint32_t taken_seen_ = 0;    // never ahead of the truth
-    std::uint32_t skip_at_ = 0; // the unit where a word will say to go on at the start; 0: none
+    std::uint32_t written_ = 0;
+    std::uint32_t taken_seen_ = 0; // never ahead of the truth
     const std::atomic<std::uint32_t> *taken_ = nullptr;
-    std::vector<unsigned char> payload_in_; // per unit: 1 if it begins with payload
+    // By unit; 1: it begins with payload.
+    unsigned char payload_in_[sizeof(fast_box) / sizeof(fast_box_unit)] = {};
 };
 
 class fast_box_reader {
   public:
     fast_box_reader() = default;
-    fast_box_reader(const fast_box_unit *ring, std::uint32_t units,
-                    std::atomic<std::uint32_t> *taken)
-        : next_(ring), left_(units), ring_(ring), units_(units),
-          most_bytes_(fast_box_most_bytes(units)), taken_(taken)
+    fast_box_reader(const fast_box *box, std::atomic<std::uint32_t> *taken)
+        : ring_(box->unit), taken_(taken)
     {
     }
 
@@ -215,7 +176,7 @@ class fast_box_reader {
     bool has(std::uint64_t sequence) const
     {
         return static_cast<std::uint32_t>(sequence) ==
-               fast_box_word::unpack(next_->word.load(std::memory_order_relaxed)).sequence;
+               fast_box_word::unpack(ring_[index_].word.load(std::memory_order_relaxed)).sequence;
     }
 
     enum class look { nothing, message, garbage };
@@ -226,27 +187,18 @@ class fast_box_reader {
     // `nothing`.
     look take(std::uint64_t sequence, fast_box_message *message, const unsigned char **payload)
     {
-        const auto due = static_cast<std::uint32_t>(sequence);
-        *message = fast_box_word::unpack(next_->word.load(std::memory_order_acquire));
-        if (message->sequence != due) {
+        *message = fast_box_word::unpack(ring_[index_].word.load(std::memory_order_acquire));
+        if (message->sequence != static_cast<std::uint32_t>(sequence) ||
+            fast_box_word::nothing == message->kind) {
             return look::nothing;
         }
-        if (!fast_box_word::says_bytes(message->kind)) [[unlikely]] {
-            if (fast_box_word::nothing == message->kind) {
-                return look::nothing;
-            }
-            move_on(left_);
-            *message = fast_box_word::unpack(next_->word.load(std::memory_order_acquire));
-            if (message->sequence != due || !fast_box_word::says_bytes(message->kind)) {
-                return look::garbage;
-            }
-        }
-        const std::uint32_t units = fast_box_units_for(message->bytes);
-        if (message->bytes > most_bytes_ || units > left_) [[unlikely]] {
+        if (message->bytes > fast_box_most_bytes) [[unlikely]] {
             return look::garbage;
         }
-        *payload = next_->payload;
-        move_on(units);
+        *payload = ring_[index_].payload;
+        const std::uint32_t units = fast_box_units_for(message->bytes);
+        index_ = fast_box_behind(index_, units);
+        read_ += units;
         return look::message;
     }
 
@@ -254,23 +206,9 @@ class fast_box_reader {
     void give_back() { taken_->store(read_, std::memory_order_release); }
 
   private:
-    void move_on(std::uint32_t units)
-    {
-        read_ += units;
-        left_ -= units;
-        next_ += units;
-        if (0 == left_) [[unlikely]] {
-            left_ = units_;
-            next_ = ring_;
-        }
-    }
-
-    const fast_box_unit *next_ = nullptr; // where the next word is
-    std::uint32_t left_ = 0;              // units from there to the end of the ring
-    std::uint32_t read_ = 0;              // units, from the start of all; wraps
     const fast_box_unit *ring_ = nullptr;
-    std::uint32_t units_ = 0;
-    std::size_t most_bytes_ = 0;
+    std::uint32_t index_ = 0; // where the next word is
+    std::uint32_t read_ = 0;  // units, from the start of all; wraps
     std::atomic<std::uint32_t> *taken_ = nullptr;
 };
 

@@ -11,8 +11,7 @@
 namespace gpusm {
 
 node::node(segment &&own, bool threads, std::uint32_t fast_box_max)
-    : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo),
-      max_fast_boxes_(0 == own_.view().fast_box_units ? 0 : fast_box_max)
+    : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo), max_fast_boxes_(fast_box_max)
 {
 }
 
@@ -63,15 +62,14 @@ bool node::new_sender(std::uint32_t slot, peer **from)
 
 void node::open_fast_box(peer &of)
 {
-    const segment_view &view = own_.view();
-    const std::size_t bytes = std::size_t{view.fast_box_units} * sizeof(fast_box_unit);
     std::uint32_t granule = 0;
-    if (fast_boxes_.size() >= max_fast_boxes_ || status::ok != own_.carve(bytes, &granule)) {
+    if (fast_boxes_.size() >= max_fast_boxes_ ||
+        status::ok != own_.carve(sizeof(fast_box), &granule)) {
         return; // it goes on with fragments
     }
-    peer_slot &slot = view.peers[of.inbound_slot];
-    of.inbox = fast_box_reader(reinterpret_cast<fast_box_unit *>(own_.at(granule)),
-                               view.fast_box_units, &slot.fast_box_taken);
+    peer_slot &slot = own_.view().peers[of.inbound_slot];
+    of.inbox =
+        fast_box_reader(reinterpret_cast<fast_box *>(own_.at(granule)), &slot.fast_box_taken);
     fast_boxes_.push_back(&of);
     // Release: pairs with peer_segment::fast_box_at.
     slot.fast_box.store(granule, std::memory_order_release);

@@ -83,9 +83,8 @@ void peer::look_for_fast_box()
 {
     constexpr std::uint64_t posts_between_looks = 16;
     if (0 == next_to_post_ % posts_between_looks) {
-        if (fast_box_unit *ring = segment_.fast_box_at(slot_); ring != nullptr) {
-            outbox_ = fast_box_writer(ring, segment_.view().fast_box_units,
-                                      &segment_.view().peers[slot_].fast_box_taken);
+        if (fast_box *box = segment_.fast_box_at(slot_); box != nullptr) {
+            outbox_ = fast_box_writer(box, &segment_.view().peers[slot_].fast_box_taken);
             decide_on_inline();
         }
     }
@@ -95,7 +94,7 @@ void peer::look_for_fast_box()
 void peer::decide_on_inline()
 {
     const bool may = outbox_.open() && nullptr == unposted_ && !closed_;
-    too_long_inline_ = may ? outbox_.most_bytes() + 1 : 0;
+    too_long_inline_ = may ? fast_box_most_bytes + 1 : 0;
 }
 
 status peer::post(outgoing *fragment)

@@ -77,13 +77,9 @@ int allocate_range(int fd, std::size_t offset, std::size_t len_bytes)
 // What is wrong with the counts, or with the length of a segment that has them; null: nothing.
 const char *fault_of(const segment_counts &counts, std::uint64_t segment_bytes)
 {
-    const std::uint32_t units = counts.fast_box_units;
     if (!std::has_single_bit(counts.fifo_slots) || counts.fifo_slots > max_segment_bytes ||
         counts.peer_slots > max_peer_slots) {
         return "its FIFO or peer table has an impossible size";
-    }
-    if (units != 0 && (!std::has_single_bit(units) || units < 8 || units > max_fast_box_units)) {
-        return "its fast boxes have an impossible size";
     }
     return segment_bytes > max_segment_bytes || layout(counts).frags > segment_bytes
                ? "its length is wrong"
@@ -356,15 +352,13 @@ bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
                              : lead_offset(copy->payload_bytes) + copy->lead_bytes);
 }
 
-fast_box_unit *peer_segment::fast_box_at(std::uint32_t slot) const
+fast_box *peer_segment::fast_box_at(std::uint32_t slot) const
 {
     // Acquire pairs with node::open_fast_box: it is ready, and has memory behind it.
-    const std::size_t offset =
-        std::size_t{view_.peers[slot].fast_box.load(std::memory_order_acquire)} * granule_bytes;
-    const std::size_t bytes = std::size_t{view_.fast_box_units} * sizeof(fast_box_unit);
-    return 0 == bytes || !holds(offset, bytes)
-               ? nullptr
-               : reinterpret_cast<fast_box_unit *>(mapping_.base() + offset);
+    const std::uint32_t granule = view_.peers[slot].fast_box.load(std::memory_order_acquire);
+    return holds(std::uint64_t{granule} * granule_bytes, sizeof(fast_box))
+               ? reinterpret_cast<fast_box *>(at(granule))
+               : nullptr;
 }
 
 bool peer_segment::owner_alive() const

@@ -160,7 +160,7 @@ class peer_segment : public mapped_segment {
     }
 
     // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
-    fast_box_unit *fast_box_at(std::uint32_t slot) const;
+    fast_box *fast_box_at(std::uint32_t slot) const;
 
     // Starts loading what fragment(granule) will give, as far as ob1's headers reach, or so many
     // bytes.

@@ -50,7 +50,6 @@ struct segment_counts {
     std::uint32_t peer_slots = 0;
     std::uint32_t event_slots = 0;
     std::uint32_t export_slots = 0;
-    std::uint32_t fast_box_units = 0; // of every fast box: a power of two, or 0: there are none
 };
 
 // Written by the owner before the file gets its name's meaning through the modex; constant
@@ -148,7 +147,12 @@ struct alignas(cache_line_bytes / 2) fast_box_unit {
     unsigned char payload[cache_line_bytes / 2 - sizeof(std::uint64_t)];
 };
 static_assert(sizeof(fast_box_unit) == cache_line_bytes / 2);
-inline constexpr std::uint32_t max_fast_box_units = 1U << 11;
+// Of the ring, and of the longest message: three of those fit.
+inline constexpr std::uint32_t fast_box_units = 128;
+inline constexpr std::uint32_t fast_box_most_units = 40;
+struct fast_box {
+    fast_box_unit unit[fast_box_units + fast_box_most_units]; // a message begins in the ring
+};
 
 enum class ipc_operation : std::uint8_t {
     none = 0, // never sent
