@@ -44,27 +44,6 @@ else
     skip $name "mounting a small tmpfs needs root"
 fi
 
-# A topology that the runtime is told about, of as many processors as there are here.
-# places NAME TOPOLOGY BINDING TEXT-OF-ONE TEXT-OF-ANOTHER SAME: one process says the one text, the
-# other one the other, and SAME times "on the same NUMA node" is said of a peer.
-places() {
-    text_of_one=$4 text_of_another=$5 same=$6
-    (
-        export HWLOC_SYNTHETIC="$2" HWLOC_THISSYSTEM=1
-        # shellcheck disable=SC2086 # a command
-        launch 60 2 --map-by core --bind-to "$3" --mca btl_gpusm_cuda_ipc_verbose 20 $sh_pairs
-    )
-    judge "$1" 0 $? 'says "$text_of_one" && says "$text_of_another"' "not both of '$4' and '$5'" \
-        '[ "$(count_in_output "on the same NUMA node")" -eq $same ]' "not $6 processes are on the same node"
-}
-if [ "$(nproc)" -ge 2 ]; then
-    places on-two-numa-nodes "node:2 core:1 pu:1" core 'bound to NUMA node 0,' 'bound to NUMA node 1,' 0
-    places on-one-numa-node "node:1 core:2 pu:1" core 'bound to NUMA node 0,' 'bound to NUMA node 0,' 2
-    places on-any-numa-node "node:2 core:1 pu:1" none 'not bound' 'not bound' 0
-else
-    skip on-numa-nodes "needs two processors to be bound to"
-fi
-
 # In a folder of its own, because other jobs use /dev/shm too.
 segments=$(mktemp -d /dev/shm/gpusm-test.XXXXXX) || exit 1
 trap 'rm -rf "$segments" "$work"' EXIT

@@ -146,7 +146,6 @@ struct mca_btl_gpusm_component_t {
     // Parameters; btl_gpusm_params.cc has their meanings, ranges and defaults.
     unsigned free_list_max;
     unsigned fifo_size;
-    unsigned max_peers;
     unsigned fast_box_max;
     size_t segment_size;
     char *backing_directory;

@@ -9,6 +9,7 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -19,6 +20,8 @@ namespace gpusm {
 
 namespace {
 
+// Processes of this node that can ever send to this one; memory comes as they do.
+constexpr std::uint32_t peer_slots = 4 * 1024;
 constexpr std::uint32_t event_slots = 32;
 // Device allocations of this process that peers can know at once; the least recently used one makes
 // room for the next.
@@ -70,10 +73,9 @@ bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::s
         usable = 0 == access(segment_path(*directory, *identity).c_str(), R_OK | W_OK);
     }
     free(data);
-    log_line(log_level::info, "process %u of job %08x %s%s", vpid,
+    log_line(log_level::info, "process %u of job %08x %s", vpid,
              static_cast<unsigned>(proc.proc_name.jobid),
-             usable ? "can be reached" : "has a segment that cannot be reached from here",
-             OPAL_PROC_ON_LOCAL_NUMA(proc.proc_flags) ? ", on the same NUMA node" : "");
+             usable ? "can be reached" : "has a segment that cannot be reached from here");
     return usable;
 }
 
@@ -86,8 +88,8 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.directory = component.backing_directory;
     options.jobid = OPAL_PROC_MY_NAME.jobid;
     options.vpid = OPAL_PROC_MY_NAME.vpid;
-    options.fifo_slots = component.fifo_size;
-    options.peer_slots = component.max_peers;
+    options.fifo_slots = std::bit_ceil(component.fifo_size);
+    options.peer_slots = peer_slots;
     options.event_slots = event_slots;
     options.export_slots = export_slots;
     options.segment_bytes = component.segment_size;
@@ -109,17 +111,6 @@ status make_node(std::size_t frags_bytes, std::string *why)
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);
     }
     component.node = new node(std::move(own), component.threads, component.fast_box_max);
-    // The owner touches the memory first, so it comes from the NUMA node that the owner is bound
-    // to. The runtime knows which one that is; to load the topology would take long.
-    char *nodes = nullptr == opal_process_info.locality
-                      ? nullptr
-                      : opal_hwloc_base_get_location(opal_process_info.locality, HWLOC_OBJ_NODE, 0);
-    if (nodes != nullptr) {
-        log_line(log_level::info, "bound to NUMA node %s, as is the segment's memory", nodes);
-    } else {
-        log_line(log_level::info, "not bound to a NUMA node");
-    }
-    free(nodes);
     return status::ok;
 }
 

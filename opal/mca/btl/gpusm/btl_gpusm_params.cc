@@ -8,7 +8,6 @@
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/protocol/select.h"
 
-#include <bit>
 #include <cstdint>
 #include <string>
 
@@ -35,7 +34,6 @@ struct parameter {
     std::uint64_t least = 0;
     std::uint64_t most = UINT64_MAX;
     bool or_zero = false;
-    bool power_of_two = false;
 };
 
 constexpr auto flag = MCA_BASE_VAR_TYPE_BOOL;
@@ -47,10 +45,9 @@ const parameter parameters[] = {
     {"free_list_max", number, &component.free_list_max, 512, OPAL_INFO_LVL_5,
      "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)", 8, 16384},
     {"fifo_size", number, &component.fifo_size, 1024, OPAL_INFO_LVL_4,
-     "Messages that can wait for this process in its FIFO (a power of two, 16 .. 65536)", 16, 65536,
-     false, true},
-    {"max_peers", number, &component.max_peers, 1024, OPAL_INFO_LVL_5,
-     "Processes of this node that can ever send to this one (1 .. 65535)", 1, max_peer_slots - 1},
+     "Messages that can wait for this process in its FIFO (16 .. 65536); rounded up to a power of "
+     "two",
+     16, 65536},
     {"fast_box_max", number, &component.fast_box_max, 32, OPAL_INFO_LVL_5,
      "Peers for whose small messages this process makes a fast box, once they have sent some; the "
      "others send theirs in fragments (0 .. 1024)",
@@ -185,10 +182,6 @@ bool check_parameters()
         const std::uint64_t value = value_of(each);
         if (!(0 == value && each.or_zero) &&
             !is_in_range(each.name, value, each.least, each.most)) {
-            return false;
-        }
-        if (each.power_of_two && !std::has_single_bit(value)) {
-            show_help("fifo size", each.name, static_cast<unsigned>(value));
             return false;
         }
     }

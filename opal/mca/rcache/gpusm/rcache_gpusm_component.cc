@@ -181,12 +181,6 @@ extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources
     return module;
 }
 
-#if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
-constexpr bool built_with_cuda_layout = true;
-#else
-constexpr bool built_with_cuda_layout = false;
-#endif
-
 // The loader does not look, so that a wrong DSO would work until a struct differs. The version is
 // the first "number.number" of an identification, which a packager may have put words around; one
 // without is left to the soname of libopen-pal.
@@ -197,16 +191,16 @@ bool open_mpi_fits()
     int minor_number = 0;
     const bool has_version =
         number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number);
-    const bool fits = opal_built_with_cuda_support == built_with_cuda_layout &&
+    constexpr bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
+    const bool fits = opal_built_with_cuda_support == with_cuda &&
                       (!has_version ||
                        (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION));
     if (!fits) {
         opal_output(0,
                     "rcache/gpusm was built for Open MPI %d.%d %s CUDA support and is not used in "
                     "this one (%s %s).",
-                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
-                    built_with_cuda_layout ? "with" : "without", opal_version_string,
-                    opal_built_with_cuda_support ? "with" : "without");
+                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, with_cuda ? "with" : "without",
+                    opal_version_string, opal_built_with_cuda_support ? "with" : "without");
     }
     return fits;
 }
