@@ -150,7 +150,6 @@ TEST(NodeThreads, APeerMayBeClosedWhileOtherThreadsUseIt)
     });
     std::thread watcher([&] {
         while (!to.closed() && !end.over()) {
-            (void)to.waiting();
             (void)to.idle();
             (void)to.flush();
             std::this_thread::yield();

@@ -141,8 +141,9 @@ inline gpusm::segment_options small_options(const std::string &folder, std::uint
 inline gpusm::segment make_segment(const gpusm::segment_options &options)
 {
     gpusm::segment made;
-    if (const gpusm::status s = gpusm::segment::create(options, &made); gpusm::status::ok != s) {
-        std::fprintf(stderr, "no segment for the test: %s\n", gpusm::to_string(s));
+    std::string why;
+    if (gpusm::status::ok != gpusm::segment::create(options, &made, &why)) {
+        std::fprintf(stderr, "no segment for the test: %s\n", why.c_str());
         std::abort();
     }
     return made;

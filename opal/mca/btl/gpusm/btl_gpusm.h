@@ -62,7 +62,7 @@ struct mca_btl_base_endpoint_t {
     opal_proc_t *proc;           // null until add_procs has spoken of this peer
     gpusm::handshake *handshake; // owned
     std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
-    bool active;                 // is on mca_btl_gpusm_component_t::active
+    bool active;                 // progress_sends will look after it
     gpusm::single_copy single;
     gpusm::host_get *lead_for; // what goes on with the fragments of kind `lead`; null: nothing
     bool reads_alone;          // the peer cannot write to our memory
@@ -172,9 +172,8 @@ struct mca_btl_gpusm_component_t {
     gpusm::lead lead;                   // in a program without threads
     std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
-    std::vector<mca_btl_base_endpoint_t *> *active; // have fragments to post or to call back for
-    // Of the two lists above, the fragments, and of `gpu` being made. Free lists take it inside
-    // their own lock: never ask one for an item under it.
+    // Of the endpoints, the fragments, and of `gpu` being made. Free lists take it inside their own
+    // lock: never ask one for an item under it.
     gpusm::optional_mutex *lock;
     gpusm::frag_store *frags;
     std::atomic<bool> progressing;

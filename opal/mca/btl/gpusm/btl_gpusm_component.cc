@@ -65,7 +65,6 @@ void release_component()
         delete each;
     }
     delete std::exchange(component.endpoints, nullptr);
-    delete std::exchange(component.active, nullptr);
     delete std::exchange(component.node, nullptr);
     delete std::exchange(component.lock, nullptr);
 }
@@ -119,7 +118,6 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     }
     component.lock = new gpusm::optional_mutex(component.threads);
     component.endpoints = new std::vector<mca_btl_base_endpoint_t *>;
-    component.active = new std::vector<mca_btl_base_endpoint_t *>;
     gpusm::setup_gets();
     gpusm::setup_host();
     gpusm::setup_stage();
@@ -159,12 +157,7 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
         gpusm::lead_from(from, payload, header.payload_bytes);
         return;
     }
-    // A peer's byte.
-    gpusm::log_line(gpusm::log_level::error,
-                    "process %u sent a message that makes no sense; nothing more is sent to it "
-                    "or taken from it",
-                    static_cast<unsigned>(from->peer->identity().vpid));
-    from->peer->close();
+    from->peer->close_for_nonsense(); // a peer's byte
 }
 
 // Taken from the peers in one call of progress, so that what waits for others than ob1's messages

@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace gpusm {
 
@@ -29,8 +30,10 @@ struct frag_list {
 };
 
 struct frag_store {
-    frag_list lists[5];                          // by length
-    std::deque<mca_btl_gpusm_frag_t *> deferred; // see defer()
+    frag_list lists[5];                             // by length
+    std::deque<mca_btl_gpusm_frag_t *> deferred;    // see defer()
+    std::vector<mca_btl_base_endpoint_t *> active;  // have fragments to post or to call back for
+    std::vector<mca_btl_base_endpoint_t *> visited; // by progress_sends only
 };
 
 namespace {
@@ -149,7 +152,7 @@ void mark_active(mca_btl_base_endpoint_t *endpoint)
     if (!endpoint->active) {
         endpoint->active = true;
         component.sends_to_look_after.store(true, std::memory_order_relaxed);
-        component.active->push_back(endpoint);
+        component.frags->active.push_back(endpoint);
     }
 }
 
@@ -190,12 +193,6 @@ int send_deferred()
     return sent;
 }
 
-mca_btl_base_endpoint_t *active_at(std::size_t i)
-{
-    const std::lock_guard guard(*component.lock);
-    return i < component.active->size() ? (*component.active)[i] : nullptr;
-}
-
 } // namespace
 
 std::size_t plan_frags()
@@ -203,13 +200,15 @@ std::size_t plan_frags()
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
     const std::size_t most = component.free_list_max;
     delete component.frags;
-    component.frags =
-        new frag_store{{{small_payload_bytes, most},
-                        {std::min(module.btl_eager_limit, short_eager_bytes), most},
-                        {module.btl_eager_limit, most, true},
-                        {module.btl_max_send_size, most, true},
-                        {module.btl_accelerator_max_send_size, most / 8}}, // to which devices write
-                       {}};
+    component.frags = new frag_store{
+        .lists = {{small_payload_bytes, most},
+                  {std::min(module.btl_eager_limit, short_eager_bytes), most},
+                  {module.btl_eager_limit, most, true},
+                  {module.btl_max_send_size, most, true},
+                  {module.btl_accelerator_max_send_size, most / 8}}, // to which devices write
+        .deferred = {},
+        .active = {},
+        .visited = {}};
     std::size_t bytes = stage_ring_bytes() + bounce_bytes();
     for (const frag_list &list : component.frags->lists) {
         bytes += frag_bytes(list) * list.most;
@@ -313,29 +312,26 @@ status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
 int progress_sends()
 {
     int completed = send_deferred();
-    std::size_t i = 0;
-    // Only this function removes entries, so a place stays what it is in between.
-    while (mca_btl_base_endpoint_t *endpoint = active_at(i)) {
-        if (endpoint->peer->waiting()) {
-            (void)endpoint->peer->flush();
+    auto &[lists, deferred, active, visited] = *component.frags;
+    {
+        const std::lock_guard guard(*component.lock);
+        visited.swap(active);
+        for (mca_btl_base_endpoint_t *endpoint : visited) {
+            endpoint->active = false;
         }
+        component.sends_to_look_after.store(!deferred.empty(), std::memory_order_relaxed);
+    }
+    for (mca_btl_base_endpoint_t *endpoint : visited) {
+        (void)endpoint->peer->flush();
         while (outgoing *out = endpoint->peer->reap()) {
             complete(frag_around(out), endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS);
             ++completed;
         }
-        const std::lock_guard guard(*component.lock);
         if (!endpoint->peer->idle()) {
-            ++i;
-            continue;
+            mark_active(endpoint);
         }
-        endpoint->active = false;
-        (*component.active)[i] = component.active->back();
-        component.active->pop_back();
     }
-    const std::lock_guard guard(*component.lock);
-    component.sends_to_look_after.store(!component.active->empty() ||
-                                            !component.frags->deferred.empty(),
-                                        std::memory_order_relaxed);
+    visited.clear();
     return completed;
 }
 

@@ -71,6 +71,16 @@ void count_message(const opal_convertor_t *convertor, std::size_t payload_size)
     count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
 }
 
+mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t bytes,
+                                    std::uint8_t order, std::uint32_t flags)
+{
+    frag->segment.seg_len = bytes;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
 } // namespace
 
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
@@ -178,11 +188,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_
     if (nullptr == frag) {
         return nullptr;
     }
-    frag->segment.seg_len = size;
-    frag->base.des_flags = flags;
-    frag->base.des_cbfunc = nullptr;
-    frag->base.order = order;
-    return &frag->base;
+    return gpusm::hand_out(frag, size, order, flags);
 }
 
 mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
@@ -217,11 +223,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
     gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
     gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
     *size = packed;
-    frag->segment.seg_len = reserve + packed;
-    frag->base.des_flags = flags;
-    frag->base.des_cbfunc = nullptr;
-    frag->base.order = order;
-    return &frag->base;
+    return gpusm::hand_out(frag, reserve + packed, order, flags);
 }
 
 int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,

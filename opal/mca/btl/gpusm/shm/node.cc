@@ -75,17 +75,4 @@ void node::open_fast_box(peer &of)
     slot.fast_box.store(granule, std::memory_order_release);
 }
 
-void node::report(peer &from, std::uint32_t granule)
-{
-    if (from.closed()) {
-        return;
-    }
-    log_line(log_level::error,
-             "process %" PRIu32 " of job %08" PRIx32
-             " sent a message that makes no sense (granule %" PRIu32
-             "); nothing more is sent to it or taken from it",
-             from.identity().vpid, from.identity().jobid, granule);
-    from.close();
-}
-
 } // namespace gpusm

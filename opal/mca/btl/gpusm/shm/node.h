@@ -75,51 +75,45 @@ class node {
         int handled = 0;
         fifo_message message;
         for (int taken = 0; taken < limit && inbox_.peek(&message); ++taken) {
-            peer *from = known_sender(message.sender);
+            peer *from = message.sender < senders_.size() ? senders_[message.sender] : nullptr;
             if (nullptr == from && !new_sender(message.sender, &from)) {
                 break;
             }
             inbox_.pop();
-            fetch_next_ahead();
-            if (from != nullptr && !from->closed()) {
-                handled += take_fragment(*from, message.granule, handle);
+            if (from != nullptr && from->inbox.open()) {
+                // What was sent before it is in the fast box, to its end.
+                handled += drain_fast_box(*from, INT_MAX, handle);
+            }
+            if (nullptr == from || from->closed()) {
+                continue;
+            }
+            if (!take_fragment(*from, message.granule, handle)) {
+                from->close_for_nonsense();
+                continue;
+            }
+            ++handled;
+            if (messages_before_fast_box == from->next_sequence) {
+                open_fast_box(*from);
             }
         }
         return handled;
     }
 
-    // A fragment of `from` whose word has been taken from the FIFO.
+    // The fragment of `from` whose turn it is. False: there is none at that place.
     template <typename Handler>
-    int take_fragment(peer &from, std::uint32_t granule, Handler &handle)
+    [[gnu::noinline]] bool take_fragment(peer &from, std::uint32_t granule, Handler &handle)
     {
-        int handled = 0;
         frag_header header;
         const unsigned char *payload = nullptr;
-        bool sane = from.shared().read_fragment(granule, &header, &payload);
-        if (sane && header.sequence != from.next_sequence && from.inbox.open()) {
-            // What was sent before it is in the fast box, to its end.
-            handled = drain_fast_box(from, INT_MAX, handle);
+        if (!from.shared().read_fragment(granule, &header, &payload) ||
+            header.sequence != from.next_sequence) {
+            return false;
         }
-        sane = sane && header.sequence == from.next_sequence;
-        if (!sane || from.closed()) {
-            report(from, granule);
-            return handled;
-        }
-        finish_fragment(from, header, payload, handle);
-        if (messages_before_fast_box == from.next_sequence) {
-            open_fast_box(from);
-        }
-        return handled + 1;
-    }
-
-    template <typename Handler>
-    void finish_fragment(peer &from, const frag_header &header, const unsigned char *payload,
-                         Handler &handle)
-    {
         handle(from, header, payload);
         // Release pairs with peer::take_back: our reads of the fragment are over.
         own_.view().peers[from.inbound_slot].consumed.store(++from.next_sequence,
                                                             std::memory_order_release);
+        return true;
     }
 
     // Takes messages from the sender's fast box as long as it is their turn.
@@ -157,15 +151,15 @@ class node {
             from.inbox.give_back();
         }
         if (fast_box_reader::look::garbage == found) {
-            report(from, 0);
+            from.close_for_nonsense();
         }
         return handled;
     }
 
     // A fragment that a fast box names. False: it makes no sense.
     template <typename Handler>
-    [[gnu::noinline]] bool take_reference(peer &from, const fast_box_message &message,
-                                          const unsigned char *reference, Handler &handle)
+    bool take_reference(peer &from, const fast_box_message &message, const unsigned char *reference,
+                        Handler &handle)
     {
         fast_box_reference where;
         if (sizeof(where) != message.bytes) {
@@ -175,38 +169,13 @@ class node {
         // The payload comes from the other processor's cache while the message is being matched.
         from.shared().fetch_ahead(where.granule,
                                   std::min(where.payload_bytes, payload_fetched_ahead));
-        frag_header header;
-        const unsigned char *payload = nullptr;
-        if (!from.shared().read_fragment(where.granule, &header, &payload) ||
-            header.sequence != from.next_sequence) {
-            return false;
-        }
-        finish_fragment(from, header, payload, handle);
-        return true;
+        return take_fragment(from, where.granule, handle);
     }
 
-    peer *known_sender(std::uint32_t slot) const
-    {
-        return slot < senders_.size() ? senders_[slot] : nullptr;
-    }
-    // The next message's lines come from another processor's cache, which takes about as long as
-    // handling this one: so ask for them now. A wrong address does no harm.
-    void fetch_next_ahead() const
-    {
-        fifo_message next;
-        if (inbox_.peek(&next)) {
-            if (const peer *from = known_sender(next.sender);
-                from != nullptr && from->shared().valid()) {
-                from->shared().fetch_ahead(next.granule);
-            }
-        }
-    }
     // The peer behind one of our peer slots, mapped on its first message; null: there is nobody,
     // which has been said. False: it cannot be mapped now.
     bool new_sender(std::uint32_t slot, peer **from);
     void open_fast_box(peer &of);
-    // Says that the peer has sent nonsense, and closes it; once.
-    void report(peer &from, std::uint32_t granule);
 
     optional_mutex mutex_; // of peers_
     segment own_;

@@ -175,12 +175,6 @@ outgoing *peer::take_back(std::size_t most, bool with_those_that_stay)
     return oldest;
 }
 
-bool peer::waiting()
-{
-    const std::lock_guard guard(mutex_);
-    return unposted_ != nullptr;
-}
-
 bool peer::idle()
 {
     const std::lock_guard guard(mutex_);
@@ -192,6 +186,17 @@ void peer::close()
     const std::lock_guard guard(mutex_);
     closed_ = true;
     decide_on_inline();
+}
+
+void peer::close_for_nonsense()
+{
+    if (!closed()) {
+        log_line(log_level::error,
+                 "process %" PRIu32 " of job %08" PRIx32
+                 " sent a message that makes no sense; nothing more is sent to it or taken from it",
+                 identity_.vpid, identity_.jobid);
+        close();
+    }
 }
 
 } // namespace gpusm

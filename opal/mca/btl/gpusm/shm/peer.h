@@ -84,10 +84,11 @@ class peer {
 
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
+    // The same for one that has sent what makes no sense, which is said once.
+    void close_for_nonsense();
 
     bool closed() const { return closed_.load(std::memory_order_relaxed); }
-    // Snapshots: another thread may post or reap meanwhile.
-    bool waiting();
+    // No fragment is on the way. A snapshot: another thread may post or reap meanwhile.
     bool idle();
 
     // Maps the peer's segment if that has not happened yet. `system_failed` may pass; any other

@@ -143,13 +143,8 @@ status segment::create(const segment_options &options, segment *out, std::string
         const status answer = 0 == error                           ? status::bad_argument
                               : ENOSPC == error || ENOMEM == error ? status::no_memory
                                                                    : status::system_failed;
-        const std::string cause = std::string("cannot ") + what + " the segment " + path + ": " +
-                                  (0 == error ? to_string(answer) : std::strerror(error));
-        if (why != nullptr) {
-            *why = cause;
-        } else {
-            log_line(log_level::error, "%s", cause.c_str());
-        }
+        *why = std::string("cannot ") + what + " the segment " + path + ": " +
+               (0 == error ? to_string(answer) : std::strerror(error));
         return answer;
     };
 
@@ -195,7 +190,6 @@ status segment::create(const segment_options &options, segment *out, std::string
     auto *header = new (made.base()) segment_header{};
     header->magic = segment_magic;
     header->version = wire_version;
-    header->owner_pid = static_cast<std::uint32_t>(getpid());
     header->identity = made.identity_;
     header->segment_bytes = bytes;
     header->counts = options;
@@ -255,10 +249,9 @@ status segment::commit(std::uint32_t granule, std::size_t bytes)
 
 std::size_t segment::seal()
 {
-    const std::lock_guard guard(*carving_);
-    const std::size_t sealed = round_up(next_frag_offset_, page_bytes);
-    next_frag_offset_ = std::min(sealed, mapping_.len_bytes());
-    return next_frag_offset_;
+    std::uint32_t granule = 0;
+    (void)reserve(0, &granule); // which fails for nothing: the mapping ends with a page
+    return std::size_t{granule} * granule_bytes;
 }
 
 status segment::commit_exports(std::uint32_t count)
@@ -332,7 +325,6 @@ status peer_segment::claim_peer_slot(const segment_identity &self, std::uint32_t
     } while (!claimed.compare_exchange_weak(index, index + 1, std::memory_order_relaxed));
     peer_slot &mine = view_.peers[index];
     mine.identity = self;
-    mine.pid = static_cast<std::uint32_t>(getpid());
     mine.ready.store(1, std::memory_order_release); // pairs with node::sender_at
     *slot = index;
     return status::ok;

@@ -95,10 +95,10 @@ class mapped_segment {
 class segment : public mapped_segment {
   public:
     // Makes the file with memory behind the header, the FIFO, the event slots and
-    // the first fragments. When it fails, nothing is left behind and the cause is written to *why,
-    // if given, else logged. `no_memory`: the file system is full; `system_failed`: anything else
-    // the system said; `bad_argument`: sizes that do not fit each other.
-    static status create(const segment_options &options, segment *out, std::string *why = nullptr);
+    // the first fragments. When it fails, nothing is left behind and *why has the cause.
+    // `no_memory`: the file system is full; `system_failed`: anything else the system said;
+    // `bad_argument`: sizes that do not fit each other.
+    static status create(const segment_options &options, segment *out, std::string *why);
 
     // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
     // segment has reached its bound or the file system is full, which is logged once. Any thread.
@@ -127,9 +127,6 @@ class segment : public mapped_segment {
     std::size_t next_frag_offset_ = 0;
     bool told_that_it_is_full_ = false;
 };
-
-// What is fetched of a fragment before its turn: our header and the longest of ob1's.
-constexpr std::size_t fetched_ahead_bytes = 3 * cache_line_bytes;
 
 class peer_segment : public mapped_segment {
   public:
@@ -162,9 +159,8 @@ class peer_segment : public mapped_segment {
     // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
     fast_box *fast_box_at(std::uint32_t slot) const;
 
-    // Starts loading what fragment(granule) will give, as far as ob1's headers reach, or so many
-    // bytes.
-    void fetch_ahead(std::uint32_t granule, std::size_t bytes = fetched_ahead_bytes) const
+    // Starts loading so many bytes of the fragment there. A wrong place does no harm.
+    void fetch_ahead(std::uint32_t granule, std::size_t bytes) const
     {
         for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
             __builtin_prefetch(at(granule) + line);

@@ -57,7 +57,7 @@ struct segment_counts {
 struct segment_header {
     std::uint64_t magic;
     std::uint32_t version;
-    std::uint32_t owner_pid; // in the owner's PID namespace: for messages and guesses only
+    std::uint32_t reserved;
     segment_identity identity;
     std::uint64_t segment_bytes; // mapped length; the file has it, memory behind it grows
     segment_counts counts;
@@ -92,9 +92,9 @@ static_assert(sizeof(fifo_slot) == 8);
 // A peer that sends to the owner describes itself here, once, before its first post.
 struct alignas(cache_line_bytes) peer_slot {
     segment_identity identity; // writer: the peer
-    std::uint32_t pid;         // writer: the peer; for messages only
-    // Writer: the peer; 1 once the fields above are complete.
+    // Writer: the peer; 1 once its identity is complete.
     std::atomic<std::uint32_t> ready;
+    std::uint32_t reserved;
     // Writer: the owner. The owner is done with all messages of that peer before this sequence
     // number; told after fragments only. They are handled in the order of their posting, so one
     // counter gives them all back.
@@ -105,7 +105,7 @@ struct alignas(cache_line_bytes) peer_slot {
     std::atomic<std::uint32_t> fast_box;
     // Writer: the owner. Units of the fast box that it has read, from the start of all; wraps.
     std::atomic<std::uint32_t> fast_box_taken;
-    std::uint8_t reserved[12];
+    std::uint8_t reserved2[12];
 };
 static_assert(sizeof(peer_slot) == cache_line_bytes);
 
