@@ -92,7 +92,7 @@ bool drain(fifo_reader *reader, std::uint32_t expected, bool *seen_dead)
 {
     fifo_message message{};
     std::uint32_t next = 1;
-    while (reader->take(&message)) {
+    for (; reader->peek(&message); reader->pop()) {
         if (mortal == message.sender && 55 == message.granule && !*seen_dead) {
             *seen_dead = true;
         } else if (living != message.sender || next++ != message.granule) {
@@ -138,10 +138,11 @@ int try_every_instruction(const char *name, std::uint32_t earlier, bool reader_f
         fifo_reader reader(view());
         for (std::uint32_t i = 0; i < earlier; ++i) {
             fifo_message message{};
-            if (status::ok != fifo_post(view(), {living, 1}) || !reader.take(&message)) {
+            if (status::ok != fifo_post(view(), {living, 1}) || !reader.peek(&message)) {
                 std::printf("FAIL: %s: the ring does not work at all\n", name);
                 return 1;
             }
+            reader.pop();
         }
         const outcome end = post_and_kill(steps, &taken);
         if (outcome::not_permitted == end) {

@@ -187,7 +187,8 @@ class run {
         gpusm::fifo_reader reader(view_);
         fifo_message message{};
         for (bool missing = true; missing;) {
-            if (reader.take(&message)) {
+            if (reader.peek(&message)) {
+                reader.pop();
                 wrong_ += message.sender >= next_.size() || message.granule != next_[message.sender]
                               ? 1
                               : 0;

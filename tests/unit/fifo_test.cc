@@ -62,14 +62,14 @@ class Fifo : public testing::TestWithParam<std::uint32_t> {
     void expect_next(std::uint32_t sender, std::uint32_t granule)
     {
         fifo_message message{};
-        ASSERT_TRUE(reader_.take(&message));
+        ASSERT_TRUE(gpusm_test::take(reader_, &message));
         EXPECT_EQ(message.sender, sender);
         EXPECT_EQ(message.granule, granule);
     }
     void expect_empty()
     {
         fifo_message message{};
-        EXPECT_FALSE(reader_.take(&message));
+        EXPECT_FALSE(gpusm_test::take(reader_, &message));
     }
     // The ring works as if nothing had happened: filled to the last slot and drained, for
     // several laps.
@@ -189,10 +189,10 @@ TEST_P(Fifo, ManySendersKilledOneAfterTheOtherBlockNobody)
         // A live sender gets through, and everything up to its message can be taken.
         fifo_message message{};
         while (status::ok != fifo_post(view_, {6, killed})) {
-            ASSERT_TRUE(reader_.take(&message)) << "busy, though the ring is empty";
+            ASSERT_TRUE(gpusm_test::take(reader_, &message)) << "busy, though the ring is empty";
         }
         do {
-            ASSERT_TRUE(reader_.take(&message));
+            ASSERT_TRUE(gpusm_test::take(reader_, &message));
         } while (message.sender != 6U);
         ASSERT_EQ(message.granule, killed);
         expect_empty();
@@ -209,8 +209,8 @@ TEST(FifoLap, TheLapCounterWrapsWithoutANotice)
     for (std::uint64_t lap = 0; lap < laps; ++lap) {
         ASSERT_EQ(fifo_post(view, {1, 5}), status::ok) << "lap " << lap;
         ASSERT_EQ(fifo_post(view, {1, 6}), status::busy) << "lap " << lap;
-        ASSERT_TRUE(reader.take(&message)) << "lap " << lap;
-        ASSERT_FALSE(reader.take(&message)) << "lap " << lap;
+        ASSERT_TRUE(gpusm_test::take(reader, &message)) << "lap " << lap;
+        ASSERT_FALSE(gpusm_test::take(reader, &message)) << "lap " << lap;
     }
     EXPECT_LT(gpusm::fifo_word::lap_of(one.slot[0].word.load()), 8U) << "it has wrapped";
 }
@@ -275,7 +275,7 @@ TEST_P(FifoThreads, NothingIsLostDoubledOrOvertakenAndPayloadsAreComplete)
     std::uint64_t wrong = 0;
     while (received < senders * messages && 0 == wrong && !end.over()) {
         fifo_message message{};
-        if (!reader.take(&message)) {
+        if (!gpusm_test::take(reader, &message)) {
             std::this_thread::yield();
             continue;
         }
@@ -297,7 +297,7 @@ TEST_P(FifoThreads, NothingIsLostDoubledOrOvertakenAndPayloadsAreComplete)
     EXPECT_EQ(wrong, 0U);
     EXPECT_EQ(received, senders * messages);
     fifo_message message{};
-    EXPECT_FALSE(reader.take(&message)) << "more came out than went in";
+    EXPECT_FALSE(gpusm_test::take(reader, &message)) << "more came out than went in";
 }
 
 } // namespace

@@ -36,7 +36,7 @@ class Peer : public testing::Test {
     std::string receive()
     {
         fifo_message message{};
-        if (!inbox_.take(&message)) {
+        if (!gpusm_test::take(inbox_, &message)) {
             return "-";
         }
         last_sender_ = message.sender;

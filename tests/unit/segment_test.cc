@@ -107,8 +107,8 @@ TEST(Segment, TwoSegmentsOfOneProcessAreApart)
     EXPECT_EQ(two.at(granule_two)[0], 0);
     ASSERT_EQ(gpusm::fifo_post(one.view().fifo, {0, 1}), status::ok);
     gpusm::fifo_message message{};
-    EXPECT_FALSE(gpusm::fifo_reader(two.view().fifo).take(&message));
-    EXPECT_TRUE(gpusm::fifo_reader(one.view().fifo).take(&message));
+    EXPECT_FALSE(gpusm::fifo_reader(two.view().fifo).peek(&message));
+    EXPECT_TRUE(gpusm::fifo_reader(one.view().fifo).peek(&message));
 }
 
 struct impossible {

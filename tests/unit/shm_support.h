@@ -122,6 +122,16 @@ class scratch_folder {
     std::string path_;
 };
 
+// The oldest message, which is not there any more then. False: nothing there.
+inline bool take(gpusm::fifo_reader &reader, gpusm::fifo_message *message)
+{
+    const bool found = reader.peek(message);
+    if (found) {
+        reader.pop();
+    }
+    return found;
+}
+
 // A segment of 1 MiB with room for 4 messages and 8 peers.
 inline gpusm::segment_options small_options(const std::string &folder, std::uint32_t vpid)
 {

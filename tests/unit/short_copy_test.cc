@@ -17,7 +17,7 @@ constexpr unsigned char untouched = 0xee;
 
 TEST(ShortCopy, CopiesWhatItIsToldAndNothingElse)
 {
-    for (std::size_t len_bytes = 0; len_bytes <= short_copy_most; ++len_bytes) {
+    for (std::size_t len_bytes = 0; len_bytes <= 100; ++len_bytes) {
         for (std::size_t offset = 0; offset < 8; ++offset) {
             // As long as the copy, so that a sanitizer sees what is read beside it.
             std::vector<unsigned char> from(len_bytes);

@@ -23,15 +23,14 @@ namespace {
 // neither.
 bool fits_this_open_mpi()
 {
-    static const char built_for[] = OPAL_VERSION;
-    const auto minor_bytes =
-        static_cast<std::size_t>(std::strchr(std::strchr(built_for, '.') + 1, '.') - built_for);
-    const bool same_version = 0 == std::strncmp(built_for, opal_version_string, minor_bytes + 1);
+    const std::string minor =
+        std::to_string(OPAL_MAJOR_VERSION) + "." + std::to_string(OPAL_MINOR_VERSION) + ".";
+    const bool same_version = std::string(opal_version_string).starts_with(minor);
     const bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
     if (same_version && with_cuda == opal_built_with_cuda_support) {
         return true;
     }
-    gpusm::show_help("wrong open mpi", built_for, with_cuda ? "with CUDA" : "without CUDA",
+    gpusm::show_help("wrong open mpi", OPAL_VERSION, with_cuda ? "with CUDA" : "without CUDA",
                      opal_version_string,
                      opal_built_with_cuda_support ? "with CUDA" : "without CUDA");
     return false;

@@ -30,8 +30,8 @@ constexpr std::uint32_t export_slots = 1024;
 // What a process posts through the modex: where its segment is.
 struct modex_t {
     std::uint32_t wire_version;
-    std::uint32_t directory_bytes; // of the path that follows, without a terminating zero
-    segment_identity identity;
+    std::uint32_t reserved;
+    segment_identity identity; // and behind it the path of the directory, without a zero
 };
 static_assert(sizeof(modex_t) == 24);
 
@@ -64,11 +64,10 @@ bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::s
         show_help("other version", vpid, static_cast<unsigned>(about.wire_version),
                   static_cast<unsigned>(wire_version));
     }
-    bool usable = wire_version == about.wire_version &&
-                  bytes == sizeof(about) + std::size_t{about.directory_bytes};
+    bool usable = wire_version == about.wire_version && bytes > sizeof(about);
     if (usable) {
         *identity = about.identity;
-        directory->assign(static_cast<const char *>(data) + sizeof(about), about.directory_bytes);
+        directory->assign(static_cast<const char *>(data) + sizeof(about), bytes - sizeof(about));
         // Another container's /dev/shm looks like ours until one tries.
         usable = 0 == access(segment_path(*directory, *identity).c_str(), R_OK | W_OK);
     }
@@ -117,8 +116,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
 bool post_modex()
 {
     const segment &own = mca_btl_gpusm_component.node->own();
-    const modex_t about{wire_version, static_cast<std::uint32_t>(own.directory().size()),
-                        own.identity()};
+    const modex_t about{wire_version, 0, own.identity()};
     std::string posted(reinterpret_cast<const char *>(&about), sizeof(about));
     posted += own.directory();
     int rc = OPAL_SUCCESS;

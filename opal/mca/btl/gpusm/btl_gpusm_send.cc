@@ -37,15 +37,6 @@ namespace {
     return true;
 }
 
-[[gnu::always_inline]] inline void copy(unsigned char *to, const void *from, std::size_t bytes)
-{
-    if (bytes <= short_copy_most) {
-        short_copy(to, from, bytes);
-    } else {
-        std::memcpy(to, from, bytes);
-    }
-}
-
 // Payload that has to be packed: of a derived datatype, or in device memory.
 status pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
             std::size_t payload_size)
@@ -144,9 +135,9 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
     }
     const auto fill = [=](unsigned char *to) {
-        gpusm::copy(to, header, header_size);
+        gpusm::short_copy(to, header, header_size);
         if (user != nullptr) {
-            gpusm::copy(to + header_size, user, payload_size);
+            gpusm::short_copy(to + header_size, user, payload_size);
         }
     };
     if (together && endpoint->peer->send_inline(frag_kind::active_message, tag, size, fill)) {

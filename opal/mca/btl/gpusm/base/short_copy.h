@@ -13,9 +13,7 @@
 
 namespace gpusm {
 
-inline constexpr std::size_t short_copy_most = 64;
-
-// As memcpy, for short_copy_most bytes at most. The most common lengths come first: headers and
+// As memcpy, which it calls for more than 64 bytes. The most common lengths come first: headers and
 // single numbers.
 [[gnu::always_inline]] inline void short_copy(void *to_any, const void *from_any,
                                               std::size_t len_bytes)
@@ -43,6 +41,10 @@ inline constexpr std::size_t short_copy_most = 64;
         }
         if (len_bytes <= 32) {
             copy_both_ends(sixteen_bytes{}, 0, len_bytes);
+            return;
+        }
+        if (len_bytes > 64) {
+            std::memcpy(to, from, len_bytes);
             return;
         }
         copy_both_ends(sixteen_bytes{}, 0, 32);

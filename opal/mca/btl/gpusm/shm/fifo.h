@@ -139,15 +139,6 @@ class fifo_reader {
             fifo_word::empty(fifo_.lap_of_ticket(head_ + fifo_.slots)), std::memory_order_relaxed);
         ++head_;
     }
-    // Both.
-    bool take(fifo_message *message)
-    {
-        if (!peek(message)) {
-            return false;
-        }
-        pop();
-        return true;
-    }
 
   private:
     fifo_view fifo_;
