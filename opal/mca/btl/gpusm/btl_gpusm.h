@@ -302,11 +302,10 @@ void frag_return(mca_btl_gpusm_frag_t *frag);
 // Before a message to that peer takes a fragment: takes back those that the peer has read, if it
 // has sent something since, so that the one that is used next is the one that was used last.
 void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint);
-// Posts a complete fragment of the segment; as peer::post, and remembers to flush.
+// Posts a complete fragment; as peer::post, and remembers to flush. A control message outside the
+// segment is kept until there is a fragment for it.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
                   mca_btl_base_tag_t tag, std::size_t lead_bytes = 0, std::size_t more_bytes = 0);
-// Keeps a control message outside the segment until there is a fragment for it; answers `busy`.
-status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -17,27 +17,6 @@
 #include <mutex>
 #include <string>
 
-namespace {
-
-// The module's layout depends on the version and on CUDA support, and the loader checks
-// neither.
-bool fits_this_open_mpi()
-{
-    const std::string minor =
-        std::to_string(OPAL_MAJOR_VERSION) + "." + std::to_string(OPAL_MINOR_VERSION) + ".";
-    const bool same_version = std::string(opal_version_string).starts_with(minor);
-    const bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
-    if (same_version && with_cuda == opal_built_with_cuda_support) {
-        return true;
-    }
-    gpusm::show_help("wrong open mpi", OPAL_VERSION, with_cuda ? "with CUDA" : "without CUDA",
-                     opal_version_string,
-                     opal_built_with_cuda_support ? "with CUDA" : "without CUDA");
-    return false;
-}
-
-} // namespace
-
 namespace gpusm {
 
 int to_opal(status s)
@@ -74,7 +53,16 @@ extern "C" {
 
 static int component_register(void)
 {
-    if (!fits_this_open_mpi()) {
+    // The module's layout depends on the version and on CUDA support, and the loader checks
+    // neither.
+    const std::string minor =
+        std::to_string(OPAL_MAJOR_VERSION) + "." + std::to_string(OPAL_MINOR_VERSION) + ".";
+    const bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
+    if (with_cuda != opal_built_with_cuda_support ||
+        !std::string(opal_version_string).starts_with(minor)) {
+        gpusm::show_help("wrong open mpi", OPAL_VERSION, with_cuda ? "with CUDA" : "without CUDA",
+                         opal_version_string,
+                         opal_built_with_cuda_support ? "with CUDA" : "without CUDA");
         return OPAL_ERR_NOT_AVAILABLE;
     }
     gpusm::register_parameters();

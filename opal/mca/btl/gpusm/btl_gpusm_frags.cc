@@ -30,10 +30,11 @@ struct frag_list {
 };
 
 struct frag_store {
-    frag_list lists[5];                             // by length
-    std::deque<mca_btl_gpusm_frag_t *> deferred;    // see defer()
-    std::vector<mca_btl_base_endpoint_t *> active;  // have fragments to post or to call back for
-    std::vector<mca_btl_base_endpoint_t *> visited; // by progress_sends only
+    frag_list lists[5];                               // by length
+    std::deque<mca_btl_gpusm_frag_t *> deferred = {}; // control messages outside the segment
+    // Have fragments to post or to call back for.
+    std::vector<mca_btl_base_endpoint_t *> active = {};
+    std::vector<mca_btl_base_endpoint_t *> visited = {}; // by progress_sends only
 };
 
 namespace {
@@ -205,10 +206,7 @@ std::size_t plan_frags()
                   {std::min(module.btl_eager_limit, short_eager_bytes), most},
                   {module.btl_eager_limit, most, true},
                   {module.btl_max_send_size, most, true},
-                  {module.btl_accelerator_max_send_size, most / 8}}, // to which devices write
-        .deferred = {},
-        .active = {},
-        .visited = {}};
+                  {module.btl_accelerator_max_send_size, most / 8}}}; // to which devices write
     std::size_t bytes = stage_ring_bytes() + bounce_bytes();
     for (const frag_list &list : component.frags->lists) {
         bytes += frag_bytes(list) * list.most;
@@ -286,6 +284,14 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
     const bool watch = calls_back(frag);
     frag->endpoint = endpoint;
     frag->out.stays = watch;
+    if (nullptr == frag->out.header) {
+        frag->kind = kind;
+        frag->tag = tag;
+        const std::lock_guard guard(*component.lock);
+        component.frags->deferred.push_back(frag);
+        component.sends_to_look_after.store(true, std::memory_order_relaxed);
+        return status::busy;
+    }
     frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
     frag->out.header->more_bytes = static_cast<std::uint32_t>(more_bytes);
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
@@ -296,17 +302,6 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
         mark_active(endpoint);
     }
     return s;
-}
-
-status defer(mca_btl_gpusm_frag_t *frag, frag_kind kind, mca_btl_base_tag_t tag)
-{
-    frag->kind = kind;
-    frag->tag = tag;
-    frag->out.stays = calls_back(frag);
-    const std::lock_guard guard(*component.lock);
-    component.frags->deferred.push_back(frag);
-    component.sends_to_look_after.store(true, std::memory_order_relaxed);
-    return status::busy;
 }
 
 int progress_sends()

@@ -110,13 +110,6 @@ const parameter parameters[] = {
      0, 100},
 };
 
-std::uint64_t value_of(const parameter &of)
-{
-    return number == of.type  ? *static_cast<const unsigned *>(of.storage)
-           : bytes == of.type ? *static_cast<const size_t *>(of.storage)
-                              : 0;
-}
-
 bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std::uint64_t most)
 {
     if (value < least || value > most) {
@@ -179,7 +172,10 @@ void register_parameters()
 bool check_parameters()
 {
     for (const parameter &each : parameters) {
-        const std::uint64_t value = value_of(each);
+        const std::uint64_t value =
+            number == each.type  ? *static_cast<const unsigned *>(each.storage)
+            : bytes == each.type ? *static_cast<const size_t *>(each.storage)
+                                 : 0;
         if (!(0 == value && each.or_zero) &&
             !is_in_range(each.name, value, each.least, each.most)) {
             return false;

@@ -86,10 +86,6 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         frag_return(frag);
         return status::ok;
     }
-    if (nullptr == frag->out.header) {
-        frag->endpoint = endpoint;
-        return defer(frag, kind, tag);
-    }
     return post_bound(endpoint, frag, kind, tag);
 }
 

@@ -184,7 +184,7 @@ extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources
 // The loader does not look, so that a wrong DSO would work until a struct differs. The version is
 // the first "number.number" of an identification, which a packager may have put words around; one
 // without is left to the soname of libopen-pal.
-bool open_mpi_fits()
+extern "C" int rcache_gpusm_register() noexcept
 {
     const char *number = std::strpbrk(opal_version_string, "0123456789");
     int major_number = 0;
@@ -202,12 +202,7 @@ bool open_mpi_fits()
                     OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, with_cuda ? "with" : "without",
                     opal_version_string, opal_built_with_cuda_support ? "with" : "without");
     }
-    return fits;
-}
-
-extern "C" int rcache_gpusm_register() noexcept
-{
-    return open_mpi_fits() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
+    return fits ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 } // namespace
