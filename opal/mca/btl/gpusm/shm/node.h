@@ -129,12 +129,6 @@ class node {
                 break;
             }
             if (fast_box_word::reference != message.kind) [[likely]] {
-                // The payload comes while the message is being matched, but for the line that its
-                // word is in. Where the second message goes, the processor has seen by itself.
-                for (std::size_t line = cache_line_bytes; 0 == handled && line < message.bytes;
-                     line += cache_line_bytes) {
-                    __builtin_prefetch(payload + line);
-                }
                 const frag_header header{.sequence = from.next_sequence++,
                                          .payload_bytes = message.bytes,
                                          .kind = static_cast<frag_kind>(message.kind),
@@ -166,9 +160,12 @@ class node {
             return false;
         }
         std::memcpy(&where, reference, sizeof(where));
-        // The payload comes from the other processor's cache while the message is being matched.
-        from.shared().fetch_ahead(where.granule,
-                                  std::min(where.payload_bytes, payload_fetched_ahead));
+        // The payload comes from the other processor's cache while the message is being matched. A
+        // wrong place does no harm.
+        for (std::size_t line = 0; line < std::min(where.payload_bytes, payload_fetched_ahead);
+             line += cache_line_bytes) {
+            __builtin_prefetch(from.shared().at(where.granule) + line);
+        }
         return take_fragment(from, where.granule, handle);
     }
 

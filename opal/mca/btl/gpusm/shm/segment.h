@@ -159,14 +159,6 @@ class peer_segment : public mapped_segment {
     // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
     fast_box *fast_box_at(std::uint32_t slot) const;
 
-    // Starts loading so many bytes of the fragment there. A wrong place does no harm.
-    void fetch_ahead(std::uint32_t granule, std::size_t bytes) const
-    {
-        for (std::size_t line = 0; line < bytes; line += cache_line_bytes) {
-            __builtin_prefetch(at(granule) + line);
-        }
-    }
-
     // False once the owner's process has ended, in whatever way.
     bool owner_alive() const;
 };
