@@ -3,9 +3,9 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/mixed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <mutex>
 
@@ -72,6 +72,12 @@ void gpu_side::sweep()
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     imports.close_idle(now.tv_sec);
     register_segment();
+    constexpr std::uint32_t sweeps_of_belief = 64; // about a millisecond of a process that waits
+    if (0 == ++sweeps_ % sweeps_of_belief) {
+        for (std::atomic<std::uint64_t> &each : pageable_) {
+            each.store(0, std::memory_order_relaxed);
+        }
+    }
 }
 
 // Pinned fragments make the staged path several times faster. A refusal costs that, no more.
@@ -125,15 +131,14 @@ bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char 
 
 bool gpu_side::is_page_locked(std::uint64_t address, std::size_t len_bytes)
 {
-    using clock = std::chrono::steady_clock;
-    const auto now_ns = static_cast<std::uint64_t>(
-        std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
-    if (pageable_.is_known(address, len_bytes, now_ns)) {
+    const std::uint64_t memory = mixed_memory(address, len_bytes);
+    std::atomic<std::uint64_t> &place = pageable_[place_of_mixed(memory, pageable_bits)];
+    if (place.load(std::memory_order_relaxed) == memory) {
         return false;
     }
     const bool locked = gpusm::is_page_locked(driver, address, len_bytes);
     if (!locked) {
-        pageable_.note(address, len_bytes, now_ns);
+        place.store(memory, std::memory_order_relaxed);
     }
     return locked;
 }

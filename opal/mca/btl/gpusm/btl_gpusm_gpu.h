@@ -11,12 +11,12 @@
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/gpu/pageable_memory.h"
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -70,8 +70,9 @@ class gpu_side {
     // of `by`; null: of none. With that context goes what it has registered.
     bool kernel_touches(device &in, const device *by, const unsigned char *at) const;
 
-    // gpusm::is_page_locked, asked for messages. The answer no may be a little old: such memory is
-    // then copied by a processor. Without the lock.
+    // gpusm::is_page_locked, asked for messages. The driver takes more than a microsecond for it,
+    // so the answer no may be a little old: such memory is then copied by a processor, which does
+    // no harm but takes longer. Without the lock.
     bool is_page_locked(std::uint64_t address, std::size_t len_bytes);
 
     // Registers new parts of our segment with the driver.
@@ -88,7 +89,10 @@ class gpu_side {
   private:
     void look_at_contexts();
 
-    pageable_memory pageable_;
+    // Hashes of memory that the driver has called pageable, in places by their upper bits.
+    static constexpr unsigned pageable_bits = 8;
+    std::atomic<std::uint64_t> pageable_[1U << pageable_bits] = {};
+    std::uint32_t sweeps_ = 0;
     std::size_t registered_to_ = 0; // where the registered part of our segment ends
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
     bool registration_failed_ = false;
@@ -106,17 +110,11 @@ void remove_pointer_check();
 
 // An allocation of device memory, of VMM memory a chunk, [start, end), as the pointer check last
 // saw it.
-struct known_memory {
-    std::uint64_t start;
-    std::uint64_t end;
-    unsigned long long buffer_id; // never given to another allocation in the life of a process
-    CUcontext context;            // null for VMM and pool memory
-    int ordinal;
-    bool managed;
-    bool plain; // a kernel on its device can touch it without harm
-    device *on; // in whose context it is used; null: not asked yet
+struct known_memory : pointer_facts {
+    device *on = nullptr; // in whose context it is used; null: not asked yet
 
-    bool holds(std::uint64_t address) const { return address >= start && address < end; }
+    std::uint64_t end() const { return start + len_bytes; }
+    bool holds(std::uint64_t address) const { return address - start < len_bytes; }
 };
 // The one that Open MPI's question about the buffer of a receive found, which comes before the
 // receive is registered, and holds until it is complete, because the program may not free the

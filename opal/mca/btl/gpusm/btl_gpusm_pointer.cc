@@ -33,31 +33,38 @@ decltype(opal_accelerator.check_addr) component_check = nullptr;
 known_memory seen[8];
 unsigned next_seen = 0;
 
-// The answer to the last question, for what else is asked about that buffer within the same call of
-// the program. Nobody can free the memory in between; so there is nothing to ask the driver again.
+// The last question that was answered with one of those, for what else is asked about that buffer
+// within the same call of the program. Nobody can free the memory in between; so there is nothing
+// to ask the driver again.
+enum class question : std::uint8_t {
+    none,
+    answered,
+    will_come_again,
+    came_again, // so it is about a send of this very call
+};
 struct {
-    std::uint64_t address = 0; // 0: none
-    known_memory memory = {};
-    bool asked_again = false; // the next question is about it once more
-    bool for_send = false;    // that question has come: a send of this very call
+    question state = question::none;
+    std::uint64_t address = 0;
+    const known_memory *memory = nullptr;
 } last;
 
-void remember(std::uint64_t address, const known_memory &found, bool on_device)
+// What is known of that memory from now on; null if it is not device memory.
+const known_memory *remember(std::uint64_t address, const known_memory &found)
 {
+    if (mca_btl_gpusm_component.threads) {
+        return found.on_device ? &found : nullptr;
+    }
     for (known_memory &each : seen) {
-        if ((each.start < found.end && found.start < each.end) || each.holds(address)) {
+        if ((each.start < found.end() && found.start < each.end()) || each.holds(address)) {
             each = {};
         }
     }
-    if (on_device) {
-        seen[next_seen++ % std::size(seen)] = found;
+    if (!found.on_device) {
+        return nullptr;
     }
-}
-
-void forget_all()
-{
-    std::fill(std::begin(seen), std::end(seen), known_memory{});
-    last = {};
+    known_memory &place = seen[next_seen++ % std::size(seen)];
+    place = found;
+    return &place;
 }
 
 // The table is read by other threads while it changes.
@@ -75,72 +82,52 @@ int tell(const known_memory *found, int *dev_id, std::uint64_t *flags)
     return nullptr == found ? 0 : 1;
 }
 
-} // namespace
-
-} // namespace gpusm
-
-extern "C" {
-
-static int quick_check_addr(const void *address, int *dev_id, uint64_t *flags)
+extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags)
 {
     if (nullptr == address || nullptr == flags) {
-        return gpusm::component_check(address, dev_id, flags);
+        return component_check(address, dev_id, flags);
     }
-    auto &last = gpusm::last;
     const auto where = reinterpret_cast<std::uint64_t>(address);
-    if (last.asked_again && last.address == where) {
-        last.asked_again = false;
-        last.for_send = true;
-        return gpusm::tell(&last.memory, dev_id, flags);
+    if (question::will_come_again == last.state && last.address == where) {
+        last.state = question::came_again;
+        return tell(last.memory, dev_id, flags);
     }
+    end_of_question();
     // About the buffer id, which tells whether it is still the same allocation, the driver answers
     // in half the time that all the rest takes.
-    const gpusm::known_memory *known = gpusm::known_allocation(where);
+    const known_memory *known = known_allocation(where);
+    known_memory found;
     unsigned long long buffer_id = 0;
-    bool on_device = known != nullptr &&
-                     CUDA_SUCCESS == gpusm::driver->pointer_get_attribute(
-                                         &buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, where) &&
-                     buffer_id == known->buffer_id;
-    bool unknown_to_driver = false;
-    gpusm::known_memory found{};
-    if (on_device) {
-        found = *known;
-    } else {
-        const gpusm::pointer_facts facts = gpusm::inspect_pointer(*gpusm::driver, where);
-        on_device = facts.on_device && facts.ordinal >= 0;
-        unknown_to_driver = facts.answered && !facts.known;
-        found = {facts.start,     facts.start + facts.len_bytes,
-                 facts.buffer_id, facts.context,
-                 facts.ordinal,   facts.managed,
-                 facts.plain(),   nullptr};
-        if (!mca_btl_gpusm_component.threads) {
-            gpusm::remember(where, found, on_device);
-        }
+    if (nullptr == known ||
+        CUDA_SUCCESS !=
+            driver->pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, where) ||
+        buffer_id != known->buffer_id) {
+        found = {inspect_pointer(*driver, where)};
+        found.on_device = found.on_device && found.ordinal >= 0;
+        known = remember(where, found);
     }
     // The component makes the memory's context current for a thread that has none, and sets itself
     // up when it is asked about the first device memory.
     CUcontext current = nullptr;
-    on_device = on_device && mca_btl_gpusm_component.gpu != nullptr &&
-                CUDA_SUCCESS == gpusm::driver->ctx_get_current(&current) && current != nullptr;
-    if (!mca_btl_gpusm_component.threads) {
-        last = {on_device ? where : 0, found, false, false};
+    if (nullptr == known || nullptr == mca_btl_gpusm_component.gpu ||
+        CUDA_SUCCESS != driver->ctx_get_current(&current) || nullptr == current) {
+        const bool unknown_to_driver = found.answered && !found.known;
+        return unknown_to_driver ? tell(nullptr, dev_id, flags)
+                                 : component_check(address, dev_id, flags);
     }
-    return on_device || unknown_to_driver ? gpusm::tell(on_device ? &found : nullptr, dev_id, flags)
-                                          : gpusm::component_check(address, dev_id, flags);
+    if (!mca_btl_gpusm_component.threads) {
+        last = {question::answered, where, known};
+    }
+    return tell(known, dev_id, flags);
 }
 
-} // extern "C"
-
-namespace gpusm {
+} // namespace
 
 known_memory *known_allocation(std::uint64_t address)
 {
-    for (known_memory &each : seen) {
-        if (each.holds(address)) {
-            return &each;
-        }
-    }
-    return nullptr;
+    const auto found = std::find_if(std::begin(seen), std::end(seen),
+                                    [=](const known_memory &each) { return each.holds(address); });
+    return found == std::end(seen) ? nullptr : found;
 }
 
 // In programs with threads there is no last question, and these three write nothing.
@@ -149,24 +136,24 @@ unsigned long long take_buffer_id(std::uint64_t address)
 {
     // A persistent send asks when it is made, and its buffer may be another one when it is started.
     // Only a send that was declined by sendi has certainly asked in this call.
-    const bool known = last.for_send && last.address == address;
-    const unsigned long long buffer_id = known ? last.memory.buffer_id : 0;
+    const bool known = question::came_again == last.state && last.address == address;
     end_of_question();
-    return buffer_id;
+    return known ? last.memory->buffer_id : 0;
 }
 
 void will_ask_again(const void *address)
 {
-    if (last.address != 0) {
-        last.asked_again = last.address == reinterpret_cast<std::uint64_t>(address);
+    if (question::none != last.state) {
+        last.state = last.address == reinterpret_cast<std::uint64_t>(address)
+                         ? question::will_come_again
+                         : question::none;
     }
 }
 
 void end_of_question()
 {
-    if (last.address != 0) {
-        last.address = 0;
-        last.asked_again = last.for_send = false;
+    if (question::none != last.state) {
+        last.state = question::none;
     }
 }
 
@@ -188,7 +175,8 @@ void install_pointer_check()
 
 void remove_pointer_check()
 {
-    forget_all(); // the devices that it names end
+    end_of_question();
+    std::fill(std::begin(seen), std::end(seen), known_memory{}); // the devices that it names end
     // Somebody else may have put a function over ours; that one still needs it.
     if (component_check != nullptr && quick_check_addr == opal_accelerator.check_addr) {
         set_check(component_check);

@@ -109,7 +109,7 @@ status prepare_local(gpusm::gpu_side &side, registration *made, std::uint64_t ad
     if (nullptr == known) {
         return find_device(side, made, address);
     }
-    made->plain_until = known->plain ? known->end : 0;
+    made->plain_until = known->plain() ? known->end() : 0;
     // Memory without a context of its own outlives the one in which it was used before.
     const bool is_known =
         known->on != nullptr && (known->context != nullptr || side.devices.is_alive(*known->on));
