@@ -2,9 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_ipc.cc: performs what the handshake (ipc/handshake.h) and the passing of file
-// descriptors (ipc/fd_passing.h) ask for. The REQ carries the handle of the very buffer that is
-// about to be sent, and the peer answers after it has really opened it; so an ACK means more than
-// that two devices look compatible.
+// descriptors (ipc/fd_passing.h) ask for.
 #include "opal/mca/btl/gpusm/btl_gpusm_get.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -95,87 +93,36 @@ void reply(mca_btl_base_endpoint_t *to, ipc_operation operation,
     }
 }
 
-// Tries the handle that a REQ carries, and says how that went. `waited`: for file descriptors, if
-// the handle needs them. Under the GPU lock.
-void answer(gpu_side &side, mca_btl_base_endpoint_t *from, const remote_handle &handle, bool waited)
+// May that peer send device memory by get from now on? What cannot be mapped then its owner is told
+// (cannot_map). Under the GPU lock.
+void answer(gpu_side &side, mca_btl_base_endpoint_t *from)
 {
-    if (share_kind::staged == handle.kind || share_kind::host == handle.kind) {
-        return reply(from, ipc_operation::ack);
-    }
     device *into = nullptr;
-    mapping *mapped = nullptr;
-    status s = side.devices.for_host(&into);
-    if (status::ok == s) {
-        s = from->peer->attached() ? side.import(*from, handle, *into, &mapped) : status::peer_gone;
-        if (status::not_ready == s && !waited) {
-            const auto go_on = [=, &side] { answer(side, from, handle, true); };
-            if (side.fds.ask(from->number, handle, go_on)) {
-                return;
-            }
-            s = status::unsupported;
-        }
-    }
-    switch (s) {
-    case status::ok:
-        side.imports.release(mapped); // stays mapped for the message that is about to come
+    if (!from->peer->attached()) {
+        reply(from, ipc_operation::refuse, refuse_reason::open_failed);
+    } else if (status::ok != side.devices.for_host(&into)) {
+        reply(from, ipc_operation::not_ready);
+    } else {
         side.copies.prepare(*into);
-        return reply(from, ipc_operation::ack);
-    case status::unsupported:
-        return cannot_map(from, handle, refuse_reason::no_peer_access);
-    case status::driver_failed:
-        return cannot_map(from, handle, refuse_reason::open_failed);
-    case status::not_found:
-    case status::no_memory:
-    case status::busy:
-    case status::not_ready:
-        return reply(from, ipc_operation::not_ready);
-    case status::bad_argument:
-    case status::bad_peer:
-    case status::peer_gone:
-    case status::system_failed:
-        return reply(from, ipc_operation::refuse, refuse_reason::open_failed);
+        reply(from, ipc_operation::ack);
     }
-}
-
-// A handle for the peer to try; of memory that is streamed there is nothing to try.
-status offer_to_try(gpu_side &side, std::uint64_t address, remote_handle *handle)
-{
-    exported *entry = nullptr;
-    status s = side.export_range(address, 0, 0, &entry, handle);
-    if (status::ok == s) {
-        side.exports.release(entry);
-    } else if (status::unsupported == s) {
-        device *of = nullptr;
-        std::uint64_t plain_bytes = 0;
-        s = side.devices.for_address(address, &of, &plain_bytes);
-        if (status::ok == s && nullptr == of) {
-            return status::unsupported;
-        }
-        *handle = {no_export_slot, no_event_slot, share_kind::staged, 0, 0, 0, 0};
-    }
-    return s;
 }
 
 } // namespace
 
-void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address)
+void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *)
 {
     gpu_side *side = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
     if (nullptr == side) {
         return;
     }
-    ipc_message request{ipc_operation::req, refuse_reason::none, {}, {}};
     {
         const std::lock_guard guard(side->lock);
-        if (status::ok !=
-            offer_to_try(*side, reinterpret_cast<std::uint64_t>(address), &request.handle)) {
-            return; // memory that cannot be reached is no reason to ask
-        }
         if (ipc_action::send_req != endpoint->handshake->step(ipc_event::gpu_message)) {
             return;
         }
     }
-    if (!send_ipc_message(endpoint, request)) {
+    if (!send_ipc_message(endpoint, {ipc_operation::req, refuse_reason::none, {}, {}})) {
         const std::lock_guard guard(side->lock);
         (void)endpoint->handshake->step(ipc_event::refuse);
     }
@@ -204,7 +151,7 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     ipc_event event = ipc_event::ack;
     switch (message.operation) {
     case ipc_operation::req:
-        return answer(*side, endpoint, message.handle, false);
+        return answer(*side, endpoint);
     case ipc_operation::ack:
         // Also without having been asked, when a later buffer could not be mapped.
         if (refuse_reason::none != message.reason) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// ipc/handshake.h: may this peer read our device memory? A question per direction:
+// ipc/handshake.h: does this peer fetch device memory? A question per direction:
 //
-//   we      REQ (the handle of a buffer of ours)   ->  peer opens it
-//   peer    ACK                                    ->  it could: ob1 may use get to it
-//           NOT_READY                              ->  it has no CUDA context yet: ask later
-//           REFUSE                                 ->  never
+//   we      REQ         ->  has the peer a CUDA context?
+//   peer    ACK         ->  it has: ob1 may use get to it
+//           NOT_READY   ->  not yet: ask later
+//           REFUSE      ->  never
 //
 // Both sides may ask at once. There is no tie to break, because the two answers are about
-// different things: whether the peer can map our memory, and whether we can map its. So what the
+// different things: what the peer can do, and what we can. So what the
 // peer asks is answered in every state and changes none.
 // The machine is a table without side effects; the caller performs the action.
 #ifndef GPUSM_IPC_HANDSHAKE_H
@@ -22,7 +22,7 @@ namespace gpusm {
 enum class ipc_state : std::uint8_t {
     idle,    // nobody has asked, or the peer was not ready when we did
     asked,   // a REQ is on its way
-    ready,   // the peer has opened memory of ours
+    ready,   // the peer fetches
     refused, // it cannot, will not, or is gone
 };
 
