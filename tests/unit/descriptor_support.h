@@ -78,11 +78,10 @@ inline gpusm::status send_from(const gpusm::descriptor_socket &by, std::uint32_t
     return by.send(folder, identity_of(to), message);
 }
 
-// A message as bytes, to be spoilt. `credentials`: added if given.
+// A message as bytes, to be spoilt.
 struct raw_message {
     std::string payload;
     std::vector<int> fds;
-    const ucred *credentials = nullptr;
 };
 
 inline raw_message good_message(std::uint32_t to, const std::vector<int> &fds)
@@ -118,17 +117,11 @@ inline int send_raw(const std::string &path, const raw_message &message)
     head.msg_iov = &part;
     head.msg_iovlen = 1;
     head.msg_control = control;
-    const auto add = [&](int type, const void *data, std::size_t bytes) {
-        auto *next = reinterpret_cast<cmsghdr *>(control + head.msg_controllen);
-        *next = {CMSG_LEN(bytes), SOL_SOCKET, type};
-        std::memcpy(CMSG_DATA(next), data, bytes);
-        head.msg_controllen += CMSG_SPACE(bytes);
-    };
-    if (!message.fds.empty()) {
-        add(SCM_RIGHTS, message.fds.data(), message.fds.size() * sizeof(int));
-    }
-    if (message.credentials != nullptr) {
-        add(SCM_CREDENTIALS, message.credentials, sizeof(*message.credentials));
+    if (const std::size_t bytes = message.fds.size() * sizeof(int); bytes > 0) {
+        auto *rights = reinterpret_cast<cmsghdr *>(control);
+        *rights = {CMSG_LEN(bytes), SOL_SOCKET, SCM_RIGHTS};
+        std::memcpy(CMSG_DATA(rights), message.fds.data(), bytes);
+        head.msg_controllen = CMSG_SPACE(bytes);
     }
     return sendmsg(by.get(), &head, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }

@@ -37,24 +37,10 @@ sockaddr_un address_through(const file_descriptor &fd, const char *name = "")
     return address;
 }
 
-// Opens the file of a socket, to name it and for nothing else, so that it cannot be exchanged
-// between a look at it and its use. An errno value, 0 for success; EPERM when it is not a
-// socket of this user.
-int open_socket_file(const std::string &path, file_descriptor *out)
-{
-    file_descriptor file(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat about;
-    if (!file.valid() || fstat(file.get(), &about) != 0) {
-        return errno;
-    }
-    *out = std::move(file);
-    return S_ISSOCK(about.st_mode) && about.st_uid == geteuid() ? 0 : EPERM;
-}
-
 // What travels beside the payload. Aligned as the system's macros want it.
 union control_buffer {
     cmsghdr align;
-    unsigned char bytes[CMSG_SPACE(most_in_a_message * sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
+    unsigned char bytes[CMSG_SPACE(most_in_a_message * sizeof(int))];
 };
 
 status answer_of_send(int error, const std::string &path)
@@ -70,8 +56,6 @@ status answer_of_send(int error, const std::string &path)
     case ENOTDIR:
     case ECONNREFUSED:
         return status::peer_gone;
-    case EBADF:
-        return status::bad_argument;
     default:
         log_line(log_level::error, "cannot send file descriptors to %s: %s", path.c_str(),
                  std::strerror(error));
@@ -79,51 +63,18 @@ status answer_of_send(int error, const std::string &path)
     }
 }
 
-// Takes ownership of every descriptor that came. Whether the sender is of this user.
-bool take_control(msghdr *message, std::vector<file_descriptor> *out)
+// Takes ownership of every descriptor that came. Nothing else comes beside a payload.
+std::vector<file_descriptor> take_descriptors(msghdr *message)
 {
-    bool from_this_user = false;
-    for (cmsghdr *each = CMSG_FIRSTHDR(message); each != nullptr;
-         each = CMSG_NXTHDR(message, each)) {
-        const std::size_t bytes = each->cmsg_len - CMSG_LEN(0);
-        if (SOL_SOCKET != each->cmsg_level) {
-            continue;
-        }
-        if (SCM_CREDENTIALS == each->cmsg_type && bytes >= sizeof(ucred)) {
-            ucred sender{};
-            std::memcpy(&sender, CMSG_DATA(each), sizeof(sender));
-            from_this_user = sender.uid == geteuid(); // the pid means nothing elsewhere
-        }
-        for (std::size_t at = 0; SCM_RIGHTS == each->cmsg_type && at + sizeof(int) <= bytes;
-             at += sizeof(int)) {
-            int number = -1;
-            std::memcpy(&number, CMSG_DATA(each) + at, sizeof(number));
-            out->emplace_back(number);
-        }
+    std::vector<file_descriptor> taken;
+    const cmsghdr *rights = CMSG_FIRSTHDR(message);
+    const std::size_t bytes = nullptr == rights ? 0 : rights->cmsg_len - CMSG_LEN(0);
+    for (std::size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(rights) + at, sizeof(number));
+        taken.emplace_back(number);
     }
-    return from_this_user;
-}
-
-// Why that cannot be a message for `self`, or null. `bytes` of payload and so many descriptors
-// came.
-const char *first_fault(const descriptor_packet &packet, std::size_t bytes, int flags,
-                        bool from_this_user, std::size_t fds, const segment_identity &self)
-{
-    if (!from_this_user) {
-        return "it is from another user";
-    }
-    if ((flags & MSG_TRUNC) != 0 || bytes < sizeof(packet) || packet.magic != descriptor_magic ||
-        packet.version != wire_version || !(packet.to == self)) {
-        return "it is not from this version of gpusm for this process";
-    }
-    if (packet.count > most_descriptors ||
-        bytes != sizeof(packet) + packet.count * sizeof(std::uint64_t)) {
-        return "its length is wrong";
-    }
-    if ((flags & MSG_CTRUNC) != 0) {
-        return "this process has too many open files to take its descriptors";
-    }
-    return 0 == fds || fds != packet.count ? "the number of its descriptors is wrong" : nullptr;
+    return taken;
 }
 
 } // namespace
@@ -136,15 +87,12 @@ std::string descriptor_socket_path(const std::string &directory, const segment_i
 descriptor_socket::descriptor_socket(const std::string &directory, const segment_identity &self)
     : self_(self), path_(descriptor_socket_path(directory, self))
 {
-    const int on = 1;
     const file_descriptor folder(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const sockaddr_un address = address_through(folder, path_.c_str() + directory.size() + 1);
     file_descriptor made(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     // bind() gives the file the mode of the socket, less the umask. The identity is ours alone, so
     // nobody has taken the name.
-    if (!folder.valid() || !made.valid() ||
-        setsockopt(made.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
-        fchmod(made.get(), S_IRUSR | S_IWUSR) != 0 ||
+    if (!folder.valid() || !made.valid() || fchmod(made.get(), S_IRUSR | S_IWUSR) != 0 ||
         bind(made.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0) {
         log_line(log_level::warn,
                  "VMM and pool memory of peers cannot be mapped, as there is no socket for file "
@@ -170,9 +118,15 @@ status descriptor_socket::send(const std::string &directory, const segment_ident
         return status::bad_argument;
     }
     const std::string path = descriptor_socket_path(directory, to);
-    file_descriptor file;
-    if (const int error = open_socket_file(path, &file); error != 0) {
-        return answer_of_send(error, path);
+    // Opened to name it and for nothing else, so that it cannot be exchanged between a look at it
+    // and its use.
+    const file_descriptor file(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about;
+    if (!file.valid() || fstat(file.get(), &about) != 0) {
+        return answer_of_send(errno, path);
+    }
+    if (!S_ISSOCK(about.st_mode) || about.st_uid != geteuid()) {
+        return answer_of_send(EPERM, path);
     }
     sockaddr_un address = address_through(file);
     descriptor_packet packet{descriptor_magic,
@@ -205,7 +159,7 @@ status descriptor_socket::send(const std::string &directory, const segment_ident
 
 status descriptor_socket::receive(descriptor_message *out)
 {
-    for (int tries = 0; valid() && tries < most_dropped_at_once; ++tries) {
+    while (valid()) {
         descriptor_packet packet{};
         std::uint64_t lengths[most_descriptors];
         iovec parts[] = {{&packet, sizeof(packet)}, {lengths, sizeof(lengths)}};
@@ -216,19 +170,15 @@ status descriptor_socket::receive(descriptor_message *out)
         header.msg_control = &control;
         header.msg_controllen = sizeof(control);
         const ssize_t bytes = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        if (bytes < 0 && (EAGAIN == errno || EINTR == errno)) {
-            return status::not_found;
-        }
         if (bytes < 0) {
-            log_line(log_level::error, "cannot receive from %s: %s", path_.c_str(),
-                     std::strerror(errno));
-            return status::system_failed;
+            break;
         }
-        std::vector<file_descriptor> fds;
-        const bool from_this_user = take_control(&header, &fds);
-        const char *fault = first_fault(packet, static_cast<std::size_t>(bytes), header.msg_flags,
-                                        from_this_user, fds.size(), self_);
-        if (nullptr == fault) {
+        std::vector<file_descriptor> fds = take_descriptors(&header);
+        if (packet.magic == descriptor_magic && packet.version == wire_version &&
+            packet.to == self_ && packet.count > 0 && packet.count <= most_descriptors &&
+            packet.count == fds.size() && 0 == (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+            static_cast<std::size_t>(bytes) ==
+                sizeof(packet) + packet.count * sizeof(std::uint64_t)) {
             *out = {packet.from,
                     packet.generation,
                     packet.slot,
@@ -236,10 +186,10 @@ status descriptor_socket::receive(descriptor_message *out)
                     std::move(fds)};
             return status::ok;
         }
-        if (++dropped_ <= most_lines) {
-            log_line(log_level::warn, "dropped a message that came to %s: %s%s", path_.c_str(),
-                     fault, most_lines == dropped_ ? "; no more is said about such messages" : "");
-        }
+        log_line(log_level::warn, "dropped a message that came to %s: %s", path_.c_str(),
+                 0 != (header.msg_flags & MSG_CTRUNC)
+                     ? "this process has too many open files to take its descriptors"
+                     : "it is not one from this version of gpusm for this process");
     }
     return status::not_found;
 }

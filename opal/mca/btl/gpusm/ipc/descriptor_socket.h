@@ -3,12 +3,12 @@
 //
 // ipc/descriptor_socket.h: file descriptors, passed between the processes of a node.
 //
-// A socket is a file beside the segment file of its owner, with its name and a suffix, and only
-// this user may write to it. As it has a name in the file system, whoever shares the folder can
-// send, in whatever PID, network or user namespace; nobody needs the right to trace the other.
+// A socket is a file beside the segment file of its owner, with its name and a suffix. As it has a
+// name in the file system, whoever shares the folder can send, in whatever PID, network or user
+// namespace; nobody needs the right to trace the other.
 //
-// Two checks keep other users out, also where everybody may make files in the folder: a sender
-// looks whose the file is, and a receiver asks the system whose the sender is.
+// Other users are kept out, also where everybody may make files in the folder: only this user may
+// write to the file, which is what sending takes, and a sender looks whose the file is.
 #ifndef GPUSM_IPC_DESCRIPTOR_SOCKET_H
 #define GPUSM_IPC_DESCRIPTOR_SOCKET_H
 
@@ -83,11 +83,6 @@ struct descriptor_message {
 // any time; receive() is for one thread at a time.
 class descriptor_socket {
   public:
-    // One call of receive() looks at no more messages that it has to drop.
-    static constexpr int most_dropped_at_once = 8;
-    // After so many dropped messages with a line each a socket says no more about them.
-    static constexpr std::uint32_t most_lines = 20;
-
     // Makes the socket that belongs to the segment of `self` in `directory`, which may be longer
     // than an address of a socket; needs /proc. When it fails, it is not valid(), nothing is left
     // behind, and the cause is logged.
@@ -101,27 +96,23 @@ class descriptor_socket {
     // close them at once.
     // `busy`: the receiver's queue is full, or too many descriptors of this user are on the way;
     // the same call may succeed after progress. `peer_gone`: the receiver has no socket, not yet or
-    // not any more. `bad_argument`: a count out of range or a descriptor that is none.
-    // `system_failed`: anything else, such as a file there that is not of this user; cause logged.
+    // not any more. `bad_argument`: a count out of range. `system_failed`: anything else, such as a
+    // file there that is not of this user, or a descriptor that is none; cause logged.
     status send(const std::string &directory, const segment_identity &to,
                 const descriptor_message &message) const;
 
-    // Takes the oldest message. Never waits. `not_found`: there is none, or so much nonsense before
-    // it that a later call has to go on. What cannot be a message of ours is dropped with its
-    // descriptors and with one line in the log; so is a message for whose descriptors this process
-    // has no room, because the system does not give it twice. `system_failed`: cause logged.
+    // Takes the oldest message. Never waits. `not_found`: there is none. What cannot be a message
+    // of ours is dropped with its descriptors and with one line in the log; so is a message for
+    // whose descriptors this process has no room, because the system does not give it twice.
     status receive(descriptor_message *out);
 
     bool valid() const { return socket_.valid(); }
     const std::string &path() const { return path_; }
-    // Messages that receive() has dropped so far.
-    std::uint32_t dropped() const { return dropped_; }
 
   private:
     const segment_identity self_;
     const std::string path_;
     file_descriptor socket_;
-    std::uint32_t dropped_ = 0;
 };
 
 // The file of the socket of `identity`, which segment_sweep() removes when that process is dead.
