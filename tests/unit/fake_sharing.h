@@ -266,11 +266,14 @@ inline void add_vmm(gpusm::driver_api &api)
     };
     api.mem_unmap = [](CUdeviceptr at, size_t len_bytes) {
         GPUSM_FAKE_ENTER("mem_unmap")
-        const auto found = sharing().mapped.find(at);
-        if (found == sharing().mapped.end() || found->second.len_bytes != len_bytes) {
-            return CUDA_ERROR_INVALID_VALUE;
+        for (std::uint64_t done = 0; done < len_bytes;) { // of whole chunks
+            const auto found = sharing().mapped.find(at + done);
+            if (found == sharing().mapped.end() || found->second.len_bytes > len_bytes - done) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            done += found->second.len_bytes;
+            sharing().mapped.erase(found);
         }
-        sharing().mapped.erase(found);
         return CUDA_SUCCESS;
     };
     api.mem_set_access = [](CUdeviceptr at, size_t len_bytes, const CUmemAccessDesc *access,

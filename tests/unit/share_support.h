@@ -156,15 +156,17 @@ struct parcel {
     // Maps them; the descriptors are closed on success.
     gpusm::status map(const gpusm::device &into, std::uint64_t *base)
     {
-        const gpusm::status s =
-            map_chunks(driver(), into, lengths, fds,
-                       std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0}), base);
+        const gpusm::status s = map_chunks(driver(), into, lengths, fds, len_bytes(), base);
         if (gpusm::status::ok == s) {
             fds.clear();
         }
         return s;
     }
-    void unmap(std::uint64_t base) const { unmap_chunks(driver(), base, lengths); }
+    void unmap(std::uint64_t base) const { unmap_chunks(driver(), base, len_bytes()); }
+    std::uint64_t len_bytes() const
+    {
+        return std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
+    }
 };
 
 // A descriptor of the pool, handed over.

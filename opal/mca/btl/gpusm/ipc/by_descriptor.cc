@@ -123,24 +123,14 @@ CUmemAccessDesc access_by(const device &into)
     return {{CU_MEM_LOCATION_TYPE_DEVICE, into.ordinal}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
-// Unmaps the first `mapped` chunks and gives back the addresses of all. The first failure is
-// reported; addresses that are still mapped cannot be given back.
-void give_back(const driver_api &driver, std::uint64_t base,
-               const std::vector<std::uint64_t> &lengths, std::size_t mapped)
+// Unmaps the first bytes of a range, whole chunks, and gives back its addresses, which nobody can
+// as long as something is mapped there.
+void give_back(const driver_api &driver, std::uint64_t base, std::uint64_t len_bytes,
+               std::uint64_t mapped_bytes)
 {
-    CUresult result = CUDA_SUCCESS;
-    const char *what = "cuMemUnmap";
-    std::uint64_t total = 0;
-    for (std::size_t i = 0; i < lengths.size(); total += lengths[i++]) {
-        const CUresult now = i < mapped ? driver.mem_unmap(base + total, lengths[i]) : CUDA_SUCCESS;
-        result = CUDA_SUCCESS == result ? now : result;
-    }
-    if (CUDA_SUCCESS == result) {
-        what = "cuMemAddressFree";
-        result = driver.mem_address_free(base, total);
-    }
-    if (CUDA_SUCCESS != result) {
-        (void)driver.report(what, result);
+    if (0 == mapped_bytes ||
+        status::ok == driver.report("cuMemUnmap", driver.mem_unmap(base, mapped_bytes))) {
+        (void)driver.report("cuMemAddressFree", driver.mem_address_free(base, len_bytes));
     }
 }
 
@@ -244,31 +234,28 @@ status map_chunks(const driver_api &driver, const device &into,
     if (status::ok != s) {
         return s;
     }
-    std::size_t mapped = 0;
-    for (std::uint64_t at = base; mapped < lengths.size(); at += lengths[mapped++]) {
-        s = map_chunk(driver, fds[mapped], at, lengths[mapped]);
-        if (status::ok != s) {
-            break;
-        }
+    std::uint64_t mapped_bytes = 0;
+    for (std::size_t i = 0; status::ok == s && i < lengths.size(); ++i) {
+        s = map_chunk(driver, fds[i], base + mapped_bytes, lengths[i]);
+        mapped_bytes += status::ok == s ? lengths[i] : 0;
     }
     if (status::ok == s) {
         const CUmemAccessDesc access = access_by(into);
         s = driver.answer("cuMemSetAccess", driver.mem_set_access(base, len_bytes, &access, 1));
     }
     if (status::ok != s) {
-        give_back(driver, base, lengths, mapped);
+        give_back(driver, base, len_bytes, mapped_bytes);
         return s;
     }
     *local_base = base;
     return status::ok;
 }
 
-void unmap_chunks(const driver_api &driver, std::uint64_t local_base,
-                  const std::vector<std::uint64_t> &lengths)
+void unmap_chunks(const driver_api &driver, std::uint64_t local_base, std::uint64_t len_bytes)
 {
     const capture_scope scope(driver);
     if (scope.entered()) { // else the driver is gone, and its mappings with it
-        give_back(driver, local_base, lengths, lengths.size());
+        give_back(driver, local_base, len_bytes, len_bytes);
     }
 }
 

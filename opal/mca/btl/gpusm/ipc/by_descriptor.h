@@ -64,10 +64,9 @@ status map_chunks(const driver_api &driver, const device &into,
                   const std::vector<file_descriptor> &fds, std::uint64_t len_bytes,
                   std::uint64_t *local_base);
 
-// Gives back what map_chunks made, with the same lengths. The caller knows that no copy uses it.
-// Needs no context, because such a mapping outlives the context that it was made for.
-void unmap_chunks(const driver_api &driver, std::uint64_t local_base,
-                  const std::vector<std::uint64_t> &lengths);
+// Gives back what map_chunks made. The caller knows that no copy uses it. Needs no context, because
+// such a mapping outlives the context that it was made for.
+void unmap_chunks(const driver_api &driver, std::uint64_t local_base, std::uint64_t len_bytes);
 
 // --- the owner of a pool ------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@
 #include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -64,13 +63,6 @@ import_table::~import_table()
     }
 }
 
-import_table::imported_pool::~imported_pool()
-{
-    for (; imports > 0; --imports) {
-        close_pool(driver, handle);
-    }
-}
-
 status import_table::event_of(std::uint32_t owner, const peer &from, const remote_handle &handle,
                               const device &into, CUevent *out)
 {
@@ -90,7 +82,9 @@ status import_table::event_of(std::uint32_t owner, const peer &from, const remot
     }
     CUipcEventHandle described;
     std::memcpy(&described, view.events[handle.event_slot].event_handle, sizeof(described));
-    const status s = open_event(driver_, into, described, out);
+    const status s = driver_.answer("cuIpcOpenEventHandle", in_context(driver_, into.context, [&] {
+                                        return driver_.ipc_open_event_handle(out, described);
+                                    }));
     if (status::ok == s) {
         events_[of] = *out;
     }
@@ -117,8 +111,7 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         s = acquire(into);
     }
     if (status::ok == s && of_pool) {
-        const auto pool = pools_.find((*out)->local_base);
-        s = pool == pools_.end() ? status::not_found : allow(*pool->second, into);
+        s = nullptr == (*out)->pool ? status::bad_peer : allow((*out)->pool, into);
         if (status::ok != s) {
             cache_.release(*out);
         }
@@ -171,8 +164,8 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     } else if (status::ok == s && share_kind::descriptors == entry.kind) {
         s = map_chunks(driver_, into, message.lengths, message.fds, handle.len_bytes,
                        &out->local_base);
-        out->close = [this, lengths = std::move(message.lengths)](const mapping &closed) {
-            unmap_chunks(driver_, closed.local_base, lengths);
+        out->close = [this](const mapping &closed) {
+            unmap_chunks(driver_, closed.local_base, closed.len_bytes);
         };
     }
     if (status::ok == s && share_kind::descriptors != entry.kind) { // those have been added up
@@ -198,42 +191,52 @@ status import_table::open_pool_pointer(const export_slot &entry, const descripto
     if (1 != message.fds.size()) {
         return status::bad_peer;
     }
-    CUmemoryPool handle = nullptr;
-    status s = import_pool(driver_, message.fds[0], &handle);
+    CUmemoryPool pool = nullptr;
+    status s = import_pool(driver_, message.fds[0], &pool);
     if (status::ok != s) {
         return s;
     }
-    const auto known = std::find_if(pools_.begin(), pools_.end(), [=](const auto &each) {
-        return each.second->handle == handle;
-    });
-    const shared_pool pool =
-        known == pools_.end() ? std::make_shared<imported_pool>(driver_, handle) : known->second;
-    ++pool->imports;
-    s = allow(*pool, into);
+    ++pools_[pool].imports;
+    ++pools_[pool].pointers;
+    out->pool = pool;
+    s = allow(pool, into);
     if (status::ok == s) {
-        s = import_pool_pointer(driver_, into, handle, handle_in(entry), &out->local_base);
+        s = import_pool_pointer(driver_, into, pool, handle_in(entry), &out->local_base);
     }
-    if (status::ok == s) {
-        pools_[out->local_base] = pool;
-        out->close = [this, &into](const mapping &closed) {
-            (void)devices_.is_alive(into);
-            free_device(driver_, into, closed.local_base);
-            pools_.erase(closed.local_base);
-        };
+    if (status::ok != s) {
+        leave_pool(pool);
+        return s;
     }
-    return s;
+    out->close = [this, &into](const mapping &closed) {
+        (void)devices_.is_alive(into);
+        free_device(driver_, into, closed.local_base);
+        leave_pool(closed.pool);
+    };
+    return status::ok;
+}
+
+void import_table::leave_pool(void *pool)
+{
+    const auto left = pools_.find(pool);
+    if (0 == --left->second.pointers) {
+        for (; left->second.imports > 0; --left->second.imports) {
+            close_pool(driver_, static_cast<CUmemoryPool>(pool));
+        }
+        pools_.erase(left);
+    }
 }
 
 // An imported pool must be opened to each device that is to touch it. `unsupported`: that one
 // cannot reach its memory.
-status import_table::allow(imported_pool &pool, const device &into)
+status import_table::allow(void *pool, const device &into)
 {
-    if (pool.allowed.contains(into.ordinal)) {
+    std::set<int> &allowed = pools_[pool].allowed;
+    if (allowed.contains(into.ordinal)) {
         return status::ok;
     }
-    const status s = allow_pool(driver_, pool.handle, into);
+    const status s = allow_pool(driver_, static_cast<CUmemoryPool>(pool), into);
     if (status::ok == s) {
-        pool.allowed.insert(into.ordinal);
+        allowed.insert(into.ordinal);
     }
     return s;
 }

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -73,26 +72,23 @@ class import_table {
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
     // has destroyed.
     struct imported_pool {
-        imported_pool(const driver_api &api, CUmemoryPool pool) : driver(api), handle(pool) {}
-        ~imported_pool();
-        const driver_api &driver;
-        const CUmemoryPool handle;
         std::uint32_t imports = 0; // each has to be given back
-        std::set<int> allowed;     // devices that may touch it, by ordinal
+        std::uint32_t pointers = 0;
+        std::set<int> allowed; // devices that may touch it, by ordinal
     };
-    using shared_pool = std::shared_ptr<imported_pool>;
     status open(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                 mapping *out);
     status open_pool_pointer(const export_slot &entry, const descriptor_message &message,
                              device &into, mapping *out);
-    status allow(imported_pool &pool, const device &into);
+    void leave_pool(void *pool);
+    status allow(void *pool, const device &into);
     device &home_of(device &into);
 
     const driver_api &driver_;
     device_table &devices_;
     fd_passing &fds_;
     std::map<std::array<std::uint32_t, 3>, CUevent> events_; // by owner, slot and device
-    std::map<std::uint64_t, shared_pool> pools_;             // by the local base of a pointer
+    std::map<void *, imported_pool> pools_;                  // by their handles here
     // How many times in a row memory of this kind of the one device could not be mapped for the
     // other.
     std::map<std::tuple<device_uuid, int, share_kind>, unsigned> failures_;

@@ -2,27 +2,10 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/mapping_cache.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
-
 namespace gpusm {
-
-mapping_cache::~mapping_cache()
-{
-    (void)evict_all();
-    if (!mappings_.empty()) {
-        log_line(log_level::warn,
-                 "%zu mapping(s) of peers' device memory are still in use and stay open",
-                 mappings_.size());
-    }
-}
 
 void mapping_cache::release(mapping *used)
 {
-    if (0 == used->references) {
-        log_line(log_level::error, "a mapping of slot %u was released more often than acquired",
-                 used->key.slot);
-        return;
-    }
     if (--used->references != 0) {
         return;
     }

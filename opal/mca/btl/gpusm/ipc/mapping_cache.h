@@ -34,6 +34,7 @@ struct mapping {
     std::uint64_t remote_base = 0; // start of the allocation in the owner's address space
     std::uint64_t len_bytes = 0;
     std::uint64_t local_base = 0;
+    void *pool = nullptr;                       // that it is of, if it is of one; the opener's
     std::function<void(const mapping &)> close; // cannot fail
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release
@@ -55,8 +56,8 @@ class mapping_cache {
     // At most so many bytes stay mapped that nobody uses; 0: no bound.
     explicit mapping_cache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
     // Closes every mapping that has no reference. Those that have one stay open, as somebody may be
-    // copying through them; how many is logged, and the caller's pointers to them die here.
-    ~mapping_cache();
+    // copying through them; the caller's pointers to them die here.
+    ~mapping_cache() { (void)evict_all(); }
     mapping_cache(const mapping_cache &) = delete;
     mapping_cache &operator=(const mapping_cache &) = delete;
 
@@ -78,7 +79,7 @@ class mapping_cache {
         auto place = mappings_.find(key);
         if (place == mappings_.end()) {
             evict_to_fit(len_bytes);
-            mapping made{key, remote_base, len_bytes, 0, {}};
+            mapping made{key, remote_base, len_bytes};
             status s = open(&made);
             // Unused mappings hold address space, and memory that its owner may have freed already.
             if (status::no_memory == s && evict_all()) {
