@@ -325,6 +325,9 @@ inline void add_sharing(gpusm::driver_api &api)
     GPUSM_FAKE(ipc_open_event_handle, (CUevent *out, CUipcEventHandle handle),
         std::memcpy(out, handle.reserved, sizeof(*out));)
     GPUSM_FAKE(pointer_set_attribute, (const void *, CUpointer_attribute, CUdeviceptr), )
+    GPUSM_FAKE(mem_alloc, (CUdeviceptr *, size_t), return CUDA_ERROR_NOT_SUPPORTED;)
+    GPUSM_FAKE(mem_free, (CUdeviceptr), )
+    GPUSM_FAKE(stream_is_capturing, (CUstream, CUstreamCaptureStatus *), )
 }
 // clang-format on
 

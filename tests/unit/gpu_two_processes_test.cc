@@ -170,14 +170,14 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow), CUDA_SUCCESS);
             EXPECT_EQ(CU(cuStreamSynchronize)(slow), CUDA_SUCCESS);
             offer out{export_of(owner, owner.at), {}};
-            EXPECT_EQ(export_event(driver(), owner.table, owner.on, &out.event), status::ok);
+            CUevent event = nullptr;
+            EXPECT_EQ(owner.table.ipc_event(owner.on, &event), status::ok);
+            EXPECT_EQ(driver().ipc_get_event_handle(&out.event, event), CUDA_SUCCESS);
             l.put(out);
             l.wait(); // opened
             for (int i = 0; i < 4; ++i) {
                 EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'a' + i, bytes, slow), CUDA_SUCCESS);
             }
-            CUevent event = nullptr;
-            EXPECT_EQ(owner.table.ipc_event(owner.on, &event), status::ok);
             EXPECT_EQ(CU(cuEventRecord)(event, slow), CUDA_SUCCESS);
             l.step();
             l.wait();
@@ -188,7 +188,7 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             std::uint64_t base = 0;
             EXPECT_EQ(open_memory(driver(), reader.on, in.memory.handle, &base), status::ok);
             CUevent event = nullptr;
-            EXPECT_EQ(open_event(driver(), reader.on, in.event, &event), status::ok);
+            EXPECT_EQ(driver().ipc_open_event_handle(&event, in.event), CUDA_SUCCESS);
             l.step();
             l.wait(); // recorded
             {

@@ -200,8 +200,7 @@ status device_table::make(device *in)
     std::memcpy(in->uuid.data(), uuid.bytes, in->uuid.size());
     // The canary. Done without where it fails.
     constexpr std::size_t few_bytes = 512;
-    if (driver_.mem_alloc != nullptr && driver_.mem_free != nullptr &&
-        CUDA_SUCCESS == driver_.mem_alloc(&in->canary, few_bytes) &&
+    if (CUDA_SUCCESS == driver_.mem_alloc(&in->canary, few_bytes) &&
         CUDA_SUCCESS != driver_.pointer_get_attribute(&in->canary_id,
                                                       CU_POINTER_ATTRIBUTE_BUFFER_ID, in->canary)) {
         (void)driver_.mem_free(std::exchange(in->canary, 0));

@@ -33,9 +33,8 @@ const driver_api *load_once()
 bool legacy_stream_is_barred(const driver_api &driver)
 {
     CUstreamCaptureStatus capturing{};
-    return driver.stream_is_capturing != nullptr &&
-           CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ==
-               driver.stream_is_capturing(CU_STREAM_LEGACY, &capturing);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ==
+           driver.stream_is_capturing(CU_STREAM_LEGACY, &capturing);
 }
 
 } // namespace
@@ -52,12 +51,9 @@ const char *driver_fill(driver_api *out, void *library,
         return *member != nullptr;
     };
     const char *missing = nullptr;
-#define GPUSM_LOAD(member, function) (void)load(&out->member, GPUSM_SYMBOL_OF(function));
-#define GPUSM_LOAD_OR_MISS(member, function)                                                       \
+#define GPUSM_LOAD(member, function)                                                               \
     missing = load(&out->member, GPUSM_SYMBOL_OF(function)) ? missing : GPUSM_SYMBOL_OF(function);
-    GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD_OR_MISS)
-    GPUSM_OPTIONAL_DRIVER_FUNCTIONS(GPUSM_LOAD)
-#undef GPUSM_LOAD_OR_MISS
+    GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD)
 #undef GPUSM_LOAD
     (void)load(&out->ctx_set_flags, "cuCtxSetFlags");
 #if GPUSM_HAVE_BATCH_COPY

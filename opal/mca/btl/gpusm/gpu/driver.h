@@ -70,14 +70,10 @@ namespace gpusm {
     X(mem_pool_import_pointer, cuMemPoolImportPointer)                                             \
     X(mem_pool_set_access, cuMemPoolSetAccess)                                                     \
     X(mem_pool_destroy, cuMemPoolDestroy)                                                          \
-    X(get_error_name, cuGetErrorName)
-
-// X(member, function) likewise, but a driver may lack these: the member is null then, and whoever
-// calls it looks first.
-#define GPUSM_OPTIONAL_DRIVER_FUNCTIONS(X)                                                         \
     X(stream_is_capturing, cuStreamIsCapturing)                                                    \
     X(mem_alloc, cuMemAlloc)                                                                       \
-    X(mem_free, cuMemFree)
+    X(mem_free, cuMemFree)                                                                         \
+    X(get_error_name, cuGetErrorName)
 
 // CUDA 12.1 has it; older headers do not declare it.
 using ctx_set_flags_fn = CUresult(CUDAAPI *)(unsigned);
@@ -97,10 +93,9 @@ using batch_copy_12_8_fn = CUresult(CUDAAPI *)(CUdeviceptr *, CUdeviceptr *, siz
 struct driver_api {
 #define GPUSM_MEMBER(member, function) decltype(&::function) member = nullptr;
     GPUSM_DRIVER_FUNCTIONS(GPUSM_MEMBER)
-    GPUSM_OPTIONAL_DRIVER_FUNCTIONS(GPUSM_MEMBER)
 #undef GPUSM_MEMBER
 
-    ctx_set_flags_fn ctx_set_flags = nullptr; // optional, too
+    ctx_set_flags_fn ctx_set_flags = nullptr; // a driver may lack it
 #if GPUSM_HAVE_BATCH_COPY
     // At most one of them is set; a driver before 12.8 has neither.
     batch_copy_fn batch_copy = nullptr;

@@ -2,8 +2,6 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -113,11 +111,6 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
 
 void export_directory::release(exported *entry)
 {
-    if (0 == entry->references) {
-        log_line(log_level::error, "the export in slot %u was released more often than referenced",
-                 entry->slot);
-        return;
-    }
     --entry->references;
     entry->last_use = ++uses_;
 }
@@ -310,25 +303,24 @@ status export_directory::descriptors_of(const remote_handle &handle, descriptor_
 std::uint16_t export_directory::record_event(device &of)
 {
     const segment_view &own = own_.view();
-    if (of.index >= own.event_slots) {
-        return no_event_slot;
-    }
-    event_slot &slot = own.events[of.index];
-    if (0 == slot.ready.load(std::memory_order_relaxed)) {
-        CUipcEventHandle described;
-        if (status::ok != export_event(driver_, devices_, of, &described)) {
-            return no_event_slot;
-        }
-        std::memcpy(slot.event_handle, &described, sizeof(slot.event_handle));
-        slot.ready.store(1, std::memory_order_release); // pairs with import_table::event_of
-    }
     CUevent event = nullptr;
-    if (status::ok != devices_.ipc_event(of, &event)) {
+    if (of.index >= own.event_slots || status::ok != devices_.ipc_event(of, &event)) {
         return no_event_slot;
     }
     const driver_scope scope(driver_, of.context);
-    return status::ok == driver_.record_legacy_stream(event) ? static_cast<std::uint16_t>(of.index)
-                                                             : no_event_slot;
+    event_slot &slot = own.events[of.index];
+    status s = scope.entered() ? status::ok : status::driver_failed;
+    if (status::ok == s && 0 == slot.ready.load(std::memory_order_relaxed)) {
+        CUipcEventHandle described;
+        s = driver_.report("cuIpcGetEventHandle", driver_.ipc_get_event_handle(&described, event));
+        if (status::ok == s) {
+            std::memcpy(slot.event_handle, &described, sizeof(slot.event_handle));
+            slot.ready.store(1, std::memory_order_release); // pairs with import_table::event_of
+        }
+    }
+    return status::ok == s && status::ok == driver_.record_legacy_stream(event)
+               ? static_cast<std::uint16_t>(of.index)
+               : no_event_slot;
 }
 
 } // namespace gpusm

@@ -61,26 +61,6 @@ void close_memory(const driver_api &driver, const device &into, std::uint64_t lo
                         }));
 }
 
-status export_event(const driver_api &driver, device_table &table, device &of,
-                    CUipcEventHandle *out)
-{
-    CUevent event = nullptr;
-    const status s = table.ipc_event(of, &event);
-    return status::ok != s
-               ? s
-               : driver.answer("cuIpcGetEventHandle", in_context(driver, of.context, [&] {
-                                   return driver.ipc_get_event_handle(out, event);
-                               }));
-}
-
-status open_event(const driver_api &driver, const device &into, const CUipcEventHandle &handle,
-                  CUevent *out)
-{
-    return driver.answer("cuIpcOpenEventHandle", in_context(driver, into.context, [&] {
-                             return driver.ipc_open_event_handle(out, handle);
-                         }));
-}
-
 status make_copies_synchronous(const driver_api &driver, const device &of)
 {
     constexpr unsigned sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, which headers before 12.1 lack

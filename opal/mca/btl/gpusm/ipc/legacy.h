@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// ipc/legacy.h: memory of cuMemAlloc and events, as handles of CUDA IPC that another process can
-// open; and what device memory of every kind needs. (The other kinds: ipc/by_descriptor.h.)
+// ipc/legacy.h: memory of cuMemAlloc, as handles of CUDA IPC that another process can open; and
+// what device memory of every kind needs. (The other kinds: ipc/by_descriptor.h.)
 #ifndef GPUSM_IPC_LEGACY_H
 #define GPUSM_IPC_LEGACY_H
 
@@ -41,13 +41,6 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
 status open_memory(const driver_api &driver, const device &into, const memory_handle &handle,
                    std::uint64_t *local_base);
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base);
-
-// The handle of `of`'s interprocess event, which is made if there is none yet.
-status export_event(const driver_api &driver, device_table &table, device &of,
-                    CUipcEventHandle *out);
-// A peer's event, opened in the context of `into`; owned by the caller.
-status open_event(const driver_api &driver, const device &into, const CUipcEventHandle &handle,
-                  CUevent *out);
 
 // --- every kind ---------------------------------------------------------------------------------
 
