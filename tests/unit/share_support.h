@@ -119,20 +119,14 @@ inline CUdeviceptr allocate_from(CUmemoryPool pool, std::size_t len_bytes)
 }
 
 // Descriptors and what they stand for, as two processes hand them over.
-struct parcel {
-    std::vector<std::uint64_t> lengths;
-    std::vector<gpusm::file_descriptor> fds;
-
+struct parcel : gpusm::descriptor_message {
     // The export of the chunks that hold [at, at + len_bytes).
     static parcel of(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes)
     {
         std::vector<gpusm::memory_chunk> found;
         parcel made;
         EXPECT_EQ(list_chunks(on, at, len_bytes, &found), gpusm::status::ok);
-        EXPECT_EQ(export_chunks(driver(), found, &made.fds), gpusm::status::ok);
-        for (const gpusm::memory_chunk &each : found) {
-            made.lengths.push_back(each.len_bytes);
-        }
+        EXPECT_EQ(export_chunks(driver(), found, &made), gpusm::status::ok);
         return made;
     }
     void send(line &l)
@@ -156,7 +150,7 @@ struct parcel {
     // Maps them; the descriptors are closed on success.
     gpusm::status map(const gpusm::device &into, std::uint64_t *base)
     {
-        const gpusm::status s = map_chunks(driver(), into, lengths, fds, len_bytes(), base);
+        const gpusm::status s = map_chunks(driver(), into, *this, len_bytes(), base);
         if (gpusm::status::ok == s) {
             fds.clear();
         }

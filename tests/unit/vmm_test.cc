@@ -46,10 +46,10 @@ class VmmChunks : public gpusm_test::SharingTest {
     status list_and_export()
     {
         const status s = list(start, 6 * unit_bytes);
-        return status::ok == s ? export_chunks(api_, chunks_, &fds_) : s;
+        return status::ok == s ? export_chunks(api_, chunks_, &pieces_) : s;
     }
     // The importer, in the same process: the fake does not mind.
-    status map() { return map_chunks(api_, on_, lengths_, fds_, total_, &base_); }
+    status map() { return map_chunks(api_, on_, pieces_, total_, &base_); }
     void expect_nothing_left()
     {
         EXPECT_TRUE(sharing().reserved.empty());
@@ -58,8 +58,9 @@ class VmmChunks : public gpusm_test::SharingTest {
     }
 
     std::vector<memory_chunk> chunks_;
-    std::vector<file_descriptor> fds_;
-    std::vector<std::uint64_t> lengths_{unit_bytes, 3 * unit_bytes, 2 * unit_bytes};
+    gpusm::descriptor_message pieces_;
+    std::vector<std::uint64_t> &lengths_ = pieces_.lengths;
+    std::vector<file_descriptor> &fds_ = pieces_.fds;
     std::uint64_t total_ = 6 * unit_bytes; // that they are said to have
     std::uint64_t base_ = 42;
 };

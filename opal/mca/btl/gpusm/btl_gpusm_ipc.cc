@@ -54,8 +54,6 @@ const char *reason_in_words(refuse_reason reason)
         return "it has no CUDA driver";
     case refuse_reason::no_peer_access:
         return "its device cannot map memory of this process's device";
-    case refuse_reason::open_failed:
-        return "opening a CUDA IPC handle failed there";
     default: // a peer's byte, not our enum
         return "it gave no reason";
     }
@@ -72,9 +70,8 @@ void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
 
 void open_gate(mca_btl_base_endpoint_t *endpoint)
 {
-    log_line(log_level::info, "process %u reads device memory of this process %s",
-             static_cast<unsigned>(endpoint->peer->identity().vpid),
-             0 != endpoint->staged_devices ? "through host memory" : "directly");
+    log_line(log_level::info, "process %u fetches device memory of this process",
+             static_cast<unsigned>(endpoint->peer->identity().vpid));
     // Only ob1 takes this flag as good news, and only it registers the callback.
     if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
         mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
@@ -98,14 +95,11 @@ void reply(mca_btl_base_endpoint_t *to, ipc_operation operation,
 void answer(gpu_side &side, mca_btl_base_endpoint_t *from)
 {
     device *into = nullptr;
-    if (!from->peer->attached()) {
-        reply(from, ipc_operation::refuse, refuse_reason::open_failed);
-    } else if (status::ok != side.devices.for_host(&into)) {
-        reply(from, ipc_operation::not_ready);
-    } else {
-        side.copies.prepare(*into);
-        reply(from, ipc_operation::ack);
+    if (!from->peer->attached() || status::ok != side.devices.for_host(&into)) {
+        return reply(from, ipc_operation::not_ready);
     }
+    side.copies.prepare(*into);
+    reply(from, ipc_operation::ack);
 }
 
 } // namespace
@@ -116,14 +110,9 @@ void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *)
     if (nullptr == side) {
         return;
     }
-    {
-        const std::lock_guard guard(side->lock);
-        if (ipc_action::send_req != endpoint->handshake->step(ipc_event::gpu_message)) {
-            return;
-        }
-    }
-    if (!send_ipc_message(endpoint, {ipc_operation::req, refuse_reason::none, {}, {}})) {
-        const std::lock_guard guard(side->lock);
+    const std::lock_guard guard(side->lock);
+    if (ipc_action::send_req == endpoint->handshake->step(ipc_event::gpu_message) &&
+        !send_ipc_message(endpoint, {ipc_operation::req, refuse_reason::none, {}, {}})) {
         (void)endpoint->handshake->step(ipc_event::refuse);
     }
 }

@@ -3,7 +3,6 @@
 #include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 
 #include <bit>
-#include <utility>
 
 #include <fcntl.h>
 
@@ -181,19 +180,21 @@ status list_run(const driver_api &driver, const device &of, std::uint64_t addres
 }
 
 status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks,
-                     std::vector<file_descriptor> *out)
+                     descriptor_message *out)
 {
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
     }
-    std::vector<file_descriptor> made(chunks.size());
-    for (std::size_t i = 0; i < chunks.size(); ++i) {
-        const allocation_reference memory(driver, chunks[i].base);
+    out->lengths.clear();
+    out->fds.clear();
+    for (const memory_chunk &each : chunks) {
+        const allocation_reference memory(driver, each.base);
         if (CUDA_SUCCESS != memory.result) {
             return driver_is_down(memory.result) ? status::driver_failed : status::not_found;
         }
-        const CUresult result = make_descriptor(&made[i], [&](int *fd) {
+        out->lengths.push_back(each.len_bytes);
+        const CUresult result = make_descriptor(&out->fds.emplace_back(), [&](int *fd) {
             return driver.mem_export_to_shareable_handle(fd, memory.handle, by_descriptor, 0);
         });
         if (CUDA_SUCCESS != result) {
@@ -202,21 +203,18 @@ status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &
                        : driver.answer("cuMemExportToShareableHandle", result);
         }
     }
-    *out = std::move(made);
     return status::ok;
 }
 
-status map_chunks(const driver_api &driver, const device &into,
-                  const std::vector<std::uint64_t> &lengths,
-                  const std::vector<file_descriptor> &fds, std::uint64_t len_bytes,
-                  std::uint64_t *local_base)
+status map_chunks(const driver_api &driver, const device &into, const descriptor_message &chunks,
+                  std::uint64_t len_bytes, std::uint64_t *local_base)
 {
     const capture_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
     }
     std::uint64_t left = len_bytes;
-    for (const std::uint64_t each : lengths) {
+    for (const std::uint64_t each : chunks.lengths) {
         if (0 == each || each > left) {
             return status::bad_peer;
         }
@@ -235,9 +233,9 @@ status map_chunks(const driver_api &driver, const device &into,
         return s;
     }
     std::uint64_t mapped_bytes = 0;
-    for (std::size_t i = 0; status::ok == s && i < lengths.size(); ++i) {
-        s = map_chunk(driver, fds[i], base + mapped_bytes, lengths[i]);
-        mapped_bytes += status::ok == s ? lengths[i] : 0;
+    for (std::size_t i = 0; status::ok == s && i < chunks.fds.size(); ++i) {
+        s = map_chunk(driver, chunks.fds[i], base + mapped_bytes, chunks.lengths[i]);
+        mapped_bytes += status::ok == s ? chunks.lengths[i] : 0;
     }
     if (status::ok == s) {
         const CUmemAccessDesc access = access_by(into);

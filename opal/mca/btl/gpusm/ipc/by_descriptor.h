@@ -47,22 +47,21 @@ status list_run(const driver_api &driver, const device &of, std::uint64_t addres
                 std::uint64_t len_bytes, const std::function<bool(std::uint64_t)> &may_take,
                 std::vector<memory_chunk> *out);
 
-// One descriptor per chunk, closed on exec; each keeps its chunk's memory taken until it is closed.
-// `not_found`: a chunk is not mapped any more; `unsupported`; `no_memory`; `driver_failed`.
+// The length of each chunk, and a descriptor, closed on exec, which keeps the chunk's memory taken
+// until it is closed; after a failure they are of no use. `not_found`: a chunk is not mapped any
+// more; `unsupported`; `no_memory`; `driver_failed`.
 status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks,
-                     std::vector<file_descriptor> *out);
+                     descriptor_message *out);
 
 // --- the importer of VMM memory -----------------------------------------------------------------
 
 // Maps chunks of a peer side by side, `len_bytes` in all, for work on the device of `into`, reading
-// and writing: chunk i is what fds[i] stands for, lengths[i] bytes; as many of either. The mapping
-// alone keeps the memory taken, until unmap_chunks. On failure nothing is left.
+// and writing. The mapping alone keeps the memory taken, until unmap_chunks. On failure nothing is
+// left.
 // `bad_peer`: a length that cannot be, or more than the descriptor has; `unsupported`: that device
 // cannot reach that memory; `no_memory`; `driver_failed`.
-status map_chunks(const driver_api &driver, const device &into,
-                  const std::vector<std::uint64_t> &lengths,
-                  const std::vector<file_descriptor> &fds, std::uint64_t len_bytes,
-                  std::uint64_t *local_base);
+status map_chunks(const driver_api &driver, const device &into, const descriptor_message &chunks,
+                  std::uint64_t len_bytes, std::uint64_t *local_base);
 
 // Gives back what map_chunks made. The caller knows that no copy uses it. Needs no context, because
 // such a mapping outlives the context that it was made for.

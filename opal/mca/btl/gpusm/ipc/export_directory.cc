@@ -50,18 +50,11 @@ bool export_directory::still_exported(const exported &entry, std::uint64_t addre
     if (share_kind::descriptors != entry.kind) {
         return is_still(address, buffer_id, entry.buffer_id);
     }
-    const auto &chunks = entry.chunks;
-    auto chunk =
-        std::upper_bound(chunks.begin(), chunks.end(), address,
-                         [](std::uint64_t at, const memory_chunk &each) { return at < each.base; });
-    for (chunk = chunk == chunks.begin() ? chunk : chunk - 1;
-         chunk != chunks.end() && (chunk->base <= address || chunk->base - address < len_bytes);
-         ++chunk) {
-        if (!is_still(chunk->base, 0, chunk->buffer_id)) {
-            return false;
-        }
-    }
-    return true;
+    return std::all_of(entry.chunks.begin(), entry.chunks.end(), [&](const memory_chunk &each) {
+        const bool before = each.base + each.len_bytes <= address;
+        const bool behind = each.base > address && each.base - address >= len_bytes;
+        return before || behind || is_still(each.base, 0, each.buffer_id);
+    });
 }
 
 status export_directory::export_range(std::uint64_t address, std::size_t len_bytes,
@@ -289,11 +282,7 @@ status export_directory::descriptors_of(const remote_handle &handle, descriptor_
         return export_pool(driver_, entry->pool, &out->fds[0]);
     }
     if (entry != nullptr && share_kind::descriptors == entry->kind) {
-        out->lengths.clear();
-        for (const memory_chunk &each : entry->chunks) {
-            out->lengths.push_back(each.len_bytes);
-        }
-        return export_chunks(driver_, entry->chunks, &out->fds);
+        return export_chunks(driver_, entry->chunks, out);
     }
     return status::not_found;
 }

@@ -148,22 +148,21 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (failures >= most_failures) {
         return status::unsupported;
     }
-    status s = status::bad_peer;
     descriptor_message message;
+    status s = share_kind::legacy == entry.kind ? status::ok : fds_.take(owner, handle, &message);
+    if (status::ok != s) {
+        return s;
+    }
     if (share_kind::legacy == entry.kind) {
         s = open_memory(driver_, into, handle_in(entry), &out->local_base);
         out->close = [this, &into](const mapping &closed) {
             (void)devices_.is_alive(into); // or it must not be entered
             close_memory(driver_, into, closed.local_base);
         };
-    } else if (share_kind::descriptors == entry.kind || share_kind::pool == entry.kind) {
-        s = fds_.take(owner, handle, &message);
-    }
-    if (status::ok == s && share_kind::pool == entry.kind) {
+    } else if (share_kind::pool == entry.kind) {
         s = open_pool_pointer(entry, message, into, out);
-    } else if (status::ok == s && share_kind::descriptors == entry.kind) {
-        s = map_chunks(driver_, into, message.lengths, message.fds, handle.len_bytes,
-                       &out->local_base);
+    } else {
+        s = map_chunks(driver_, into, message, handle.len_bytes, &out->local_base);
         out->close = [this](const mapping &closed) {
             unmap_chunks(driver_, closed.local_base, closed.len_bytes);
         };
