@@ -118,7 +118,7 @@ TEST_F(GatherKernelLoad, ContextThatIsGoneIsAbandonedWithoutADriverCall)
     (void)launch(same(3, 100), 7);
     EXPECT_FALSE(kernel().finished(7)) << "the flag can still be looked at";
     const auto calls = fake().calls;
-    kernel().abandon();
+    kernel().unload(false);
     kernel().unload();
     EXPECT_FALSE(kernel().loaded());
     EXPECT_EQ(kernel().launch(stream_, 0, same(1, 10).data(), 1), CUDA_ERROR_INVALID_VALUE);

@@ -72,7 +72,7 @@ TEST(Handshake, ItAsksOnceHoweverManyMessagesThereAre)
     EXPECT_EQ(ours.state(), ready);
 }
 
-TEST(Handshake, RetriesAreCountedAndThePauseDoublesUpToItsBound)
+TEST(Handshake, ThePauseBetweenQuestionsDoublesUpToItsBound)
 {
     handshake ours;
     EXPECT_EQ(ours.step(ipc_event::gpu_message), ipc_action::send_req);
@@ -80,7 +80,6 @@ TEST(Handshake, RetriesAreCountedAndThePauseDoublesUpToItsBound)
     for (std::uint32_t retry = 1; retry <= 20; ++retry) {
         EXPECT_EQ(ours.step(ipc_event::not_ready), ipc_action::count_retry);
         EXPECT_EQ(ours.step(ipc_event::not_ready), none) << "answered already";
-        EXPECT_EQ(ours.retries(), retry);
         std::uint32_t pause = 0;
         while (none == ours.step(ipc_event::gpu_message)) {
             ASSERT_LT(++pause, 1000U);

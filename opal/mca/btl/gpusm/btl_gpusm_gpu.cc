@@ -45,11 +45,10 @@ gpu_side::~gpu_side()
 {
     look_at_contexts();
     (void)copies.cancel_all();
-    for (const auto &[start, from] : registrations_) {
-        const driver_scope scope(driver, from->context);
-        if (scope.entered()) {
-            (void)driver.report("cuMemHostUnregister", driver.mem_host_unregister(start));
-        }
+    for (const auto &each : registrations_) {
+        (void)driver.report("cuMemHostUnregister", in_context(driver, each.second->context, [&] {
+                                return driver.mem_host_unregister(each.first);
+                            }));
     }
 }
 

@@ -79,7 +79,7 @@ copy_engine::~copy_engine()
         }
         const driver_scope scope(driver_, each.on->context);
         if (!scope.entered()) {
-            each.kernel.abandon();
+            each.kernel.unload(false);
             continue;
         }
         for (const submission &slot : each.slots) {

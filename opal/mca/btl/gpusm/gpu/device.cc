@@ -226,14 +226,11 @@ bool device_table::is_alive(device &of)
 status device_table::ipc_event(device &of, CUevent *out)
 {
     if (nullptr == of.ipc_event) {
-        const driver_scope scope(driver_, of.context);
-        if (!scope.entered()) {
-            return driver_.report("entering a context", CUDA_ERROR_INVALID_CONTEXT);
-        }
         CUevent made = nullptr;
         const status s = driver_.report(
-            "cuEventCreate",
-            driver_.event_create(&made, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+            "cuEventCreate", in_context(driver_, of.context, [&] {
+                return driver_.event_create(&made, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+            }));
         if (status::ok != s) {
             return s;
         }

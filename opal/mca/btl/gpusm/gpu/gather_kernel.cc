@@ -94,19 +94,14 @@ bool gather_kernel::load()
     return loaded();
 }
 
-void gather_kernel::unload()
+void gather_kernel::unload(bool context_lives)
 {
-    if (module_ != nullptr) {
+    if (context_lives && module_ != nullptr) {
         (void)driver_.report("cuModuleUnload", driver_.module_unload(module_));
     }
-    if (flags_ != nullptr) {
+    if (context_lives && flags_ != nullptr) {
         (void)driver_.report("cuMemHostUnregister", driver_.mem_host_unregister(flags_));
     }
-    abandon();
-}
-
-void gather_kernel::abandon()
-{
     module_ = nullptr;
     std::free(std::exchange(flags_, nullptr));
 }

@@ -29,10 +29,9 @@ class gather_kernel {
     // Loads the embedded PTX, which the driver compiles, and makes the flags. False when the driver
     // cannot do it; the reason is logged at info, and nothing is left behind.
     bool load();
-    // Gives everything back. No launch may be in flight. A driver that is down is fine.
-    void unload();
-    // The same, without a driver call, when the context is gone and with it what was made in it.
-    void abandon();
+    // Gives everything back. No launch may be in flight. A driver that is down is fine. Calls none
+    // when the context is gone and with it what was made in it.
+    void unload(bool context_lives = true);
     bool loaded() const { return flags_ != nullptr; }
 
     // Starts `count` copies (1 ... gather_most_copies, each of 1 ... gather_most_len bytes,

@@ -15,6 +15,7 @@
 #ifndef GPUSM_IPC_HANDSHAKE_H
 #define GPUSM_IPC_HANDSHAKE_H
 
+#include <algorithm>
 #include <cstdint>
 
 namespace gpusm {
@@ -76,7 +77,6 @@ class handshake {
     static constexpr std::uint32_t longest_pause_messages = 64;
 
     ipc_state state() const { return state_; }
-    std::uint32_t retries() const { return retries_; }
 
     // Moves on and returns what the caller has to do.
     ipc_action step(ipc_event event)
@@ -88,18 +88,16 @@ class handshake {
         const ipc_row next = ipc_next(state_, event);
         state_ = next.to;
         if (ipc_action::count_retry == next.action) {
-            constexpr std::uint32_t doublings = 6;
-            static_assert(1U << doublings == longest_pause_messages);
-            pause_messages_ = 1U << (retries_ < doublings ? retries_ : doublings);
-            ++retries_;
+            pause_messages_ = next_pause_;
+            next_pause_ = std::min(2 * next_pause_, longest_pause_messages);
         }
         return next.action;
     }
 
   private:
     ipc_state state_ = ipc_state::idle;
-    std::uint32_t retries_ = 0;
     std::uint32_t pause_messages_ = 0;
+    std::uint32_t next_pause_ = 1;
 };
 
 } // namespace gpusm

@@ -56,10 +56,8 @@ bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t genera
 import_table::~import_table()
 {
     for (const auto &[of, event] : events_) {
-        const driver_scope scope(driver_, devices_.all()[of[2]]->context);
-        if (scope.entered()) {
-            (void)driver_.event_destroy(event);
-        }
+        (void)in_context(driver_, devices_.all()[of[2]]->context,
+                         [&, opened = event] { return driver_.event_destroy(opened); });
     }
 }
 
