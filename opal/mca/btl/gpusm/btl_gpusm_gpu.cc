@@ -99,9 +99,9 @@ void gpu_side::register_segment()
     if (to <= from) {
         return;
     }
-    const driver_scope scope(driver, any->context);
-    const CUresult result =
-        driver.mem_host_register(own.base() + from, to - from, CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result = in_context(driver, any->context, [&] {
+        return driver.mem_host_register(own.base() + from, to - from, CU_MEMHOSTREGISTER_PORTABLE);
+    });
     if (CUDA_SUCCESS != result) {
         registration_failed_ = true;
         log_line(log_level::info, "the segment stays unregistered with the driver: %s",

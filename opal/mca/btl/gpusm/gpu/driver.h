@@ -144,7 +144,7 @@ bool driver_is_down(CUresult result);
 // the call.
 class driver_scope {
   public:
-    explicit driver_scope(const driver_api &driver);
+    explicit driver_scope(const driver_api &driver); // for calls that need none
     // Null, of a context that has been destroyed, cannot be entered.
     driver_scope(const driver_api &driver, CUcontext context);
     ~driver_scope();
@@ -162,7 +162,6 @@ class driver_scope {
     bool pushed_ = false;
     bool entered_;
 };
-using capture_scope = driver_scope; // for calls that need no context
 
 // What `call` answers with that context current; the answer of a driver that is gone, which is not
 // reported, where it cannot be made current.
@@ -175,7 +174,7 @@ CUresult in_context(const driver_api &driver, CUcontext context, Call &&call)
 // The same of a call that needs no context.
 template <typename Call> CUresult in_any_context(const driver_api &driver, Call &&call)
 {
-    const capture_scope scope(driver);
+    const driver_scope scope(driver);
     return scope.entered() ? call() : CUDA_ERROR_DEINITIALIZED;
 }
 

@@ -182,7 +182,7 @@ status list_run(const driver_api &driver, const device &of, std::uint64_t addres
 status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &chunks,
                      descriptor_message *out)
 {
-    const capture_scope scope(driver);
+    const driver_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
     }
@@ -209,7 +209,7 @@ status export_chunks(const driver_api &driver, const std::vector<memory_chunk> &
 status map_chunks(const driver_api &driver, const device &into, const descriptor_message &chunks,
                   std::uint64_t len_bytes, std::uint64_t *local_base)
 {
-    const capture_scope scope(driver);
+    const driver_scope scope(driver);
     if (!scope.entered()) {
         return status::driver_failed;
     }
@@ -251,7 +251,7 @@ status map_chunks(const driver_api &driver, const device &into, const descriptor
 
 void unmap_chunks(const driver_api &driver, std::uint64_t local_base, std::uint64_t len_bytes)
 {
-    const capture_scope scope(driver);
+    const driver_scope scope(driver);
     if (scope.entered()) { // else the driver is gone, and its mappings with it
         give_back(driver, local_base, len_bytes, len_bytes);
     }

@@ -21,12 +21,6 @@ std::uint64_t bit_of(int ordinal)
 
 } // namespace
 
-export_directory::export_directory(const driver_api &driver, device_table &devices, segment &own,
-                                   bool use_events)
-    : driver_(driver), devices_(devices), own_(own), use_events_(use_events)
-{
-}
-
 // The live export that covers the range, whether or not its memory still exists.
 exported *export_directory::find(std::uint64_t address, std::uint64_t len_bytes) const
 {

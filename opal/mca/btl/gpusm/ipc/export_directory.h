@@ -47,8 +47,10 @@ struct exported : exported_memory {
 class export_directory {
   public:
     // `use_events`: each handle names an event behind the work of the legacy default stream.
-    export_directory(const driver_api &driver, device_table &devices, segment &own,
-                     bool use_events);
+    export_directory(const driver_api &driver, device_table &devices, segment &own, bool use_events)
+        : driver_(driver), devices_(devices), own_(own), use_events_(use_events)
+    {
+    }
     export_directory(const export_directory &) = delete;
     export_directory &operator=(const export_directory &) = delete;
 
