@@ -44,31 +44,34 @@ else
 fi
 alone="--mca btl_gpusm_host_protocol single_copy"
 stream="--mca btl_gpusm_host_protocol stream"
+no_single="--mca btl_gpusm_use_single_copy 0"
 # shellcheck disable=SC2086 # lists of options
 {
     host_case as-the-machine-says any any
     # A sender that the system keeps from running is read by a single copy.
     host_case streamed yes any $stream
     host_mode=bibw host_case streamed-both-ways yes any $stream
-    host_case streamed-with-threads yes any $stream -x OMPI_MPI_THREAD_LEVEL=3
+    host_case with-threads any any $stream -x OMPI_MPI_THREAD_LEVEL=3
+    host_case streamed-with-threads yes no $no_single -x OMPI_MPI_THREAD_LEVEL=3
     host_case streamed-where-the-system-has-no-single-copies yes no --mca smsc ^cma,xpmem,knem
-    host_case streamed-where-they-are-switched-off yes no --mca btl_gpusm_use_single_copy 0
+    host_case streamed-where-they-are-switched-off yes no $no_single
     host_case streamed-through-a-small-segment any any $stream --mca btl_gpusm_segment_size 2M
     host_case in-single-copies no $can $alone
     check streamed-by-many 90 "$crowd" $stream "$exchange" pairs --kinds H --max-size 2M
-    check streamed-by-many-without-single-copies 90 "$crowd" --mca btl_gpusm_use_single_copy 0 \
-        "$exchange" pairs --kinds H --max-size 2M
+    check streamed-by-many-without-single-copies 90 "$crowd" $no_single "$exchange" pairs --kinds H --max-size 2M
 }
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-them-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
-# What is longer than the eager limit is offered, whatever the user makes it.
+# What is longer than the eager limit is offered, whatever the user makes it. Without single copies
+# all that is offered is streamed, however seldom the sender runs.
 # shellcheck disable=SC2086 # options
-host_case a-small-eager-limit yes any $stream --mca btl_gpusm_eager_limit 1024 \
-    --mca btl_gpusm_rndv_eager_limit 1024
-# shellcheck disable=SC2086 # options
-host_case a-large-eager-limit yes any $stream --mca btl_gpusm_eager_limit 65536 \
-    --mca btl_gpusm_max_send_size 65536 --mca btl_gpusm_rndv_eager_limit 4096
+{
+    host_case a-small-eager-limit yes no $no_single --mca btl_gpusm_eager_limit 1024 \
+        --mca btl_gpusm_rndv_eager_limit 1024
+    host_case a-large-eager-limit yes no $no_single --mca btl_gpusm_eager_limit 65536 \
+        --mca btl_gpusm_max_send_size 65536 --mca btl_gpusm_rndv_eager_limit 4096
+}
 
 # cooperative_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
