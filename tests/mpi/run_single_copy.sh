@@ -51,6 +51,7 @@ no_single="--mca btl_gpusm_use_single_copy 0"
     # A sender that the system keeps from running is read by a single copy.
     host_case streamed yes any $stream
     host_mode=bibw host_case streamed-both-ways yes any $stream
+    host_case streamed-in-gets-that-end-within-the-lead yes any $stream --mca btl_gpusm_get_limit 20000
     host_case with-threads any any $stream -x OMPI_MPI_THREAD_LEVEL=3
     host_case streamed-with-threads yes no $no_single -x OMPI_MPI_THREAD_LEVEL=3
     host_case streamed-where-the-system-has-no-single-copies yes no --mca smsc ^cma,xpmem,knem
