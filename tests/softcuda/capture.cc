@@ -59,7 +59,6 @@ bool capture_unsafe(const char *name) noexcept
         "cuMemcpyDtoD",
         "cuMemcpyDtoH",
         "cuMemcpyHtoD",
-        "cuMemsetD32",
         "cuMemsetD8",
         "cuModuleLoadDataEx",
         "cuModuleUnload",

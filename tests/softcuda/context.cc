@@ -239,15 +239,6 @@ SOFTCUDA_API(context, cuCtxGetDevice, (CUdevice * out), (out))
     *out = current_context()->device;
     return CUDA_SUCCESS;
 }
-#if CUDA_VERSION >= 13000
-SOFTCUDA_LOCKED(init, cuCtxGetDevice_v2, (CUdevice * out, CUcontext handle), (out, handle))
-{
-    const context *ctx = handle == nullptr ? current_context() : find_context(held, handle);
-    REQUIRE(ctx != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-    *out = ctx->device;
-    return CUDA_SUCCESS;
-}
-#endif
 
 SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
 {
@@ -262,25 +253,14 @@ SOFTCUDA_LOCKED(context, cuCtxSetFlags, (unsigned flags), (flags))
     return CUDA_SUCCESS;
 }
 
-static CUresult synchronize(CUcontext handle)
+SOFTCUDA_API(context, cuCtxSynchronize, (void), ())
 {
     hold held(drv().lock);
-    context *ctx = handle == nullptr ? current_context() : find_context(held, handle);
-    REQUIRE(ctx != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    context *ctx = current_context();
     REQUIRE(!spoil_captures_of(held, ctx), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     wait_for_context(held, ctx);
     return ctx->sticky;
 }
-SOFTCUDA_API(context, cuCtxSynchronize, (void), ())
-{
-    return synchronize(nullptr);
-}
-#if CUDA_VERSION >= 13000
-SOFTCUDA_API(init, cuCtxSynchronize_v2, (CUcontext handle), (handle))
-{
-    return synchronize(handle);
-}
-#endif
 
 // ---------------------------------------------------------------- primary contexts
 

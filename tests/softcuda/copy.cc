@@ -140,27 +140,19 @@ CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src,
     return wait && how == manner::now ? s->ctx->sticky : CUDA_SUCCESS;
 }
 
-// `unit` bytes (1 or 4) of `value`, `count` times.
-CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned value, unsigned unit,
-              std::size_t count)
+CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned char value, std::size_t len)
 {
     hold held(drv().lock);
     stream_ref s;
     TRY(find_stream(held, handle, &s, use_of(how)));
     side to;
-    REQUIRE(dst % unit == 0 && look_up(s, dst, count * unit, true, &to) &&
-                to.where != place::pageable,
+    REQUIRE(look_up(s, dst, len, true, &to) && to.where != place::pageable,
             CUDA_ERROR_INVALID_VALUE);
     const bool wait = how == manner::now && (to.where == place::pinned || to.sync_memops);
     operation op;
-    op.run = [to = std::move(to.parts), value, unit] {
+    op.run = [to = std::move(to.parts), value] {
         for (const stretch &part : to) {
-            for (std::size_t i = 0; unit == 4 && i + unit <= part.len_bytes; i += unit) {
-                std::memcpy(part.at + i, &value, unit);
-            }
-            if (unit == 1) {
-                std::memset(part.at, static_cast<int>(value), part.len_bytes);
-            }
+            std::memset(part.at, value, part.len_bytes);
         }
     };
     if (capture_of(held, s) != nullptr) {
@@ -224,19 +216,16 @@ SOFTCUDA_COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
 SOFTCUDA_COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
 SOFTCUDA_COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
 
-#define SOFTCUDA_FILL(bits, type)                                                                  \
-    SOFTCUDA_API(context, cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t count),       \
-                 (dst, value, count))                                                              \
-    {                                                                                              \
-        return fill(nullptr, manner::now, dst, value, (bits) / 8, count);                          \
-    }                                                                                              \
-    SOFTCUDA_API(context, cuMemsetD##bits##Async,                                                  \
-                 (CUdeviceptr dst, type value, size_t count, CUstream s), (dst, value, count, s))  \
-    {                                                                                              \
-        return fill(s, manner::late, dst, value, (bits) / 8, count);                               \
-    }
-SOFTCUDA_FILL(8, unsigned char)
-SOFTCUDA_FILL(32, unsigned)
+SOFTCUDA_API(context, cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t len),
+             (dst, value, len))
+{
+    return fill(nullptr, manner::now, dst, value, len);
+}
+SOFTCUDA_API(context, cuMemsetD8Async,
+             (CUdeviceptr dst, unsigned char value, size_t len, CUstream s), (dst, value, len, s))
+{
+    return fill(s, manner::late, dst, value, len);
+}
 
 #if CUDA_VERSION >= 12080
 #define SOFTCUDA_ATTRIBUTES CUmemcpyAttributes

@@ -116,14 +116,3 @@ SOFTCUDA_LOCKED(init, cuStreamQuery, (CUstream handle), (handle))
     sched_yield(); // a caller that spins here must not keep the worker from the processor
     return CUDA_ERROR_NOT_READY;
 }
-
-SOFTCUDA_LOCKED(context, cuLaunchHostFunc, (CUstream handle, CUhostFn function, void *data),
-                (handle, function, data))
-{
-    stream_ref s;
-    TRY(find_stream(held, handle, &s));
-    operation op;
-    op.run = [function, data] { function(data); };
-    submit(held, s, std::move(op));
-    return CUDA_SUCCESS;
-}

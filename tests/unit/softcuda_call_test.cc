@@ -159,9 +159,9 @@ TEST(SoftcudaCall, AfterExitHasBegunTheDriverIsGone)
 SOFT_ALONE(SoftcudaCall, ExitDoesNotWaitForWorkThatNeverEnds)
 {
     start();
-    CU(cuLaunchHostFunc)
-    (
-        nullptr, [](void *) { pause(); }, nullptr);
+    const CUdeviceptr at = allocate(4);
+    OK(CU(cuMemsetD8)(at, 0, 4));
+    OK(CU(cuStreamWaitValue32)(nullptr, at, 1, CU_STREAM_WAIT_VALUE_EQ));
 }
 
 SOFT_ALONE(SoftcudaCall, AForkedChildHasNoDriver)

@@ -12,23 +12,6 @@ using namespace softcuda_test;
 
 namespace {
 
-// Holds a stream until opened. Work behind it cannot have run.
-struct gate {
-    std::atomic<bool> open{false};
-    void close(CUstream s)
-    {
-        ASSERT_EQ(CU(cuLaunchHostFunc)(
-                      s,
-                      [](void *me) {
-                          while (!static_cast<gate *>(me)->open.load()) {
-                              std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                          }
-                      },
-                      this),
-                  CUDA_SUCCESS);
-    }
-};
-
 CUevent make_event()
 {
     CUevent e = nullptr;
@@ -44,6 +27,21 @@ char *pinned(std::size_t len)
     return static_cast<char *>(at);
 }
 
+// Holds a stream until opened. Work behind it cannot have run.
+class gate {
+  public:
+    explicit gate(CUstream s)
+    {
+        const auto at = reinterpret_cast<CUdeviceptr>(word_);
+        OK(CU(cuStreamWaitValue32)(s, at, 1, CU_STREAM_WAIT_VALUE_EQ));
+    }
+    void open() { word_->store(1); }
+    bool is_open() const { return 1 == word_->load(); }
+
+  private:
+    std::atomic<unsigned> *word_ = reinterpret_cast<std::atomic<unsigned> *>(pinned(4));
+};
+
 void nap()
 {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -57,8 +55,7 @@ ALONE(SoftcudaStream, AnEventIsReadyOnlyWhenItsWorkIsDone)
     OK(CU(cuEventQuery)(e)); // nothing recorded: nothing to wait for
     CUdeviceptr at = allocate(16);
     char *host = pinned(16);
-    gate g;
-    g.close(s);
+    gate g(s);
     OK(CU(cuMemsetD8Async)(at, 'x', 16, s));
     OK(CU(cuMemcpyDtoHAsync)(host, at, 16, s));
     OK(CU(cuEventRecord)(e, s));
@@ -66,7 +63,7 @@ ALONE(SoftcudaStream, AnEventIsReadyOnlyWhenItsWorkIsDone)
     EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(CU(cuStreamQuery)(s), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(host[0], '-');
-    g.open = true;
+    g.open();
     OK(CU(cuEventSynchronize)(e));
     EXPECT_EQ(std::string(host, 16), std::string(16, 'x'));
     OK(CU(cuEventQuery)(e));
@@ -81,8 +78,7 @@ ALONE(SoftcudaStream, StreamsAreIndependentUntilAnEventJoinsThem)
     CUstream b = make_stream(CU_STREAM_NON_BLOCKING);
     char *host = pinned(2);
     CUdeviceptr at = allocate(2);
-    gate g;
-    g.close(a);
+    gate g(a);
     OK(CU(cuMemsetD8Async)(at, 'a', 1, a));
     CUevent e = make_event();
     OK(CU(cuEventRecord)(e, a));
@@ -92,7 +88,7 @@ ALONE(SoftcudaStream, StreamsAreIndependentUntilAnEventJoinsThem)
     OK(CU(cuMemcpyDtoHAsync)(host, at, 2, b));
     nap();
     EXPECT_EQ(host[0], '-');
-    g.open = true;
+    g.open();
     OK(CU(cuStreamSynchronize)(b));
     EXPECT_EQ(std::string(host, 2), "ab");
 }
@@ -102,23 +98,18 @@ ALONE(SoftcudaStream, TheLegacyStreamWaitsForBlockingStreamsOnly)
     start();
     CUdeviceptr at = allocate(16);
     char *host = pinned(16);
-    gate free_running;
-    CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
-    free_running.close(other);
+    gate free_running(make_stream(CU_STREAM_NON_BLOCKING));
     OK(CU(cuMemcpyDtoH)(host, at, 16)); // comes back
-    // One thread of the real driver runs all host functions, so one gate at a time.
-    free_running.open = true;
-    OK(CU(cuStreamSynchronize)(other));
-    gate joined;
+    free_running.open();
     CUstream blocking = make_stream(CU_STREAM_DEFAULT);
-    joined.close(blocking);
+    gate joined(blocking);
     OK(CU(cuMemsetD8Async)(at, 'q', 16, blocking));
     std::thread later([&] {
         nap();
-        joined.open = true;
+        joined.open();
     });
     OK(CU(cuMemcpyDtoH)(host, at, 16));
-    EXPECT_TRUE(joined.open.load());
+    EXPECT_TRUE(joined.is_open());
     EXPECT_EQ(host[15], 'q');
     later.join();
 }
@@ -126,8 +117,7 @@ ALONE(SoftcudaStream, TheLegacyStreamWaitsForBlockingStreamsOnly)
 ALONE(SoftcudaStream, BlockingStreamsWaitForTheLegacyStream)
 {
     start();
-    gate g;
-    g.close(nullptr);
+    gate g(nullptr);
     CUstream blocking = make_stream(CU_STREAM_DEFAULT);
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
     CUevent e = make_event();
@@ -135,7 +125,7 @@ ALONE(SoftcudaStream, BlockingStreamsWaitForTheLegacyStream)
     OK(CU(cuStreamSynchronize)(other));
     nap();
     EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
-    g.open = true;
+    g.open();
     OK(CU(cuEventSynchronize)(e));
 }
 
@@ -160,12 +150,11 @@ ALONE(SoftcudaStream, FillsAndDeviceCopiesReturnAtOnce)
     start();
     CUdeviceptr a = allocate(16);
     CUdeviceptr b = allocate(16);
-    gate g;
-    g.close(nullptr);
+    gate g(nullptr);
     OK(CU(cuMemsetD8)(a, 1, 16));
     OK(CU(cuMemcpyDtoD)(b, a, 16));
     EXPECT_EQ(CU(cuStreamQuery)(nullptr), CUDA_ERROR_NOT_READY);
-    g.open = true;
+    g.open();
     EXPECT_EQ(load(b, 16), std::string(16, 1));
 }
 

@@ -49,49 +49,15 @@ CUdeviceptr map(const std::vector<CUmemGenericAllocationHandle> &pieces)
     return at;
 }
 
-ALONE(SoftcudaVmm, MappedMemoryBehavesAsDeviceMemory)
+ALONE(SoftcudaVmm, LengthsAreMultiplesOfTheGranularity)
 {
     start();
-    CUmemAllocationProp p = properties(false);
+    const CUmemAllocationProp p = properties(false);
     std::size_t granularity = 0;
+    CUmemGenericAllocationHandle h = 0;
     OK(CU(cuMemGetAllocationGranularity)(&granularity, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     EXPECT_EQ(granularity, chunk);
-    CUmemGenericAllocationHandle h = 0;
     EXPECT_EQ(CU(cuMemCreate)(&h, chunk + 4096, &p, 0), CUDA_ERROR_INVALID_VALUE);
-    h = create(false);
-    CUdeviceptr at = map({h});
-    store(at + 9, "mapped");
-    EXPECT_EQ(load(at + 9, 6), "mapped");
-    const unsigned type = attribute<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
-    EXPECT_EQ(type, unsigned(CU_MEMORYTYPE_DEVICE));
-    CUipcMemHandle legacy{};
-    EXPECT_EQ(CU(cuIpcGetMemHandle)(&legacy, at), CUDA_ERROR_INVALID_VALUE);
-    const bool capable = attribute<bool>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at);
-    EXPECT_FALSE(capable);
-    OK(CU(cuMemRelease)(h)); // the mapping keeps it
-    EXPECT_EQ(load(at + 9, 6), "mapped");
-    OK(CU(cuMemUnmap)(at, chunk));
-    OK(CU(cuMemAddressFree)(at, chunk));
-}
-
-ALONE(SoftcudaVmm, ARangeOfSeveralPiecesIsCopiedAsOne)
-{
-    start();
-    CUdeviceptr at = map({create(false), create(false), create(false)});
-    std::string bytes(2 * chunk, 'b');
-    bytes.front() = 'a';
-    bytes.back() = 'c';
-    store(at + chunk / 2, bytes);
-    EXPECT_TRUE(load(at + chunk / 2, bytes.size()) == bytes);
-    CUdeviceptr base = 0;
-    std::size_t len = 0;
-    OK(CU(cuMemGetAddressRange)(&base, &len, at + chunk + 5));
-    if (soft()) {
-        EXPECT_EQ(base, at + chunk);
-        EXPECT_EQ(len, chunk);
-    } else {
-        std::printf("address range in the middle piece: +%llu, %zu\n", base - at, len);
-    }
 }
 
 // RANGE_START_ADDR and RANGE_SIZE describe the reservation, the other two what is mapped.
@@ -183,48 +149,6 @@ ALONE(SoftcudaVmm, OnlyAllocationsMadeForExportAreExported)
               CUDA_SUCCESS);
 }
 
-TEST(SoftcudaVmm, ADescriptorGivesTheSameMemoryToAnotherProcess)
-{
-    together(
-        [](line &l) {
-            start();
-            CUmemGenericAllocationHandle h = create(true);
-            CUdeviceptr at = map({h});
-            store(at, "through a descriptor");
-            int fd = -1;
-            OK(CU(cuMemExportToShareableHandle)(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                                0));
-            l.put_fd(fd);
-            close(fd);
-            l.wait();
-            EXPECT_EQ(load(at, 4), "back");
-            // Given up here, it lives on there.
-            OK(CU(cuMemUnmap)(at, chunk));
-            OK(CU(cuMemRelease)(h));
-            l.step();
-            l.wait();
-        },
-        [](line &l) {
-            start();
-            int fd = l.get_fd();
-            CUmemGenericAllocationHandle h = 0;
-            OK(CU(cuMemImportFromShareableHandle)(
-                &h, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-            close(fd);
-            CUmemAllocationProp p{};
-            OK(CU(cuMemGetAllocationPropertiesFromHandle)(&p, h));
-            EXPECT_EQ(p.location.id, 0);
-            CUdeviceptr at = map({h});
-            EXPECT_EQ(load(at, 20), "through a descriptor");
-            store(at, "back");
-            l.step();
-            l.wait();
-            EXPECT_EQ(load(at, 4), "back");
-            l.step();
-        });
-}
-
 ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
 {
     start();
@@ -248,48 +172,6 @@ ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
     CUdeviceptr plain = allocate(64);
     const CUmemoryPool none = attribute<CUmemoryPool>(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, plain);
     EXPECT_EQ(none, nullptr);
-}
-
-TEST(SoftcudaPool, AnExportedPoolGivesItsPointersToAnotherProcess)
-{
-    together(
-        [](line &l) {
-            start();
-            CUmemPoolProps p{};
-            p.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-            p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-            p.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-            CUmemoryPool pool = nullptr;
-            OK(CU(cuMemPoolCreate)(&pool, &p));
-            int fd = -1;
-            OK(CU(cuMemPoolExportToShareableHandle)(&fd, pool,
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-            l.put_fd(fd);
-            CUdeviceptr at = 0;
-            OK(CU(cuMemAllocFromPoolAsync)(&at, 5000, pool, nullptr));
-            store(at, "pooled");
-            CUmemPoolPtrExportData data{};
-            OK(CU(cuMemPoolExportPointer)(&data, at));
-            l.put(data);
-            l.wait();
-            CUdeviceptr other = 0;
-            OK(CU(cuMemAllocAsync)(&other, 5000, nullptr));
-            EXPECT_NE(CU(cuMemPoolExportPointer)(&data, other), CUDA_SUCCESS);
-        },
-        [](line &l) {
-            start();
-            int fd = l.get_fd();
-            CUmemoryPool pool = nullptr;
-            OK(CU(cuMemPoolImportFromShareableHandle)(
-                &pool, reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-            auto data = l.get<CUmemPoolPtrExportData>();
-            CUdeviceptr at = 0;
-            OK(CU(cuMemPoolImportPointer)(&at, pool, &data));
-            EXPECT_EQ(load(at, 6), "pooled");
-            OK(CU(cuMemFree)(at));
-            l.step();
-        });
 }
 
 } // namespace
