@@ -3,24 +3,16 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_install.sh: tools/install-components keeps what it replaces and takes back only what is ours.
-set -u
-tool=${GPUSM_SRCDIR:-$(dirname "$0")/../..}/tools/install-components
-work=$(mktemp -d "${TMPDIR:-/tmp}/gpusm-install.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/common.sh"
+tool=$top/tools/install-components
 dir=$work/lib/openmpi
 btl=mca_btl_gpusm.so
 rcache=mca_rcache_gpusm.so
-failed=0
 
 # expect NAME FILE TEXT: FILE holds TEXT; an empty TEXT: there is no such file
 expect() {
-    if [ "$(cat "$2" 2>/dev/null)" = "$3" ]; then
-        echo "PASS: install/$1"
-    else
-        echo "    $2 should hold '$3' but holds '$(cat "$2" 2>&1)'"
-        echo "FAIL: install/$1"
-        failed=1
-    fi
+    holds=$(cat "$2" 2>/dev/null)
+    report "$1" "$([ "$holds" = "$3" ] || echo "$2 should hold '$3' but holds '$holds'")"
 }
 run() { REPLACE_RCACHE=$1 sh "$tool" "$2" "$dir" "$work/$btl" "$work/$rcache" >"$work/said" || exit 1; }
 start() {

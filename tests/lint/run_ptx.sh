@@ -4,24 +4,10 @@
 #
 # run_ptx.sh: the PTX text of the gather kernel that is checked in is what nvcc makes of the source
 # beside it, and a build that cannot use nvcc takes it.
-set -u
-gpu=${GPUSM_SRCDIR:-$(dirname "$0")/../..}/opal/mca/btl/gpusm/gpu
+. "$(dirname "$0")/common.sh"
+gpu=$top/opal/mca/btl/gpusm/gpu
 text=$gpu/gather_kernel.ptx
 nvcc=${GPUSM_NVCC:-}
-work=$(mktemp -d "${TMPDIR:-/tmp}/gpusm-ptx.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# report NAME FINDINGS: one case; it passes when nothing was found
-report() {
-    if [ -z "$2" ]; then
-        echo "PASS: ptx/$1"
-    else
-        printf '%s\n' "$2" | sed 's/^/    /'
-        echo "FAIL: ptx/$1"
-        failed=1
-    fi
-}
 header() { sh "$gpu/make-ptx" header "$1" "$gpu/gather_kernel.cu" "$text" "$work/$2" 2>"$work/said"; }
 
 # --- without nvcc -----------------------------------------------------------------------------------
@@ -41,7 +27,7 @@ report "and says so" "$(grep -q 'what a pity' "$work/said" && grep -q 'from gath
 
 # --- with nvcc --------------------------------------------------------------------------------------
 if [ -z "$nvcc" ]; then
-    echo "SKIP: ptx/the text is what nvcc makes of the kernel: configure found no nvcc"
+    skip "the text is what nvcc makes of the kernel" "configure found no nvcc"
     exit $failed
 fi
 if ! sh "$gpu/make-ptx" compile "$nvcc" "$gpu/gather_kernel.cu" "$work/new.ptx" 2>"$work/said"; then
@@ -56,7 +42,7 @@ if [ "$(sed -n 3p "$text")" != "$(sed -n 3p "$work/new.ptx")" ]; then
     done
     report "the text has the entries that nvcc makes of the kernel" \
         "$(diff "$work/gather_kernel.ptx.entries" "$work/new.ptx.entries")"
-    echo "SKIP: ptx/the text is what nvcc makes of the kernel: $(sed -n 's/.* with \(nvcc .*\)\. Do.*/\1/p' "$text") made it," \
+    skip "the text is what nvcc makes of the kernel" "$(sed -n 's/.* with \(nvcc .*\)\. Do.*/\1/p' "$text") made it," \
         "here is $(sed -n 's/.* with \(nvcc .*\)\. Do.*/\1/p' "$work/new.ptx")"
     exit $failed
 fi

@@ -4,20 +4,8 @@
 #
 # run_source.sh: what the house rules ask of the sources, as far as a script can see it.
 # shellcheck disable=SC2086,SC2231,SC2209 # lists of files without blanks in their names
-set -u
-cd "${GPUSM_SRCDIR:-$(dirname "$0")/../..}" || exit 1
-failed=0
-
-# report NAME FINDINGS: one case; it passes when nothing was found
-report() {
-    if [ -z "$2" ]; then
-        echo "PASS: source/$1"
-    else
-        printf '%s\n' "$2" | sed 's/^/    /'
-        echo "FAIL: source/$1"
-        failed=1
-    fi
-}
+. "$(dirname "$0")/common.sh"
+cd "$top" || exit 1
 
 # All files of the repository: no build folders, nothing hidden but .ci, nothing that autogen.sh made.
 everything=$(find ./.ci . \( -path './build*' -o -path './_*' -o -path './.[!c]*' -o -path './.c[!i]*' \
@@ -69,7 +57,7 @@ report "scripts that users run are executable" "$(printf '%s\n' $everything | gr
     while read -r file; do
         if [ "$(head -c 2 "$file" | tr -d '\0')" = '#!' ] && [ ! -x "$file" ]; then echo "$file"; fi
     done)"
-report "shell scripts parse" "$(for file in $scripts tests/mpi/common.sh tools/setup/*.sh; do
+report "shell scripts parse" "$(for file in $scripts tests/*/common.sh tools/setup/*.sh; do
     if head -n 12 "$file" | grep -q bash; then shell=bash; else shell=sh; fi
     $shell -n "$file" 2>&1
 done)"
