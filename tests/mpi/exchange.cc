@@ -69,7 +69,6 @@ constexpr subtest subtests[] = {
     {"many", test_many, ranks::pair, true},
     {"truncation", test_truncation, ranks::pair, true},
     {"datatypes", test_datatypes, ranks::pair, true},
-    {"counters", test_counters, ranks::pair, true},
     {"ways", test_ways, ranks::pair, true},
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
@@ -367,6 +366,17 @@ void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
         c.expect(compare_placed(in, end_of(to_receive), to_receive), what);
         c.messages += static_cast<long>(to_receive.size());
     }
+}
+
+void swap_side_by_side(context &c, buffer &out, buffer &in, std::size_t len_bytes,
+                       std::size_t messages, int tag, const std::string &what)
+{
+    const std::uint64_t seed = c.draw_seeds(2 * messages);
+    const auto from = [&](int rank) {
+        return side_by_side(messages, len_bytes,
+                            seed + messages * static_cast<std::uint64_t>(rank));
+    };
+    swap_windows(c, out, from(c.rank), in, from(1 - c.rank), tag, what);
 }
 
 namespace {

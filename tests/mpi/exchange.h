@@ -103,6 +103,9 @@ std::size_t end_of(const window &messages); // behind the guard bytes of the las
 // its other window. What comes is compared, and what lies between, too.
 void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
                   const window &to_receive, int tag, const std::string &what);
+// So many of one length each way, with new content.
+void swap_side_by_side(context &c, buffer &out, buffer &in, std::size_t len_bytes,
+                       std::size_t messages, int tag, const std::string &what);
 
 // Where the test is, for the message that the deadline prints. Keeps only the text.
 void at_step(const std::string &text);
@@ -121,7 +124,7 @@ test_function test_gather, test_gather_from_host, test_behind_end;
 test_function test_alltoall;
 test_function test_any_source, test_unexpected, test_many, test_truncation;
 test_function test_datatypes;
-test_function test_counters, test_ways, test_late;
+test_function test_ways, test_late;
 test_function test_persistent, test_context_ends, test_context_lost;
 test_function test_life, test_many_small, test_idle_mapping;
 test_function test_reuse;

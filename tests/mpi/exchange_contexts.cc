@@ -102,31 +102,20 @@ void test_context_switched(context &c)
                      around);
         watch.swapped(plain, len);
     }
+    message_set in_flight(c, tag);
+    in_flight.enter_out = in_flight.enter_in = [&](std::size_t i) { enter(0 != i); };
+    in_flight.add(plain, plain, len);
+    in_flight.add(plain, plain, len);
     for (int i = 0; i < 8; ++i) {
         at_step("context switched while messages are in flight");
         const bool posted_in_own = 0 != i % 2;
-        const std::uint64_t seed = c.draw_seeds(2);
-        requests under_way(c);
-        for (const bool own : {false, true}) {
-            enter(own);
-            c.expect(out[own]->fill(0, len, seed + static_cast<std::uint64_t>(c.rank)), "fill");
-            c.expect(in[own]->poison(), "poison");
-        }
-        enter(posted_in_own);
-        for (const bool own : {false, true}) {
-            under_way.receive(in[own]->data(), len, 1 - c.rank, tag + own);
-            under_way.send(out[own]->data(), len, 1 - c.rank, tag + own);
-        }
-        enter(!posted_in_own);
-        under_way.wait();
-        for (const bool own : {false, true}) {
-            enter(own);
-            c.expect(in[own]->compare(0, len, seed + static_cast<std::uint64_t>(1 - c.rank)),
-                     "context switched in flight");
-            ++c.messages;
-            watch.swapped(plain, len);
-        }
+        in_flight.prepare();
+        in_flight.enter = [&](std::size_t) { enter(posted_in_own); };
+        in_flight.exchange_at_once([&] { enter(!posted_in_own); });
+        in_flight.compare("context switched in flight");
+        watch.swapped(plain, len, 2);
     }
+    in_flight.clear();
     watch.check(c, "context switched");
     enter(true);
     out[1].reset();
@@ -233,53 +222,24 @@ void test_two_devices(context &c)
     const auto enter = [&](std::size_t which) {
         c.expect(both[which % 2]->make_current(), "a device can be made current");
     };
-    std::vector<std::unique_ptr<buffer>> out;
-    std::vector<std::unique_ptr<buffer>> in;
+    message_set all(c, tag);
+    all.enter_out = enter;
+    all.enter_in = [&](std::size_t i) { enter(i / 2); };
     for (std::size_t i = 0; i < messages; ++i) {
-        const std::size_t len = lengths[i / 4 % std::size(lengths)];
-        enter(i);
-        out.push_back(c.make_on(both[i % 2], plain, len));
-        enter(i / 2);
-        in.push_back(c.make_on(both[i / 2 % 2], plain, len));
+        all.add(plain, plain, lengths[i / 4 % std::size(lengths)], both[i % 2], both[i / 2 % 2]);
     }
     way_watch watch;
-    for (int round = 0; round < rounds; ++round) {
+    for (std::size_t round = 0; round < rounds; ++round) {
         const std::string what = "two devices, window " + std::to_string(round);
-        const std::uint64_t seed = c.draw_seeds(2 * messages);
-        const auto seed_of = [&](int sender, std::size_t i) {
-            return seed + 2 * i + static_cast<std::uint64_t>(sender);
-        };
         at_step(what);
-        for (std::size_t i = 0; i < messages; ++i) {
-            enter(i);
-            c.expect(out[i]->fill(0, out[i]->len_bytes(), seed_of(c.rank, i)), "fill");
-            enter(i / 2);
-            c.expect(in[i]->poison(), "poison");
-        }
-        requests under_way(c);
-        for (std::size_t i = 0; i < messages; ++i) {
-            enter(i / 16 + static_cast<std::size_t>(round));
-            under_way.receive(in[i]->data(), in[i]->len_bytes(), 1 - c.rank,
-                              tag + static_cast<int>(i));
-            under_way.send(out[i]->data(), out[i]->len_bytes(), 1 - c.rank,
-                           tag + static_cast<int>(i));
-        }
-        under_way.wait();
-        for (std::size_t i = 0; i < messages; ++i) {
-            enter(i / 2);
-            c.expect(in[i]->compare(0, in[i]->len_bytes(), seed_of(1 - c.rank, i)),
-                     what + ", message " + std::to_string(i));
-            ++c.messages;
-        }
+        all.prepare();
+        all.enter = [&](std::size_t i) { enter(i / 16 + round); };
+        all.exchange_at_once();
+        all.compare(what);
     }
     watch.swapped(plain, 0, rounds * static_cast<int>(messages));
     watch.check(c, "two devices");
-    for (std::size_t i = 0; i < messages; ++i) {
-        enter(i);
-        out[i].reset();
-        enter(i / 2);
-        in[i].reset();
-    }
+    all.clear();
     c.use_gpu();
     expect_no_context_elsewhere(c, {both[0]->ordinal(), both[1]->ordinal()});
 }

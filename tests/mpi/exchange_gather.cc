@@ -5,7 +5,6 @@
 // into few submissions, and which way those went.
 #include "tests/mpi/exchange.h"
 
-#include <array>
 #include <cstdio>
 
 namespace gpusm::exchange {
@@ -13,21 +12,6 @@ namespace gpusm::exchange {
 namespace {
 
 constexpr int tag = 71;
-
-constexpr const char *names[] = {"get_messages", "single_submissions", "batch_submissions",
-                                 "kernel_submissions"};
-using counts = std::array<unsigned long long, std::size(names)>;
-enum { by_get, single, batch, kernel };
-
-counts read_counts(const bench::path_counters &counters)
-{
-    bench::path_counts all = counters.read();
-    counts now = {};
-    for (std::size_t i = 0; i < now.size(); ++i) {
-        now[i] = all[names[i]];
-    }
-    return now;
-}
 
 // Where the messages of a window lie: lengths on both sides of every limit, places at addresses of
 // every remainder, and guard bytes between them.
@@ -72,25 +56,22 @@ void check_windows(context &c, memory_kind from, std::size_t messages, std::size
     if (!c.expect_true(counters.available(), "the transport has performance variables")) {
         return;
     }
-    const counts before = read_counts(counters);
+    const bench::path_counts before = counters.read();
     for (int i = 0; i < rounds; ++i) {
         for (memory_kind kind : c.kinds) {
             check_window(c, from, kind, messages);
         }
     }
-    counts used = read_counts(counters);
-    for (std::size_t i = 0; i < used.size(); ++i) {
-        used[i] -= before[i];
-    }
-    c.expect_true(used[by_get] >= rounds * by_get_at_least * c.kinds.size(),
+    bench::path_counts used = bench::since(before, counters.read());
+    c.expect_true(used["get_messages"] >= rounds * by_get_at_least * c.kinds.size(),
                   "the messages came by get");
     // One line with the sums over both ranks, for the shell driver.
-    counts sum = {};
-    MPI_Reduce(used.data(), sum.data(), static_cast<int>(sum.size()), MPI_UNSIGNED_LONG_LONG,
-               MPI_SUM, 0, MPI_COMM_WORLD);
+    const unsigned long long mine[] = {used["single_submissions"], used["batch_submissions"],
+                                       used["kernel_submissions"]};
+    unsigned long long sum[3] = {};
+    MPI_Reduce(mine, sum, 3, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (0 == c.rank) {
-        std::printf("submissions: single %llu, batch %llu, kernel %llu; messages by get: %llu\n",
-                    sum[single], sum[batch], sum[kernel], sum[by_get]);
+        std::printf("submissions: single %llu, batch %llu, kernel %llu\n", sum[0], sum[1], sum[2]);
     }
 }
 

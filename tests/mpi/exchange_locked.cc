@@ -17,18 +17,6 @@ constexpr int tag = 121;
 constexpr std::size_t guard_bytes = bench::placement::guard_bytes;
 constexpr std::size_t direct_from_bytes = 32768; // direct_least_bytes of the component
 
-// So many messages each way between ranks 0 and 1 at once, each in a place of its own, from `out`
-// into `in`, which have room for all of them and the guards.
-void swap_at_once(context &c, buffer &out, buffer &in, std::size_t len, std::size_t messages,
-                  const std::string &what)
-{
-    const std::uint64_t seed = c.draw_seeds(2 * messages);
-    const auto from = [&](int rank) {
-        return side_by_side(messages, len, seed + messages * static_cast<std::uint64_t>(rank));
-    };
-    swap_windows(c, out, from(c.rank), in, from(1 - c.rank), tag, what);
-}
-
 // What has been written straight into memory of this rank, and how many copies of the driver's it
 // has asked for, since it was made.
 class direct_count {
@@ -56,7 +44,7 @@ void until_direct(context &c, buffer &out, buffer &in, std::size_t len)
     constexpr int most_rounds = 20;
     const direct_count direct;
     for (int i = 0; i < most_rounds; ++i) {
-        swap_at_once(c, out, in, len, 1, "until messages go directly");
+        swap_side_by_side(c, out, in, len, 1, tag, "until messages go directly");
         const char mine = 0 != direct.now() ? 1 : 0;
         char peers = 0;
         c.send_receive(&mine, 1, &peers, 1, 1 - c.rank, tag);
@@ -112,10 +100,10 @@ void test_locked(context &c)
             const direct_count direct;
             unsigned long long long_enough = 0;
             const auto both_ways = [&](std::size_t len, std::size_t messages, const char *how) {
-                swap_at_once(c, *host, *on_device, len, messages,
-                             describe(memory_kind::page_locked, kind, len, how));
-                swap_at_once(c, *on_device, *host, len, messages,
-                             describe(kind, memory_kind::page_locked, len, how));
+                swap_side_by_side(c, *host, *on_device, len, messages, tag,
+                                  describe(memory_kind::page_locked, kind, len, how));
+                swap_side_by_side(c, *on_device, *host, len, messages, tag,
+                                  describe(kind, memory_kind::page_locked, len, how));
                 long_enough += len >= direct_from_bytes ? messages : 0;
             };
             for (const std::size_t len : lengths) {
@@ -235,8 +223,8 @@ void test_locked_later(context &c)
     auto on_device = c.make(memory_kind::device, len + guard_bytes);
     const auto both_ways = [&](const char *what) {
         for (int i = 0; i < messages; ++i) {
-            swap_at_once(c, *host, *on_device, len, 1, what);
-            swap_at_once(c, *on_device, *host, len, 1, what);
+            swap_side_by_side(c, *host, *on_device, len, 1, tag, what);
+            swap_side_by_side(c, *on_device, *host, len, 1, tag, what);
         }
     };
     for (int round = 0; round < 2; ++round) {
@@ -248,7 +236,7 @@ void test_locked_later(context &c)
         const direct_count after;
         both_ways("page-locked since");
         const direct_count once_more;
-        swap_at_once(c, *on_device, *host, len, 1, "page-locked since, once more");
+        swap_side_by_side(c, *on_device, *host, len, 1, tag, "page-locked since, once more");
         if (after.available()) {
             c.expect_true(after.now() >= messages / 2, "it goes directly before long");
             c.expect_true(1 == once_more.copies(), "and comes back in one copy");

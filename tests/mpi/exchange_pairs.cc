@@ -75,16 +75,6 @@ void one_sendrecv(const side &s, std::size_t len)
     }
 }
 
-void several_in_flight(const side &s, std::size_t len)
-{
-    const std::uint64_t seed = s.c.draw_seeds(2 * in_flight);
-    const auto from = [&](int rank) {
-        return side_by_side(in_flight, len, seed + in_flight * static_cast<std::uint64_t>(rank));
-    };
-    swap_windows(s.c, s.out, from(s.c.rank), s.in, from(1 - s.c.rank), tag,
-                 s.text(len, "MPI_Isend"));
-}
-
 // Fresh allocations for each pair of kinds, freed as soon as MPI says that the messages are done:
 // the driver hands out the addresses of earlier ones, which a transport must not mistake for what
 // it has mapped.
@@ -119,7 +109,7 @@ void exchange_kinds(context &c, memory_kind mine, memory_kind peers, bool with_h
                     one_blocking(s, len, sender == c.rank, synchronous);
                 }
             }
-            several_in_flight(s, len);
+            swap_side_by_side(c, *out, *in, len, in_flight, tag, s.text(len, "MPI_Isend"));
         }
     }
 }

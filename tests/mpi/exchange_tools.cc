@@ -248,17 +248,31 @@ void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
     }
 }
 
-void message_set::add(memory_kind from, memory_kind into, std::size_t len_bytes)
+static void go(const std::function<void(std::size_t)> &enter, std::size_t message)
 {
-    out_.push_back(c_.make(from, len_bytes));
-    in_.push_back(c_.make(into, len_bytes));
+    if (enter) {
+        enter(message);
+    }
+}
+
+void message_set::add(memory_kind from, memory_kind into, std::size_t len_bytes,
+                      const device *from_on, const device *into_on)
+{
+    const device *const own = c_.gpu.get();
+    go(enter_out, count());
+    auto out = c_.make_on(nullptr == from_on ? own : from_on, from, len_bytes);
+    go(enter_in, count());
+    in_.push_back(c_.make_on(nullptr == into_on ? own : into_on, into, len_bytes));
+    out_.push_back(std::move(out));
 }
 
 void message_set::prepare()
 {
     seed_ = c_.draw_seeds(2 * count());
     for (std::size_t i = 0; i < count(); ++i) {
+        go(enter_out, i);
         c_.expect(out_[i]->fill(0, length_of(i), seed_of(c_.rank, i)), "fill");
+        go(enter_in, i);
         c_.expect(in_[i]->poison(), "poison");
     }
 }
@@ -269,12 +283,16 @@ void message_set::exchange(std::size_t i) const
                     tag_of(i));
 }
 
-void message_set::exchange_at_once() const
+void message_set::exchange_at_once(const std::function<void()> &before_wait) const
 {
     requests under_way(c_);
     for (std::size_t i = 0; i < count(); ++i) {
+        go(enter, i);
         under_way.receive(in_[i]->data(), length_of(i), 1 - c_.rank, tag_of(i));
         under_way.send(out_[i]->data(), length_of(i), 1 - c_.rank, tag_of(i));
+    }
+    if (before_wait) {
+        before_wait();
     }
     under_way.wait();
 }
@@ -282,9 +300,20 @@ void message_set::exchange_at_once() const
 void message_set::compare(const std::string &what) const
 {
     for (std::size_t i = 0; i < count(); ++i) {
+        go(enter_in, i);
         c_.expect(in_[i]->compare(0, length_of(i), seed_of(1 - c_.rank, i)),
                   what + ", message " + std::to_string(i));
         ++c_.messages;
+    }
+}
+
+void message_set::clear()
+{
+    for (std::size_t i = 0; i < count(); ++i) {
+        go(enter_out, i);
+        out_[i].reset();
+        go(enter_in, i);
+        in_[i].reset();
     }
 }
 

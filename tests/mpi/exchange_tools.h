@@ -135,14 +135,22 @@ void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
 // prepared and compared where a context is current, so that what is between needs none.
 class message_set {
   public:
+    // As in `surroundings`, for the message of that number; set before one is added.
+    std::function<void(std::size_t)> enter_out;
+    std::function<void(std::size_t)> enter_in;
+    std::function<void(std::size_t)> enter;
+
     message_set(context &c, std::size_t first_tag) : c_(c), first_tag_(first_tag) {}
-    void add(memory_kind from, memory_kind into, std::size_t len_bytes);
+    // On the rank's own device if nothing is said.
+    void add(memory_kind from, memory_kind into, std::size_t len_bytes,
+             const device *from_on = nullptr, const device *into_on = nullptr);
     std::size_t count() const { return out_.size(); }
     std::size_t length_of(std::size_t i) const { return out_[i]->len_bytes(); }
     void prepare(); // new content
     void exchange(std::size_t i) const;
-    void exchange_at_once() const;
+    void exchange_at_once(const std::function<void()> &before_wait = {}) const;
     void compare(const std::string &what) const;
+    void clear(); // for those who have to enter a context
 
   private:
     std::uint64_t seed_of(int sender, std::size_t i) const

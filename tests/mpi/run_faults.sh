@@ -34,8 +34,6 @@ done
 per_rank 1 GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
 check one-rank-cannot-open 60 2 "$work/per-rank-1" "$exchange" pairs --kinds HD --max-size 2M
 
-# failing_call NAME FUNCTION N: the N-th call of FUNCTION fails in rank 1 of $failing_test. Open MPI's
-# own copies use the same functions; when the fault hit one of those, nothing about gpusm was learnt.
 # failing_calls NAME TEST MAY FUNCTION=N,N,...: that call of FUNCTION fails in rank 1 of the TEST, which
 # may end with status 0 or MAY. Open MPI's own copies use the same functions; when the fault hit one of
 # those, nothing about gpusm was learnt. Some of all must have hit gpusm.

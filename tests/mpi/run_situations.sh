@@ -50,7 +50,7 @@ elif need_two_gpus one-visible-device-each-by-get; then
     per_rank 0 CUDA_VISIBLE_DEVICES=0
     per_rank 1 CUDA_VISIBLE_DEVICES=1
     check one-visible-device-each-by-get 60 2 "$work/per-rank-0" "$work/per-rank-1" \
-        "$exchange" counters
+        "$exchange" ways --kinds D
 fi
 for set in D V C DVACWPM; do
     check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
