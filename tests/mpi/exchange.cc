@@ -73,7 +73,6 @@ constexpr subtest subtests[] = {
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"persistent", test_persistent, ranks::by_get, true},
-    {"context-ends", test_context_ends, ranks::pair, true},
     {"context-lost", test_context_lost, ranks::by_get, true},
     {"life", test_life, ranks::pair, true},
     {"many-small", test_many_small, ranks::by_get, true},

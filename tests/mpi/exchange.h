@@ -125,7 +125,7 @@ test_function test_alltoall;
 test_function test_any_source, test_unexpected, test_many, test_truncation;
 test_function test_datatypes;
 test_function test_ways, test_late;
-test_function test_persistent, test_context_ends, test_context_lost;
+test_function test_persistent, test_context_lost;
 test_function test_life, test_many_small, test_idle_mapping;
 test_function test_reuse;
 test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked_later,

@@ -66,7 +66,23 @@ void test_threads(context &c)
     }
 }
 
-// Parents and child are one communicator; every parent talks with the child.
+// Parents and child are one communicator, in which `talk_in` talks.
+template <typename Talk>
+static void with_all(context &c, MPI_Comm between, bool child, Talk &&talk_in)
+{
+    const std::string who = child ? "child" : "parent";
+    MPI_Comm all = MPI_COMM_NULL;
+    at_step("MPI_Intercomm_merge, " + who);
+    c.mpi(MPI_Intercomm_merge(between, child ? 1 : 0, &all), "MPI_Intercomm_merge");
+    at_step("talk, " + who);
+    talk_in(all);
+    MPI_Barrier(all);
+    at_step("MPI_Comm_disconnect, " + who);
+    MPI_Comm_free(&all);
+    MPI_Comm_disconnect(&between);
+}
+
+// Every parent talks with the child.
 void test_spawn(context &c)
 {
     std::string kinds;
@@ -83,37 +99,23 @@ void test_spawn(context &c)
                "MPI_Comm_spawn")) {
         return;
     }
-    MPI_Comm all = MPI_COMM_NULL;
-    at_step("MPI_Intercomm_merge, parent");
-    c.mpi(MPI_Intercomm_merge(between, 0, &all), "MPI_Intercomm_merge");
-    at_step("talk with the child");
-    talk(c, all, c.rank, c.ranks, c.rank, 20);
-    MPI_Barrier(all);
-    at_step("MPI_Comm_disconnect, parent");
-    MPI_Comm_free(&all);
-    MPI_Comm_disconnect(&between);
+    with_all(c, between, false, [&](MPI_Comm all) { talk(c, all, c.rank, c.ranks, c.rank, 20); });
 }
 
 void spawned_child(context &c)
 {
     MPI_Comm parents = MPI_COMM_NULL;
-    MPI_Comm all = MPI_COMM_NULL;
     MPI_Comm_get_parent(&parents);
     if (!c.expect_true(MPI_COMM_NULL != parents, "the child has parents")) {
         return;
     }
-    at_step("MPI_Intercomm_merge, child");
-    c.mpi(MPI_Intercomm_merge(parents, 1, &all), "MPI_Intercomm_merge");
-    int me = 0;
-    MPI_Comm_rank(all, &me);
-    at_step("talk with the parents");
-    for (int parent = 0; parent < me; ++parent) {
-        talk(c, all, me, parent, parent, 20);
-    }
-    MPI_Barrier(all);
-    at_step("MPI_Comm_disconnect, child");
-    MPI_Comm_free(&all);
-    MPI_Comm_disconnect(&parents);
+    with_all(c, parents, true, [&](MPI_Comm all) {
+        int me = 0;
+        MPI_Comm_rank(all, &me);
+        for (int parent = 0; parent < me; ++parent) {
+            talk(c, all, me, parent, parent, 20);
+        }
+    });
 }
 
 // Rank 1 dies in the middle of it. mpirun ends the others; whether anything is left behind is for

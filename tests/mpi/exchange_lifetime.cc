@@ -107,27 +107,6 @@ void test_persistent(context &c)
     }
 }
 
-// Contexts that come and go while nothing is in flight. Messages go on in the others, and
-// everything ends in good order.
-void test_context_ends(context &c)
-{
-    constexpr int contexts = 3;
-    constexpr int windows = 5;
-    auto primary = make_room(c);
-    for (int i = 0; i < contexts; ++i) {
-        own_context passing(c);
-        auto memory = make_room(c);
-        for (int k = 0; k < windows; ++k) {
-            send_window(c, *memory);
-        }
-        memory.reset();
-        c.expect_true(passing.destroy(), "the context can be destroyed");
-        for (int k = 0; k < windows; ++k) {
-            send_window(c, *primary);
-        }
-    }
-}
-
 // The receiver destroys its context while copies into it are in flight. These messages are lost, by
 // the program's own doing: they may fail, and Open MPI may end the program over it. But nobody
 // crashes and nobody hangs. Ends without MPI_Finalize, for which the messages would have to end.

@@ -51,12 +51,29 @@ void reset_primary(context &c)
 
 } // namespace
 
+// Contexts that come and go while nothing is in flight. Messages go on in the primary one.
 void test_context_destroyed(context &c)
 {
-    own_context own(c);
-    use(c, "in a context of the program's own");
-    c.expect_true(own.destroy(), "the context can be destroyed");
-    talk_on(c, "after the context was destroyed");
+    constexpr int contexts = 3;
+    constexpr std::size_t messages = 64;
+    constexpr std::size_t len = 1024;
+    const std::size_t room = end_of(side_by_side(messages, len, 0));
+    const auto windows = [&](buffer &out, buffer &in) {
+        for (int i = 0; i < 5; ++i) {
+            swap_side_by_side(c, out, in, len, messages, 81, "a window");
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    };
+    auto out = c.make(memory_kind::device, room);
+    auto in = c.make(memory_kind::device, room);
+    for (int i = 0; i < contexts; ++i) {
+        own_context own(c);
+        use(c, "in a context of the program's own");
+        windows(*c.make(memory_kind::device, room), *c.make(memory_kind::device, room));
+        c.expect_true(own.destroy(), "the context can be destroyed");
+        talk_on(c, "after the context was destroyed");
+        windows(*out, *in);
+    }
     own_context last(c);
     use(c, "in another context");
     c.expect_true(last.destroy(), "the context can be destroyed");

@@ -17,22 +17,6 @@ namespace {
 
 constexpr int tag = 91;
 
-// The table of ways. One line per kind of memory that is sent; what it is received into does not
-// matter.
-struct expected {
-    memory_kind source;
-    way goes;
-};
-constexpr expected expected_ways[] = {
-    {memory_kind::device, way::get},               // CUDA IPC
-    {memory_kind::vmm, way::get},                  // through a descriptor
-    {memory_kind::vmm_chunks, way::get},           // through a descriptor per chunk
-    {memory_kind::pool, way::get},                 // through a descriptor of the pool
-    {memory_kind::vmm_private, way::device_ring},  // cannot be exported
-    {memory_kind::pool_private, way::device_ring}, // likewise
-    {memory_kind::managed, way::device_ring},      // likewise
-    {memory_kind::page_locked, way::direct},       // the sender's copy engine reads it
-};
 // Shorter messages that cannot be mapped are staged: staged_least_bytes of the component.
 constexpr std::size_t ring_from_bytes = 16384;
 // Shorter ones are not written: direct_least_bytes of the component.
@@ -133,21 +117,27 @@ int device_count()
     return CUDA_SUCCESS == started_driver().device_get_count(&count) ? count : 0;
 }
 
+// What it is received into does not matter.
 way expected_way(memory_kind source, std::size_t len_bytes)
 {
-    for (const expected &each : expected_ways) {
-        if (each.source != source) {
-            continue;
-        }
-        if (way::device_ring == each.goes && len_bytes < ring_from_bytes) {
-            return way::staged;
-        }
-        if (way::direct == each.goes && len_bytes < direct_from_bytes) {
-            return len_bytes > eager_bytes ? way::host_ring : way::staged;
-        }
-        return each.goes;
+    switch (source) {
+    case memory_kind::device:     // CUDA IPC
+    case memory_kind::vmm:        // through a descriptor
+    case memory_kind::vmm_chunks: // through a descriptor per chunk
+    case memory_kind::pool:       // through a descriptor of the pool
+        return way::get;
+    case memory_kind::vmm_private:  // cannot be exported
+    case memory_kind::pool_private: // likewise
+    case memory_kind::managed:      // likewise
+        return len_bytes < ring_from_bytes ? way::staged : way::device_ring;
+    case memory_kind::page_locked: // the sender's copy engine reads it
+        return len_bytes >= direct_from_bytes ? way::direct
+               : len_bytes > eager_bytes      ? way::host_ring
+                                              : way::staged;
+    case memory_kind::host: // has counters of its own
+        break;
     }
-    return way::staged; // host memory, which has counters of its own
+    return way::staged;
 }
 
 way_watch::tally way_watch::read() const

@@ -74,7 +74,7 @@ std::size_t taken_bytes();
 int device_count();
 
 // Which way messages from memory of a kind are expected to go, once both ranks know each other.
-// THE TABLE IS IN exchange_tools.cc, and nowhere else.
+// Said by expected_way(), and nowhere else.
 enum class way {
     get,         // fetched by the receiver out of the sender's memory
     device_ring, // through a ring on the receiver's device, or in host memory if it goes there

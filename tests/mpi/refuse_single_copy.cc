@@ -2,11 +2,10 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // refuse_single_copy.cc: a library for LD_PRELOAD in whose presence reading and writing another
-// process's memory fail, as they do where ptrace is restricted; or take long, or are the end.
+// process's memory fail, as they do where ptrace is restricted; or are the end.
 //
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
-//   GPUSM_TEST_REFUSE_DELAY   so many microseconds before each call, as where system calls are slow
 //   GPUSM_TEST_REFUSE_KILL    the so manieth call that writes kills its process half-way
 //
 // A call that fails has copied the first half.
@@ -39,11 +38,7 @@ static ssize_t now_and_then(function real, pid_t pid, const struct iovec *local,
 {
     static const char *every = std::getenv("GPUSM_TEST_REFUSE_EVERY");
     static const char *log = std::getenv("GPUSM_TEST_REFUSE_LOG");
-    static const char *delay = std::getenv("GPUSM_TEST_REFUSE_DELAY");
     static std::atomic<int> calls{0};
-    if (delay != nullptr) {
-        (void)usleep(static_cast<useconds_t>(std::atoi(delay)));
-    }
     if (++calls % (nullptr == every ? 1 : std::atoi(every)) != 0) {
         return real(pid, local, local_count, remote, remote_count, flags);
     }

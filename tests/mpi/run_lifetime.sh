@@ -27,8 +27,6 @@ persistent() {
 persistent persistent-send-of-replaced-memory
 persistent persistent-send-with-open-mpis-own-pointer-check --mca btl_gpusm_quick_pointer_check 0
 
-check contexts-that-come-and-go 60 2 "$exchange" context-ends --kinds D
-
 # lost NAME [OPTIONS OF MPIRUN]: no crash and no hang; either the program goes on, or Open MPI ends it
 # because it cannot copy what gpusm could not
 lost() {

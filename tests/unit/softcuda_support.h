@@ -257,18 +257,13 @@ inline int device_count()
         GTEST_SKIP() << "this is about the software driver";                                       \
     }
 // A test whose body, in the braces that follow, runs in a process of its own.
-#define ALONE(suite, name)                                                                         \
+#define ALONE(suite, name) ALONE_IF(suite, name, )
+#define SOFT_ALONE(suite, name) ALONE_IF(suite, name, NEEDS_SOFTCUDA())
+#define ALONE_IF(suite, name, need)                                                                \
     static void suite##name();                                                                     \
     TEST(suite, name)                                                                              \
     {                                                                                              \
-        softcuda_test::alone(suite##name);                                                         \
-    }                                                                                              \
-    static void suite##name()
-#define SOFT_ALONE(suite, name)                                                                    \
-    static void suite##name();                                                                     \
-    TEST(suite, name)                                                                              \
-    {                                                                                              \
-        NEEDS_SOFTCUDA();                                                                          \
+        need;                                                                                      \
         softcuda_test::alone(suite##name);                                                         \
     }                                                                                              \
     static void suite##name()
