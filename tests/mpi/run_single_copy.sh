@@ -118,44 +118,30 @@ shared_case() {
     judge "$shared_name" 0 $? '[ "$(path_says pulled_host_bytes pushed_host_bytes)" = $shared_wanted ]' \
         "pulled or pushed is not: $shared_wanted"
 }
-pull_case() {
-    pull_name=$1 pull_wanted=$2
-    shift 2
-    shared_case "$pull_name" "${pull_from:-H}" D "$pull_wanted" "$@"
-}
-push_case() {
-    push_name=$1 push_wanted=$2
-    shift 2
-    shared_case "$push_name" D "${push_to:-H}" "$push_wanted" "$@"
-}
 if need_gpu pulled-host-memory; then
-    pull_case pulled-host-memory $can
-    pull_case pulled-host-memory-through-a-small-ring $can --mca btl_gpusm_staging_host_bytes 256K
+    shared_case pulled-host-memory H D $can
+    shared_case pulled-host-memory-through-a-small-ring H D $can --mca btl_gpusm_staging_host_bytes 256K
     shared_sizes=60K,131071
-    pull_case pulled-host-memory-too-short no
+    shared_case pulled-host-memory-too-short H D no
     shared_sizes=
-    pull_case pulled-host-memory-without-smsc no --mca smsc ^cma,xpmem,knem
-    pull_case pulled-host-memory-switched-off no --mca btl_gpusm_use_single_copy 0
-    pull_case pulled-host-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
-    pull_from=R
-    pull_case page-locked-memory-is-not-pulled no
-    pull_case page-locked-memory-in-pieces-is $can --mca btl_gpusm_use_direct_host 0
-    pull_from=
+    shared_case pulled-host-memory-without-smsc H D no --mca smsc ^cma,xpmem,knem
+    shared_case pulled-host-memory-switched-off H D no --mca btl_gpusm_use_single_copy 0
+    shared_case pulled-host-memory-without-registered-pages H D no --mca btl_gpusm_register_segments 0
+    shared_case page-locked-memory-is-not-pulled R D no
+    shared_case page-locked-memory-in-pieces-is R D $can --mca btl_gpusm_use_direct_host 0
 fi
 if need_gpu pushed-device-memory; then
-    push_case pushed-device-memory $can
-    push_case pushed-device-memory-switched-off no --mca btl_gpusm_use_single_copy 0
+    shared_case pushed-device-memory D H $can
+    shared_case pushed-device-memory-switched-off D H no --mca btl_gpusm_use_single_copy 0
     shared_sizes=60K,131071
-    push_case pushed-device-memory-too-short no
+    shared_case pushed-device-memory-too-short D H no
     shared_sizes=
-    push_case pushed-device-memory-without-smsc no --mca smsc ^cma,xpmem,knem
-    push_case pushed-device-memory-without-registered-pages no --mca btl_gpusm_register_segments 0
-    push_case pushed-device-memory-in-a-small-segment $can --mca btl_gpusm_segment_size 5M
-    push_case pushed-device-memory-in-a-tiny-segment no --mca btl_gpusm_segment_size 2M
-    push_case pushed-device-memory-with-events no --mca btl_gpusm_use_cuda_events 1
-    push_to=R
-    push_case nothing-is-pushed-into-page-locked-memory no
-    push_to=
+    shared_case pushed-device-memory-without-smsc D H no --mca smsc ^cma,xpmem,knem
+    shared_case pushed-device-memory-without-registered-pages D H no --mca btl_gpusm_register_segments 0
+    shared_case pushed-device-memory-in-a-small-segment D H $can --mca btl_gpusm_segment_size 5M
+    shared_case pushed-device-memory-in-a-tiny-segment D H no --mca btl_gpusm_segment_size 2M
+    shared_case pushed-device-memory-with-events D H no --mca btl_gpusm_use_cuda_events 1
+    shared_case nothing-is-pushed-into-page-locked-memory D R no
 fi
 
 if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
@@ -185,10 +171,10 @@ if need_gpu refused-pulls; then
     check refused-pulls 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds HD --max-size 2M
     check every-third-pull-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 \
         "$exchange" pairs --kinds HD --max-size 2M
-    pull_case some-pulls-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
-    pull_case all-pulls-are-refused no -x LD_PRELOAD="$refuse"
-    push_case some-pushes-are-refused yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
-    push_case all-pushes-are-refused no -x LD_PRELOAD="$refuse"
+    shared_case some-pulls-are-refused H D yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+    shared_case all-pulls-are-refused H D no -x LD_PRELOAD="$refuse"
+    shared_case some-pushes-are-refused D H yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+    shared_case all-pushes-are-refused D H no -x LD_PRELOAD="$refuse"
 fi
 
 # Nobody tries for ever: four attempts each to read and, of what both sides copy, to write; and those
