@@ -6,6 +6,8 @@
 
 #include <signal.h>
 
+#include <thread>
+
 using namespace softcuda_test;
 
 namespace {
@@ -153,29 +155,24 @@ TEST(SoftcudaIpc, MemoryOfAKilledProcessComesBack)
 {
     NEEDS_SOFTCUDA();
     constexpr std::size_t len = 512 * MiB;
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    line here(ends[0]);
-    pid_t victim = child([&] {
-        line l(ends[1]);
-        start();
-        allocate(len);
-        l.step();
-        pause();
-    });
-    here.wait();
-    alone([&] {
-        start();
-        std::size_t taken = free_memory();
-        kill(victim, SIGKILL);
-        for (int i = 0; i < 5000 && free_memory() < taken + len; ++i) {
-            usleep(1000);
-        }
-        EXPECT_GE(free_memory(), taken + len);
-    });
-    EXPECT_EQ(WTERMSIG(status_of(victim)), SIGKILL);
-    close(ends[0]);
-    close(ends[1]);
+    together(
+        [](line &l) {
+            start();
+            allocate(len);
+            l.put(getpid());
+            pause();
+        },
+        [](line &l) {
+            const auto victim = l.get<pid_t>();
+            start();
+            const std::size_t taken = free_memory();
+            kill(victim, SIGKILL);
+            for (int i = 0; i < 5000 && free_memory() < taken + len; ++i) {
+                usleep(1000);
+            }
+            EXPECT_GE(free_memory(), taken + len);
+        },
+        SIGKILL);
 }
 
 ALONE(SoftcudaIpc, AWrittenOverHandleIsRefused)
@@ -223,38 +220,34 @@ CUevent shared_event()
 TEST(SoftcudaIpc, WaitingForAnEventOfAKilledProcessEnds)
 {
     NEEDS_SOFTCUDA();
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    pid_t victim = child([&] {
-        setenv("GPUSM_SOFTCUDA_DELAY_US", "50000000", 1);
-        line l(ends[0]);
-        start();
-        CUevent e = shared_event();
-        CUipcEventHandle h{};
-        CU(cuIpcGetEventHandle)(&h, e);
-        l.put(h);
-        l.wait();
-        CU(cuEventRecord)(e, nullptr);
-        l.step();
-        pause();
-    });
-    pid_t waiter = child([&] {
-        line l(ends[1]);
-        start();
-        CUevent e = nullptr;
-        OK(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()));
-        OK(CU(cuEventQuery)(e)); // never recorded
-        l.step();
-        l.wait();
-        EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
-        OK(CU(cuEventSynchronize)(e));
-    });
-    usleep(300000);
-    kill(victim, SIGKILL);
-    EXPECT_EQ(WTERMSIG(status_of(victim)), SIGKILL);
-    EXPECT_EQ(status_of(waiter), 0);
-    close(ends[0]);
-    close(ends[1]);
+    together(
+        [](line &l) {
+            setenv("GPUSM_SOFTCUDA_DELAY_US", "50000000", 1);
+            start();
+            CUevent e = shared_event();
+            CUipcEventHandle h{};
+            CU(cuIpcGetEventHandle)(&h, e);
+            l.put(h);
+            l.wait();
+            CU(cuEventRecord)(e, nullptr);
+            l.put(getpid());
+            pause();
+        },
+        [](line &l) {
+            start();
+            CUevent e = nullptr;
+            OK(CU(cuIpcOpenEventHandle)(&e, l.get<CUipcEventHandle>()));
+            OK(CU(cuEventQuery)(e)); // never recorded
+            l.step();
+            std::thread killer([victim = l.get<pid_t>()] {
+                usleep(300000);
+                kill(victim, SIGKILL);
+            });
+            EXPECT_EQ(CU(cuEventQuery)(e), CUDA_ERROR_NOT_READY);
+            OK(CU(cuEventSynchronize)(e));
+            killer.join();
+        },
+        SIGKILL);
 }
 
 ALONE(SoftcudaIpc, AnEventWithoutTheInterprocessFlagHasNoHandle)

@@ -139,9 +139,9 @@ inline void alone(const std::function<void()> &body)
     EXPECT_EQ(status_of(child(body)), 0);
 }
 
-// Two processes with a line between them.
+// Two processes with a line between them. `first_ends`: the wait status of the first one.
 inline void together(const std::function<void(line &)> &first,
-                     const std::function<void(line &)> &second)
+                     const std::function<void(line &)> &second, int first_ends = 0)
 {
     soft();
     int ends[2];
@@ -158,7 +158,7 @@ inline void together(const std::function<void(line &)> &first,
     });
     close(ends[0]);
     close(ends[1]);
-    EXPECT_EQ(status_of(a), 0);
+    EXPECT_EQ(status_of(a), first_ends);
     EXPECT_EQ(status_of(b), 0);
 }
 
