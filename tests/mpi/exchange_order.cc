@@ -175,28 +175,26 @@ void test_truncation(context &c)
         auto memory = c.make(kind, len);
         const std::uint64_t seed = c.next_seed++;
         requests under_way(c);
-        char go = 0;
+        const auto pass = [&](bool now, int from) { // a word from one rank to the other
+            char go = 0;
+            if (now) {
+                (void)(from == c.rank ? c.send(&go, 1, 1 - from, end_tag)
+                                      : c.receive(&go, 1, from, end_tag));
+            }
+        };
         if (0 == c.rank) {
             c.expect(memory->fill(0, len, seed), "fill");
-            if (expected) {
-                c.receive(&go, 1, 1, end_tag);
-            }
+            pass(expected, 1);
             under_way.send(memory->data(), len, 1, data_tag);
-            if (!expected) {
-                c.send(&go, 1, 1, end_tag);
-            }
+            pass(!expected, 0);
             under_way.send(memory->data(), len, 1, data_tag);
             under_way.wait();
             return;
         }
         c.expect(memory->poison(), "poison");
-        if (!expected) {
-            c.receive(&go, 1, 0, end_tag);
-        }
+        pass(!expected, 0);
         under_way.receive(memory->data(), room, 0, data_tag);
-        if (expected) {
-            c.send(&go, 1, 0, end_tag);
-        }
+        pass(expected, 1);
         int error_class = MPI_SUCCESS;
         MPI_Error_class(MPI_Wait(&under_way.all().front(), MPI_STATUS_IGNORE), &error_class);
         c.expect_true(MPI_ERR_TRUNCATE == error_class, what + ", MPI_ERR_TRUNCATE");

@@ -6,20 +6,14 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 using namespace softcuda;
 
 namespace {
 
-struct error_name {
-    CUresult code;
-    const char *name;
-};
-const error_name error_names[] = {
-#define SOFTCUDA_ERROR(code)                                                                       \
-    {                                                                                              \
-        code, #code                                                                                \
-    }
+#define SOFTCUDA_ERROR(code) std::pair<CUresult, const char *>(code, #code)
+const std::pair<CUresult, const char *> error_names[] = {
     SOFTCUDA_ERROR(CUDA_SUCCESS),
     SOFTCUDA_ERROR(CUDA_ERROR_INVALID_VALUE),
     SOFTCUDA_ERROR(CUDA_ERROR_OUT_OF_MEMORY),
@@ -46,7 +40,6 @@ const error_name error_names[] = {
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
     SOFTCUDA_ERROR(CUDA_ERROR_UNKNOWN),
-#undef SOFTCUDA_ERROR
 };
 
 // Where the device sits on the bus.
@@ -65,9 +58,9 @@ SOFTCUDA_API(nothing, cuDriverGetVersion, (int *out), (out))
 
 SOFTCUDA_API(nothing, cuGetErrorName, (CUresult code, const char **out), (code, out))
 {
-    for (const error_name &each : error_names) {
-        if (each.code == code) {
-            *out = each.name;
+    for (const auto &[each, name] : error_names) {
+        if (each == code) {
+            *out = name;
             return CUDA_SUCCESS;
         }
     }

@@ -12,8 +12,7 @@ namespace softcuda {
 struct pool {
     int device = 0;
     unsigned handle_types = 0;
-    int imports =
-        0; // 0: made here; else how often it was imported, and each is destroyed for itself
+    int imports = 0; // how often it was imported, and each is destroyed for itself; 0: made here
     // And what it has had pointers to stays taken until then, as if its owner had destroyed it.
     std::vector<block_ref> kept;
     bool destroyed = false; // freed with its last allocation
