@@ -354,9 +354,9 @@ int progress_gets(bool busy);
 void setup_gets();
 void release_gets();
 
-// ipc: a GPU message is about to leave for `endpoint` from `address`: asks the peer whether it
-// can read that memory, if it is time to ask.
-void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *address);
+// ipc: a GPU message is about to leave for `endpoint`: asks the peer whether it uses a device, if
+// it is time to ask.
+void gpu_message_to(mca_btl_base_endpoint_t *endpoint);
 // A control message has come in.
 void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                       std::size_t bytes);

@@ -48,7 +48,6 @@ class gpu_side {
     {
         return exports.export_range(address, len_bytes, buffer_id, without, out, handle);
     }
-    exported *live_export(const remote_handle &handle) const { return exports.live_export(handle); }
     status import(const mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
                   mapping **out)
     {

@@ -22,11 +22,7 @@ bool streams_to(bool single);
 // What `given` names, which was streamed, is not to be read any more.
 void forget_source(registration *given);
 
-// Sends an offer of host memory with a lead: the first bytes come along with it and in fragments
-// behind it, so that the receiver need not ask for them. False: it is none, or there is no room;
-// nothing has happened. True: the descriptor has been given back.
-bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *offer,
-                    mca_btl_base_tag_t tag);
+// An offer has come in, with a lead behind it.
 void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
                        const unsigned char *payload);
 // A fragment of kind `lead` has come in.

@@ -104,7 +104,7 @@ void answer(gpu_side &side, mca_btl_base_endpoint_t *from)
 
 } // namespace
 
-void gpu_message_to(mca_btl_base_endpoint_t *endpoint, const void *)
+void gpu_message_to(mca_btl_base_endpoint_t *endpoint)
 {
     gpu_side *side = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
     if (nullptr == side) {

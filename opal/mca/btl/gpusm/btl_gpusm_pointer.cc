@@ -93,6 +93,17 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
         return tell(last.memory, dev_id, flags);
     }
     end_of_question();
+    if (nullptr == mca_btl_gpusm_component.gpu) {
+        // Before the first device message only memory that the driver does not know is answered.
+        CUmemorytype kind{};
+        CUpointer_attribute asked = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        void *answer = &kind;
+        const CUresult result = driver->pointer_get_attributes(1, &asked, &answer, where);
+        return CUDA_ERROR_NOT_INITIALIZED == result ||
+                       (CUDA_SUCCESS == result && CUmemorytype{} == kind)
+                   ? tell(nullptr, dev_id, flags)
+                   : component_check(address, dev_id, flags);
+    }
     // About the buffer id, which tells whether it is still the same allocation, the driver answers
     // in half the time that all the rest takes.
     const known_memory *known = known_allocation(where);
@@ -109,8 +120,8 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     // The component makes the memory's context current for a thread that has none, and sets itself
     // up when it is asked about the first device memory.
     CUcontext current = nullptr;
-    if (nullptr == known || nullptr == mca_btl_gpusm_component.gpu ||
-        CUDA_SUCCESS != driver->ctx_get_current(&current) || nullptr == current) {
+    if (nullptr == known || CUDA_SUCCESS != driver->ctx_get_current(&current) ||
+        nullptr == current) {
         const bool unknown_to_driver = found.answered && !found.known;
         return unknown_to_driver ? tell(nullptr, dev_id, flags)
                                  : component_check(address, dev_id, flags);

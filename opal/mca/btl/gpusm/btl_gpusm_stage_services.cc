@@ -163,7 +163,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
     exported *entry = mca_btl_gpusm_component.gpu != nullptr && smsc_writes_to(to)
-                          ? gpu().live_export(message.handle)
+                          ? gpu().exports.live_export(message.handle)
                           : nullptr;
     out->unreachable =
         nullptr == entry ||

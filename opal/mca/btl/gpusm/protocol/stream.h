@@ -4,7 +4,7 @@
 // protocol/stream.h: messages streamed through a ring that the receiver lends to the sender
 // (shm/stream_ring.h): one end copies into the ring while the other one copies out of it.
 //
-//   receiver (stream_receive.cc)               sender (stream_send.cc)
+//   receiver (stream_receive.cc, _back.cc)     sender (stream_send.cc)
 //   fetch: lends a ring, wants a range    ──▶  take: queues it
 //   progress: copies pieces out           ◀──  progress: copies pieces in
 //

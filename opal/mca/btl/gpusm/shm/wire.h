@@ -176,7 +176,6 @@ enum class refuse_reason : std::uint8_t {
     switched_off = 1,   // its parameter use_cuda_ipc says no
     no_driver = 3,      // no CUDA driver there
     no_peer_access = 4, // the driver cannot map that memory there
-    open_failed = 5,    // it should work, but opening the handle failed
 };
 
 // How a peer gets at the memory that a handle names.
@@ -189,11 +188,11 @@ enum class share_kind : std::uint8_t {
     host = 5,        // host memory: single copy by the system, or streamed on demand
 };
 
-// Names memory of the sender: what ob1 carries in its RGET header and what a REQ offers as the
-// handle to try. Of the first three kinds it names an export, which is described in the owner's
-// directory and read there only when the importer has not mapped it yet; `base` and `len_bytes` are
-// the export's. Of the other two it names a registration, which only the owner can look up: `slot`
-// is its number and `generation` its turn; `base` and `len_bytes` are those of the message.
+// Names memory of the sender: what ob1 carries in its RGET header. Of the first three kinds it
+// names an export, which is described in the owner's directory and read there only when the
+// importer has not mapped it yet; `base` and `len_bytes` are the export's. Of the other two it
+// names a registration, which only the owner can look up: `slot` is its number and `generation` its
+// turn; `base` and `len_bytes` are those of the message.
 struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
@@ -223,7 +222,7 @@ struct ipc_message {
     ipc_operation operation;
     refuse_reason reason; // with refuse only
     std::uint8_t reserved[6];
-    remote_handle handle; // with req, an ack that has a reason, and what is about descriptors
+    remote_handle handle; // with an ack that has a reason, and what is about descriptors
 };
 static_assert(sizeof(ipc_message) == 40);
 

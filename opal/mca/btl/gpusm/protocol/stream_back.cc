@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// stream_back.cc: what a receiver gets of its messages by itself, from the end, and what becomes of
+// a sender that does not answer.
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace gpusm {
+
+namespace {
+
+// In that time a sender inside MPI answers: it may be posting a window of messages.
+constexpr std::uint64_t patience_ns = 30'000;
+// A lower bound of how fast a single copy is, bytes per nanosecond.
+constexpr std::uint64_t single_copy_bytes_per_ns = 8;
+// How long a peer may be silent before we look whether it still lives.
+constexpr std::uint64_t life_check_ns = 100'000'000;
+// Parts of one peer's messages that are on their way.
+constexpr std::size_t backs_at_once = 2;
+
+std::uint64_t now_ns()
+{
+    using clock = std::chrono::steady_clock;
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(clock::now().time_since_epoch()).count());
+}
+
+} // namespace
+
+// Takes a part of a range, at the end of what is left of it, or all that is left. False: that is
+// nothing, or so little that the sender, who is at it, had better copy it.
+bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
+{
+    stream_fetch *message = range->message;
+    if (nullptr == message || stream_back::never == message->back) {
+        return false;
+    }
+    // What goes into the ring may be read here as well, but not what goes to the target.
+    std::uint64_t from = range->received;
+    if (!range->answered && (!all || share_kind::none != message->target.handle.kind)) {
+        from = std::max(from, of->in.begun_bytes(range->want));
+    }
+    if (from >= range->end ||
+        (!all && from > 0 && range->end - from < message->back_parts.least_bytes)) {
+        return false;
+    }
+    std::uint64_t begin = from;
+    if (!all) {
+        const std::uint64_t bytes = message->back_parts.next(message->read, range->end - from);
+        const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
+        begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
+    }
+    back_part &made = of->backs.emplace_back(back_part{
+        {message->destination + range->begin + begin, message->address + range->begin + begin,
+         range->end - begin, stream_copy::is::running},
+        range,
+        of->from});
+    message->read += range->end - begin;
+    range->end = begin;
+    of->in.want_less(range->want, begin);
+    ++range->copies;
+    to_begin_.push_back(&made);
+    return true;
+}
+
+// Of the oldest message that has one.
+void stream_engine::begin_backs(inlet *of)
+{
+    if (of->backs.size() >= backs_at_once || of->from->closed()) {
+        return;
+    }
+    for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
+        const stream_fetch *message = of->fetches[i].message;
+        if ((message != nullptr && stream_back::at_once != message->back) ||
+            begin_back(of, &of->fetches[i], false)) {
+            return;
+        }
+    }
+}
+
+bool stream_engine::end_backs(inlet *of, ended_list *ended)
+{
+    bool any = false;
+    for (; !of->backs.empty() && stream_copy::is::running != of->backs.front().copy.state;
+         any = true) {
+        const back_part over = of->backs.front();
+        of->backs.pop_front();
+        --over.of->copies;
+        if (stream_copy::is::failed == over.copy.state) {
+            spoil(of, over.of, status::unsupported);
+        }
+        settle(of, over.of, ended);
+    }
+    pop_answered(of);
+    return any;
+}
+
+// Nothing has come from a peer that owes us something.
+void stream_engine::wait_for(inlet *quiet, ended_list *ended)
+{
+    if (quiet->from->closed()) {
+        abandon(quiet, status::peer_gone, ended);
+        return;
+    }
+    if (quiet->reading == quiet->fetches.size()) {
+        return;
+    }
+    const std::uint64_t now = now_ns();
+    if (0 == quiet->quiet_since_ns) {
+        quiet->quiet_since_ns = now;
+        return;
+    }
+    const std::uint64_t waited_ns = now - quiet->quiet_since_ns;
+    const awaited &front = quiet->fetches[quiet->reading];
+    const std::uint64_t left = front.len_bytes - front.received;
+    bool any = false;
+    if (waited_ns > patience_ns + left / single_copy_bytes_per_ns) {
+        for (awaited &each : quiet->fetches) {
+            any = begin_back(quiet, &each, true) || any;
+        }
+    }
+    if (!any && waited_ns > life_check_ns) {
+        quiet->quiet_since_ns = now;
+        if (!quiet->from->shared().owner_alive()) {
+            log_line(log_level::error, "process %u has ended with a message from it on the way",
+                     static_cast<unsigned>(quiet->from->identity().vpid));
+            quiet->from->close();
+        }
+    }
+}
+
+} // namespace gpusm
