@@ -63,6 +63,7 @@ struct mca_btl_base_endpoint_t {
     gpusm::handshake *handshake; // owned
     std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
     bool active;                 // progress_sends will look after it
+    bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
     gpusm::host_get *lead_for; // what goes on with the fragments of kind `lead`; null: nothing
     bool reads_alone;          // the peer cannot write to our memory
@@ -177,6 +178,7 @@ struct mca_btl_gpusm_component_t {
     gpusm::optional_mutex *lock;
     gpusm::frag_store *frags;
     std::atomic<bool> progressing;
+    std::uint32_t progress_calls; // of the one that is progressing
     std::atomic<bool> sends_to_look_after; // there may be something for progress_sends
     // Registrations of host memory that peers may be reading.
     std::atomic<std::uint32_t> host_offers;

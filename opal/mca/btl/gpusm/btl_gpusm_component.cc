@@ -147,6 +147,25 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
     from->peer->close_for_nonsense(); // a peer's byte
 }
 
+// A peer that has been closed, for what it has written or because it has ended: nothing more will
+// come of its messages, and ob1 would wait for them for ever. It ends the job, or, where it is
+// asked to tolerate that, reports the process as failed.
+static void give_up_closed_peers()
+{
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = gpusm::endpoint_at(i); ++i) {
+        if (!each->peer->closed() || std::exchange(each->given_up, true)) {
+            continue;
+        }
+        gpusm::end_lead(each);
+        if (mca_btl_gpusm.error_cb != nullptr && each->proc != nullptr) {
+            std::string why = "btl/gpusm: messages to and from process " +
+                              std::to_string(each->peer->identity().vpid) + " have ended";
+            mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_FATAL, each->proc,
+                                   why.data());
+        }
+    }
+}
+
 // Taken from the peers in one call of progress, so that what waits for others than ob1's messages
 // gets its turn.
 static constexpr int messages_per_progress = 64;
@@ -193,6 +212,10 @@ static int component_progress(void)
     } else if (!component.stages->idle()) {
         (void)component.stages->progress(false);
         ++events;
+    }
+    constexpr std::uint32_t calls_between_looks = 1024;
+    if (0 == ++component.progress_calls % calls_between_looks) {
+        give_up_closed_peers();
     }
     component.progressing.store(false, std::memory_order_release);
     return events;

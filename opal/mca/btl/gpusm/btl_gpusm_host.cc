@@ -32,6 +32,7 @@ struct host_get {
     get_arguments arguments;
     std::size_t due;    // bytes of leads that are on their way
     std::size_t due_at; // where the next one goes
+    bool lead_lost;     // they will not come
     bool streamed;      // the rest is on its way through a ring
 };
 
@@ -156,7 +157,7 @@ void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     const std::size_t handle_bytes = mca_btl_gpusm.super.btl_registration_handle_size;
-    from->lead_for = nullptr;
+    end_lead(from); // no more of it can come behind this
     if (!component.threads && header.payload_bytes >= handle_bytes) {
         component.lead = {from, payload + header.payload_bytes - handle_bytes,
                           payload - sizeof(header) + lead_offset(header.payload_bytes),
@@ -184,7 +185,7 @@ static void finish(host_get *get)
     mca_btl_base_endpoint_t *endpoint = get->endpoint;
     const get_arguments arguments = get->arguments;
     const stream_fetch &fetch = get->fetch;
-    const bool good = status::ok == fetch.outcome;
+    const bool good = status::ok == fetch.outcome && !get->lead_lost;
     if (fetch.sender_cannot) {
         endpoint->reads_alone = true;
     }
@@ -233,6 +234,17 @@ void lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std:
     }
 }
 
+void end_lead(mca_btl_base_endpoint_t *from)
+{
+    if (host_get *get = std::exchange(from->lead_for, nullptr); get != nullptr) {
+        get->due = 0;
+        get->lead_lost = true;
+        if (!get->streamed) {
+            finish(get);
+        }
+    }
+}
+
 // The bytes that came along with the offer of that message; null: there are none.
 static const lead *lead_of(const mca_btl_base_endpoint_t *endpoint, const remote_handle &remote,
                            std::uint64_t remote_address)
@@ -274,6 +286,7 @@ static host_get *make_get(mca_btl_base_endpoint_t *endpoint, std::uint64_t remot
         made->endpoint = endpoint;
         made->arguments = get;
         made->due = made->due_at = 0;
+        made->lead_lost = made->streamed = false;
         made->fetch = {};
         made->fetch.source = remote;
         made->fetch.address = remote_address;
@@ -317,7 +330,6 @@ static bool stream(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_addre
     made->fetch.back = 0 == (remote_handle->remote.flags & no_single_copy) ? stream_back::if_late
                                                                            : stream_back::never;
     made->fetch.received = received + made->due;
-    made->streamed = false;
     // The rest is asked for first: the sender is at it while the lead is copied.
     if (made->fetch.received < get.len_bytes && !read_alone(made) && !fetch(made)) {
         return false;

@@ -28,6 +28,9 @@ void deliver_with_lead(mca_btl_base_endpoint_t *from, const frag_header &header,
 // A fragment of kind `lead` has come in.
 void lead_from(mca_btl_base_endpoint_t *from, const unsigned char *payload, std::size_t bytes);
 
+// No more of them will come from that peer: what waits for some ends as failed.
+void end_lead(mca_btl_base_endpoint_t *from);
+
 // A stream_message has come in; false: it makes no sense.
 bool stream_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
                          std::size_t bytes);
