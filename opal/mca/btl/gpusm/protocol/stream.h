@@ -55,18 +55,16 @@ enum class stream_back : std::uint8_t {
     at_once, // part after part, while the sender copies from the front
 };
 
-// How long the parts of a range are of which two processes copy some: short ones first, so that
-// what comes behind begins early, then longer ones, as each part has its price; and no more than
-// half of what is left, so that both end together.
+// How long the parts of a range are of which two processes copy some: half of what is left, so that
+// both end together.
 struct stream_parts {
-    std::uint64_t least_bytes; // in whole pages
+    std::uint64_t least_bytes; // as each part has its price; in whole pages
     std::uint64_t most_bytes;
 
-    std::uint64_t next(std::uint64_t taken_bytes, std::uint64_t left_bytes) const
+    std::uint64_t next(std::uint64_t left_bytes) const
     {
-        const std::uint64_t wish =
-            std::min({most_bytes, std::max(least_bytes, taken_bytes), left_bytes / 2});
-        return std::min(left_bytes, std::max(least_bytes, wish / page_bytes * page_bytes));
+        const std::uint64_t half = left_bytes / 2 / page_bytes * page_bytes;
+        return std::min(left_bytes, std::clamp(half, least_bytes, most_bytes));
     }
 };
 
@@ -221,7 +219,8 @@ class stream_engine {
         std::uint64_t end; // of what is still wanted of it
         std::uint32_t want;
         std::uint64_t received = 0; // has been copied, or is being copied
-        std::uint32_t copies = 0;   // that run, of parts that this process gets by itself, too
+        std::uint32_t copies = 0;   // that run
+        std::uint32_t backs = 0;    // of these, of parts that this process gets by itself
         bool answered = false;
         status outcome = status::ok;
     };

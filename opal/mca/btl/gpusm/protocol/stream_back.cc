@@ -20,8 +20,11 @@ constexpr std::uint64_t patience_ns = 30'000;
 constexpr std::uint64_t single_copy_bytes_per_ns = 8;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::uint64_t life_check_ns = 100'000'000;
-// Parts of one peer's messages that are on their way.
-constexpr std::size_t backs_at_once = 2;
+// Parts of one peer's messages that are on their way, and of a message alone.
+constexpr std::size_t parts_at_once = 16;
+constexpr std::uint32_t parts_alone = 2;
+// Begun in one call of progress.
+constexpr std::uint64_t bytes_at_once = 512 * 1024;
 
 std::uint64_t now_ns()
 {
@@ -51,7 +54,7 @@ bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
     }
     std::uint64_t begin = from;
     if (!all) {
-        const std::uint64_t bytes = message->back_parts.next(message->read, range->end - from);
+        const std::uint64_t bytes = message->back_parts.next(range->end - from);
         const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
         begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
     }
@@ -64,21 +67,31 @@ bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
     range->end = begin;
     of->in.want_less(range->want, begin);
     ++range->copies;
+    ++range->backs;
     to_begin_.push_back(&made);
     return true;
 }
 
-// Of the oldest message that has one.
+// Of the oldest messages first.
 void stream_engine::begin_backs(inlet *of)
 {
-    if (of->backs.size() >= backs_at_once || of->from->closed()) {
+    if (of->from->closed()) {
         return;
     }
+    std::uint64_t begun_bytes = 0;
     for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
-        const stream_fetch *message = of->fetches[i].message;
-        if ((message != nullptr && stream_back::at_once != message->back) ||
-            begin_back(of, &of->fetches[i], false)) {
+        awaited &range = of->fetches[i];
+        if (range.message != nullptr && stream_back::at_once != range.message->back) {
             return;
+        }
+        while (range.backs < parts_alone) {
+            if (of->backs.size() >= parts_at_once || begun_bytes >= bytes_at_once) {
+                return;
+            }
+            if (!begin_back(of, &range, false)) {
+                break;
+            }
+            begun_bytes += of->backs.back().copy.len_bytes;
         }
     }
 }
@@ -91,6 +104,7 @@ bool stream_engine::end_backs(inlet *of, ended_list *ended)
         const back_part over = of->backs.front();
         of->backs.pop_front();
         --over.of->copies;
+        --over.of->backs;
         if (stream_copy::is::failed == over.copy.state) {
             spoil(of, over.of, status::unsupported);
         }

@@ -16,8 +16,10 @@ namespace gpusm {
 
 namespace {
 
-// Parts of a range that are on their way to its target.
-constexpr std::size_t parts_at_once = 3;
+// Parts that are on their way to targets. Of a message alone few, as what has been begun cannot be
+// the receiver's.
+constexpr std::size_t parts_at_once = 8;
+constexpr std::size_t parts_alone = 3;
 
 } // namespace
 
@@ -158,7 +160,7 @@ std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_
         end = std::min(end,
                        begun + std::uint64_t{std::min(wish, to->out.room(wish))} * to->slot_bytes);
     } else if (source.parts.most_bytes > 0) {
-        end = begun + source.parts.next(begun, end - begun);
+        end = begun + source.parts.next(end - begun);
     }
     end = to->out.begin(range->want, begun, end);
     if (end == begun) {
@@ -202,7 +204,9 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
              range.source.unreachable ? stream_answer::unreachable : stream_answer::ended});
         end_range(to);
     } else if (range.source.by_services) {
-        if (range.source.parts.most_bytes > 0 && to->batches.size() >= parts_at_once) {
+        const bool alone = to->begun + 1 == to->wants.size();
+        if (range.source.parts.most_bytes > 0 &&
+            to->batches.size() >= (alone ? parts_alone : parts_at_once)) {
             return any;
         }
         *copied_bytes += begin_batch(to, &range, end);
