@@ -91,6 +91,7 @@ constexpr subtest subtests[] = {
     {"device-switched", test_device_switched, ranks::by_get, true},
     {"two-devices", test_two_devices, ranks::by_get, true},
     {"never", test_never, ranks::pair, false},
+    {"closed", test_closed, ranks::pair, false},
     {"elsewhere", test_elsewhere, ranks::by_get, true},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"foreign", test_foreign, ranks::by_get, true},

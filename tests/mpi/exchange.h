@@ -131,7 +131,7 @@ test_function test_reuse;
 test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked_later,
     test_locked_life;
 test_function test_threads_without_context, test_context_switched, test_host_context_destroyed,
-    test_device_switched, test_two_devices, test_never, test_elsewhere;
+    test_device_switched, test_two_devices, test_never, test_elsewhere, test_closed;
 test_function test_capture;
 test_function test_foreign;
 test_function test_context_destroyed, test_primary_reset, test_primary_released,

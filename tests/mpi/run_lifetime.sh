@@ -2,12 +2,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_lifetime.sh: memory and contexts that end while something still names them: a persistent
-# request, copies in flight, what gpusm has made in a context.
+# run_lifetime.sh: peers, memory and contexts that end while something still names them: a message,
+# a persistent request, copies in flight, what gpusm has made in a context.
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
 need_gpusm lifetime || finish
+
+# A peer that has been closed ends the job: nobody waits for it for ever.
+launch 30 2 "$exchange" closed
+[ $? -ne 0 ] && ended=0 || ended=1
+judge closed-peer-ends-the-job 0 $ended \
+    'says "process 1 .* sent a message that makes no sense"' "the peer was not closed" \
+    'says "messages to and from process 1 have ended"' "Open MPI was not told" \
+    '! says DEADLINE' "a rank has waited until its deadline"
+
 need_gpu lifetime || finish
 
 # persistent NAME [OPTIONS OF MPIRUN]: one case for all lengths; skipped when the driver never gave

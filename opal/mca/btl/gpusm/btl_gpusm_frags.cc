@@ -30,7 +30,7 @@ struct frag_list {
 };
 
 struct frag_store {
-    frag_list lists[5];                               // by length
+    frag_list lists[4];                               // by length
     std::deque<mca_btl_gpusm_frag_t *> deferred = {}; // control messages outside the segment
     // Have fragments to post or to call back for.
     std::vector<mca_btl_base_endpoint_t *> active = {};
@@ -43,8 +43,6 @@ mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
-// 2 KiB with a header of ob1's.
-constexpr std::size_t short_eager_bytes = 2048 + 64;
 // Of long fragments: see frag_list. Fresh memory costs more than a message: one more fragment for
 // so many that are sent.
 constexpr std::size_t recycled_bytes = 2048 * 1024;
@@ -203,7 +201,6 @@ std::size_t plan_frags()
     delete component.frags;
     component.frags = new frag_store{
         .lists = {{small_payload_bytes, most},
-                  {std::min(module.btl_eager_limit, short_eager_bytes), most},
                   {module.btl_eager_limit, most, true},
                   {module.btl_max_send_size, most, true},
                   {module.btl_accelerator_max_send_size, most / 8}}}; // to which devices write

@@ -21,8 +21,8 @@ constexpr std::uint64_t single_copy_bytes_per_ns = 8;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::uint64_t life_check_ns = 100'000'000;
 // Parts of one peer's messages that are on their way, and of a message alone.
-constexpr std::size_t parts_at_once = 16;
-constexpr std::uint32_t parts_alone = 2;
+constexpr std::size_t parts_at_once = 32;
+constexpr std::uint32_t parts_alone = 3;
 // Begun in one call of progress.
 constexpr std::uint64_t bytes_at_once = 512 * 1024;
 

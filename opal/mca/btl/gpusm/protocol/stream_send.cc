@@ -18,8 +18,8 @@ namespace {
 
 // Parts that are on their way to targets. Of a message alone few, as what has been begun cannot be
 // the receiver's.
-constexpr std::size_t parts_at_once = 8;
-constexpr std::size_t parts_alone = 3;
+constexpr std::size_t parts_at_once = 32;
+constexpr std::size_t parts_alone = 4;
 
 } // namespace
 

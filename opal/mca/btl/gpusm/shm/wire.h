@@ -147,9 +147,10 @@ struct alignas(cache_line_bytes / 2) fast_box_unit {
     unsigned char payload[cache_line_bytes / 2 - sizeof(std::uint64_t)];
 };
 static_assert(sizeof(fast_box_unit) == cache_line_bytes / 2);
-// Of the ring, and of the longest message: three of those fit.
+// Of the ring, and of the longest message. A longer one is faster in a fragment: the ring's lines
+// are in the other processor's cache, and few such messages would fill it.
 inline constexpr std::uint32_t fast_box_units = 128;
-inline constexpr std::uint32_t fast_box_most_units = 40;
+inline constexpr std::uint32_t fast_box_most_units = 18;
 struct fast_box {
     fast_box_unit unit[fast_box_units + fast_box_most_units]; // a message begins in the ring
 };
