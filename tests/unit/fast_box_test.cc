@@ -246,7 +246,7 @@ TEST_F(FastBox, TwoThreadsAgree)
         std::mt19937 random(3);
         const gpusm_test::deadline end(60);
         for (std::uint64_t i = 0; i < messages && !end.over();) {
-            const std::size_t bytes = 8 * (random() % 150);
+            const std::size_t bytes = 8 * (random() % (most_bytes / 8 + 1));
             std::string payload(bytes, 0);
             for (std::size_t at = 0; at < bytes; at += 8) {
                 std::memcpy(payload.data() + at, &i, sizeof(i));
