@@ -72,7 +72,7 @@ class stream_process final : public gpusm::stream_services {
             out->by_services = true;
             out->target = memory->address;
             if (share_kind::host == memory->handle.kind) {
-                out->parts = {32 * kibi, 128 * kibi};
+                out->parts = {32 * kibi, 128 * kibi, 3};
                 out->unreachable = cannot_map;
             }
         }
@@ -217,7 +217,7 @@ struct message {
     message &of_both(bool target)
     {
         fetch.back = stream_back::at_once;
-        fetch.back_parts = {64 * kibi, 256 * kibi};
+        fetch.back_parts = {64 * kibi, 256 * kibi, 2};
         fetch.target =
             target ? gpusm::host_target(fetch.destination, fetch.len_bytes) : stream_memory{};
         return *this;

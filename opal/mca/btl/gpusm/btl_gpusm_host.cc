@@ -58,7 +58,7 @@ host_get *get_around(const stream_fetch *fetch)
 // request and the further system calls have paid.
 constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
-constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024};
+constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 
 class services final : public stream_services {
   public:

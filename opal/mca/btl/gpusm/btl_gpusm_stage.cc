@@ -22,7 +22,7 @@ stage_services *services = nullptr;
 // would take does not pay for the message that it costs.
 constexpr std::uint64_t shared_least_bytes = 128 * 1024;
 // What a receiver reads of host memory for its device by itself: the same the other way round.
-constexpr stream_parts pulled_parts = {64 * 1024, 256 * 1024};
+constexpr stream_parts pulled_parts = {64 * 1024, 256 * 1024, 2};
 
 // Gets that wait for a ring, in order, so that no peer keeps one for ever.
 struct {
@@ -176,7 +176,7 @@ bool share_get(get_request *get)
     stream.pool = &services->without_slots;
     stream.target = host_target(stream.destination, stream.len_bytes);
     stream.back = stream_back::at_once;
-    stream.back_parts = pushed_parts;
+    stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
     return status::ok == mca_btl_gpusm_component.stages->fetch(*owner->peer, &stream);
 }
 

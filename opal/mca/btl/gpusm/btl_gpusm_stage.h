@@ -24,7 +24,7 @@ inline constexpr std::uint32_t host_rings = 8;
 inline constexpr std::uint32_t device_rings = 4;
 // What a sender brings from its device into a receiver's host memory: each part is a copy of the
 // device and a system call.
-inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024};
+inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024, 3};
 // In whole cache lines.
 inline std::uint32_t slot_bytes_of(std::size_t ring_bytes)
 {

@@ -60,6 +60,7 @@ enum class stream_back : std::uint8_t {
 struct stream_parts {
     std::uint64_t least_bytes; // as each part has its price; in whole pages
     std::uint64_t most_bytes;
+    std::uint32_t at_once; // of a message alone: what has been begun cannot be the other side's
 
     std::uint64_t next(std::uint64_t left_bytes) const
     {

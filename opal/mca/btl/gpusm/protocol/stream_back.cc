@@ -20,11 +20,10 @@ constexpr std::uint64_t patience_ns = 30'000;
 constexpr std::uint64_t single_copy_bytes_per_ns = 8;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::uint64_t life_check_ns = 100'000'000;
-// Parts of one peer's messages that are on their way, and of a message alone.
+// Parts of one peer's messages that are on their way.
 constexpr std::size_t parts_at_once = 32;
-constexpr std::uint32_t parts_alone = 3;
-// Begun in one call of progress.
-constexpr std::uint64_t bytes_at_once = 512 * 1024;
+// In one call of progress no further part is begun after so many bytes.
+constexpr std::uint64_t bytes_at_once = 128 * 1024;
 
 std::uint64_t now_ns()
 {
@@ -81,10 +80,13 @@ void stream_engine::begin_backs(inlet *of)
     std::uint64_t begun_bytes = 0;
     for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
         awaited &range = of->fetches[i];
-        if (range.message != nullptr && stream_back::at_once != range.message->back) {
+        if (nullptr == range.message) {
+            continue;
+        }
+        if (stream_back::at_once != range.message->back) {
             return;
         }
-        while (range.backs < parts_alone) {
+        while (range.backs < range.message->back_parts.at_once) {
             if (of->backs.size() >= parts_at_once || begun_bytes >= bytes_at_once) {
                 return;
             }

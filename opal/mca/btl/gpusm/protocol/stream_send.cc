@@ -16,10 +16,8 @@ namespace gpusm {
 
 namespace {
 
-// Parts that are on their way to targets. Of a message alone few, as what has been begun cannot be
-// the receiver's.
+// Parts that are on their way to targets, of several messages.
 constexpr std::size_t parts_at_once = 32;
-constexpr std::size_t parts_alone = 4;
 
 } // namespace
 
@@ -206,7 +204,7 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
     } else if (range.source.by_services) {
         const bool alone = to->begun + 1 == to->wants.size();
         if (range.source.parts.most_bytes > 0 &&
-            to->batches.size() >= (alone ? parts_alone : parts_at_once)) {
+            to->batches.size() >= (alone ? range.source.parts.at_once : parts_at_once)) {
             return any;
         }
         *copied_bytes += begin_batch(to, &range, end);
