@@ -217,4 +217,45 @@ TEST_F(StreamRing, AtLeastOneSideSeesWhatTheOtherHasTaken)
     EXPECT_EQ(0U, reader_.begun_bytes(3));
 }
 
+// The writer goes on from the front and the reader from the end, until they meet. A reader that has
+// seen nothing begun beyond its end may use the memory for something else: the writer is not to
+// touch it any more.
+TEST_F(StreamRing, WhatTheReaderHasTakenTheWriterNeverBegins)
+{
+    constexpr std::uint64_t len = 64;
+    constexpr std::uint32_t rounds = 20000;
+    std::atomic<std::uint32_t> round{0};
+    std::atomic<std::uint32_t> over{0};
+    std::uint64_t reached = 0; // by the writer, in the round before
+    std::thread writer([&] {
+        for (std::uint32_t i = 1; i <= rounds; ++i) {
+            while (round.load() != i) {
+            }
+            std::uint64_t at = len; // of no round
+            for (std::uint64_t end = 0; end != at;) {
+                at = end;
+                end = writer_.begin(i, at, std::min(at + 1, len));
+            }
+            reached = at;
+            over.store(i);
+        }
+    });
+    std::uint32_t early = 0;
+    for (std::uint32_t i = 1; i <= rounds; ++i) {
+        reader_.want(i, len);
+        round.store(i);
+        std::uint64_t end = len;
+        while (reader_.begun_bytes(i) < end) {
+            reader_.want_less(i, --end);
+        }
+        const bool alone = reader_.begun_bytes(i) <= end;
+        while (over.load() != i) {
+        }
+        EXPECT_LE(end, reached) << "nobody has taken what lies between";
+        early += alone && reached > end ? 1 : 0;
+    }
+    writer.join();
+    EXPECT_EQ(0U, early);
+}
+
 } // namespace
