@@ -58,15 +58,20 @@ void release_target(get_request *get)
     }
 }
 
+stream_fetch &new_stream(get_request *get, stream_pool *pool)
+{
+    get->stream = {};
+    get->stream.source = get->remote;
+    get->stream.address = get->remote_address;
+    get->stream.destination = get->copy.destination;
+    get->stream.len_bytes = get->copy.len_bytes;
+    get->stream.pool = pool;
+    return get->stream;
+}
+
 status begin(get_request *get)
 {
-    stream_fetch &stream = get->stream;
-    stream = {};
-    stream.source = get->remote;
-    stream.address = get->remote_address;
-    stream.destination = get->copy.destination;
-    stream.len_bytes = get->copy.len_bytes;
-    stream.pool = services->pool_for(get);
+    stream_fetch &stream = new_stream(get, services->pool_for(get));
     stream.to_device = !is_for_host(get);
     stream.may_end_early = share_kind::host == get->remote.kind;
     const bool direct = share_kind::host == get->remote.kind && !is_for_host(get) &&
@@ -167,13 +172,7 @@ bool share_get(get_request *get)
         !smsc_reads_plainly() || owner->reads_alone || owner->peer->refuses_single_copies()) {
         return false;
     }
-    stream_fetch &stream = get->stream;
-    stream = {};
-    stream.source = get->remote;
-    stream.address = get->remote_address;
-    stream.destination = get->copy.destination;
-    stream.len_bytes = get->copy.len_bytes;
-    stream.pool = &services->without_slots;
+    stream_fetch &stream = new_stream(get, &services->without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
     stream.back = stream_back::at_once;
     stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
