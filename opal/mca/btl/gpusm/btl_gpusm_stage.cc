@@ -21,7 +21,8 @@ stage_services *services = nullptr;
 // Shorter messages between host and device memory are copied by one side alone: what the other one
 // would take does not pay for the message that it costs.
 constexpr std::uint64_t shared_least_bytes = 128 * 1024;
-// What a receiver reads of host memory for its device by itself: the same the other way round.
+// What a receiver reads of host memory for its device by itself: each part is a system call and a
+// copy of the device.
 constexpr stream_parts pulled_parts = {64 * 1024, 256 * 1024, 2};
 
 // Gets that wait for a ring, in order, so that no peer keeps one for ever.

@@ -160,16 +160,17 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     out->by_services = true;
     out->target = target.address;
     out->parts = pushed_parts;
+    out->unreachable =
+        nullptr == mca_btl_gpusm_component.gpu || !smsc_writes_to(to) || !can_bounce();
+    exported *entry = out->unreachable ? nullptr : gpu().exports.live_export(message.handle);
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
-    exported *entry = mca_btl_gpusm_component.gpu != nullptr && smsc_writes_to(to)
-                          ? gpu().exports.live_export(message.handle)
-                          : nullptr;
-    out->unreachable =
-        nullptr == entry ||
-        status::ok != gpu().devices.for_address(message.address, &on, &plain_bytes) ||
-        nullptr == on || !can_bounce();
-    if (!out->unreachable) {
+    // The range is the peer's word.
+    if (entry != nullptr && message.address >= entry->base &&
+        message.len_bytes <= entry->len_bytes &&
+        message.address - entry->base <= entry->len_bytes - message.len_bytes &&
+        status::ok == gpu().devices.for_address(message.address, &on, &plain_bytes) &&
+        on != nullptr) {
         sending *made = sendings_.take();
         made->entry = entry;
         gpu().exports.add_reference(entry);
