@@ -52,11 +52,10 @@ void receive_all(context &c, const buffers &all, const std::string &what)
 // What the sender has had a part in.
 unsigned long long together(const bench::path_counters &counters)
 {
-    bench::path_counts counts = counters.read();
-    return counts["cooperative_copy_bytes"] + counts["stream_messages"];
+    return counters.read()["cooperative_copy_bytes"];
 }
 
-// Messages until the sender has copied a part of them, or streamed one. False: it never does.
+// Messages until the sender has copied a part of them. False: it never does.
 bool until_together(context &c, const buffers &all, const bench::path_counters &counters)
 {
     const unsigned long long before = together(counters);

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_single_copy.sh: long messages between host memories are streamed, or read in single copies, as the
-# user says and the machine lets us; and all bytes are right where single copies are refused, all of
-# them or some.
+# run_single_copy.sh: long messages between host memories are read in single copies where the machine
+# lets us, and by both sides; and all bytes are right where single copies are refused, all of them or some.
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
@@ -18,61 +17,47 @@ path_says() {
     done
     echo no
 }
-# host_case NAME STREAMED SINGLE OPTIONS...: whether messages are streamed, and read in single copies; "any"
-# where that depends on when the processes run
+# host_case NAME WANTED OPTIONS...: WANTED says whether messages are read in single copies
 host_case() {
-    host_name=$1 host_streamed=$2 host_single=$3
-    shift 3
+    host_name=$1 host_wanted=$2
+    shift 2
     launch 90 2 "$@" "$perf" "${host_mode:-bw}" --src H --dst H --sizes 7,8K,9000,65537,1M,3000001 \
         --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
     host_status=$?
-    streamed=$(path_says stream_messages)
     single=$(path_says single_copy_messages)
-    [ "$host_streamed" != any ] || streamed=any
-    [ "$host_single" != any ] || single=any
-    judge "$host_name" 0 $host_status '[ $streamed/$single = $host_streamed/$host_single ]' \
-        "streamed/single copies: $streamed/$single, expected $host_streamed/$host_single"
+    judge "$host_name" 0 $host_status '[ $single = $host_wanted ]' "single copies: $single, expected $host_wanted"
 }
 
-launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 --mca btl_gpusm_host_protocol single_copy "$perf" latency \
-    --src H --dst H --sizes 1M --iterations 2 --no-limit
+launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M --iterations 2 --no-limit
 if ! grep -q 'host memory of process . is read in a single copy' "$work/output"; then
     skip long-messages-in-one-copy "Open MPI's framework smsc cannot be used here"
     can=no
 else
     can=yes
 fi
-alone="--mca btl_gpusm_host_protocol single_copy"
-stream="--mca btl_gpusm_host_protocol stream"
 no_single="--mca btl_gpusm_use_single_copy 0"
 # shellcheck disable=SC2086 # lists of options
 {
-    host_case as-the-machine-says any any
-    # A sender that the system keeps from running is read by a single copy.
-    host_case streamed yes any $stream
-    host_mode=bibw host_case streamed-both-ways yes any $stream
-    host_case streamed-in-gets-that-end-within-the-lead yes any $stream --mca btl_gpusm_get_limit 20000
-    host_case with-threads any any $stream -x OMPI_MPI_THREAD_LEVEL=3
-    host_case streamed-with-threads yes no $no_single -x OMPI_MPI_THREAD_LEVEL=3
-    host_case streamed-where-the-system-has-no-single-copies yes no --mca smsc ^cma,xpmem,knem
-    host_case streamed-where-they-are-switched-off yes no $no_single
-    host_case streamed-through-a-small-segment any any $stream --mca btl_gpusm_segment_size 2M
-    host_case in-single-copies no $can $alone
-    check streamed-by-many 90 "$crowd" $stream "$exchange" pairs --kinds H --max-size 2M
-    check streamed-by-many-without-single-copies 90 "$crowd" $no_single "$exchange" pairs --kinds H --max-size 2M
+    host_case as-the-machine-says $can
+    host_mode=bibw host_case both-ways $can
+    host_case in-gets-of-a-part-each $can --mca btl_gpusm_get_limit 20000
+    host_case with-threads $can -x OMPI_MPI_THREAD_LEVEL=3
+    host_case through-a-small-segment $can --mca btl_gpusm_segment_size 2M
+    host_case where-the-system-has-none no --mca smsc ^cma,xpmem,knem
+    host_case switched-off no $no_single
+    host_mode=bibw host_case switched-off-both-ways no $no_single
+    host_case switched-off-with-threads no $no_single -x OMPI_MPI_THREAD_LEVEL=3
+    host_case switched-off-through-a-small-segment no $no_single --mca btl_gpusm_segment_size 2M
+    check by-many 90 "$crowd" "$exchange" pairs --kinds H --max-size 2M
+    check by-many-switched-off 90 "$crowd" $no_single "$exchange" pairs --kinds H --max-size 2M
 }
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-them-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
-# What is longer than the eager limit is offered, whatever the user makes it. Without single copies
-# all that is offered is streamed, however seldom the sender runs.
-# shellcheck disable=SC2086 # options
-{
-    host_case a-small-eager-limit yes no $no_single --mca btl_gpusm_eager_limit 1024 \
-        --mca btl_gpusm_rndv_eager_limit 1024
-    host_case a-large-eager-limit yes no $no_single --mca btl_gpusm_eager_limit 65536 \
-        --mca btl_gpusm_max_send_size 65536 --mca btl_gpusm_rndv_eager_limit 4096
-}
+# What is longer than the eager limit is offered, whatever the user makes it.
+host_case a-small-eager-limit $can --mca btl_gpusm_eager_limit 1024 --mca btl_gpusm_rndv_eager_limit 1024
+host_case a-large-eager-limit $can --mca btl_gpusm_eager_limit 65536 --mca btl_gpusm_max_send_size 65536 \
+    --mca btl_gpusm_rndv_eager_limit 4096
 
 # cooperative_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.
@@ -81,7 +66,7 @@ cooperative_case() {
     shift 2
     for attempt in 1 2 3 4 5; do
         # shellcheck disable=SC2086 # options
-        launch 60 2 $alone "$@" "$perf" bw --src H --dst H --no-limit -c \
+        launch 60 2 "$@" "$perf" bw --src H --dst H --no-limit -c \
             --sizes 8K,16385,262145,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
         cooperative_status=$?
         cooperative=$(path_says cooperative_copy_bytes)
@@ -100,10 +85,7 @@ cooperative_case both-sides-copy $can_cooperative
 if [ $can = yes ] && [ $can_cooperative = no ]; then
     skip the-sender-is-away "needs two processors"
 else
-    # shellcheck disable=SC2086 # options
-    check the-sender-is-away 90 2 $alone "$exchange" cooperative-late
-    # shellcheck disable=SC2086 # options
-    check the-sender-of-a-stream-is-away 90 2 $stream "$exchange" cooperative-late
+    check the-sender-is-away 90 2 "$exchange" cooperative-late
 fi
 # Of host memory for a device the receiver pulls a part by a single copy, while the sender copies the
 # rest. Of device memory for host memory the sender pushes a part.
@@ -150,20 +132,13 @@ if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
 fi
 
 # Data arrives although the copies fail half-way, all of them or some, on one side or on both.
-for protocol in stream single_copy; do
-    as="--mca btl_gpusm_host_protocol $protocol"
-    # shellcheck disable=SC2086 # options
-    {
-        check refused-$protocol 60 2 $as -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
-        check every-third-is-refused-$protocol 60 2 $as -x LD_PRELOAD="$refuse" \
-            -x GPUSM_TEST_REFUSE_EVERY=3 "$exchange" pairs --kinds H --max-size 2M
-        per_rank 0 LD_PRELOAD="$refuse"
-        check refused-on-one-side-$protocol 60 2 $as "$work/per-rank-0" "$exchange" pairs --kinds H \
-            --max-size 2M
-        [ $can_cooperative = no ] || check the-sender-is-away-and-some-are-refused-$protocol 90 2 $as \
-            -x GPUSM_TEST_REFUSE_EVERY=7 "$work/per-rank-0" "$exchange" cooperative-late
-    }
-done
+check refused 60 2 -x LD_PRELOAD="$refuse" "$exchange" pairs --kinds H --max-size 2M
+check every-third-is-refused 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=3 "$exchange" pairs --kinds H \
+    --max-size 2M
+per_rank 0 LD_PRELOAD="$refuse"
+check refused-on-one-side 60 2 "$work/per-rank-0" "$exchange" pairs --kinds H --max-size 2M
+[ $can_cooperative = no ] || check the-sender-is-away-and-some-are-refused 90 2 -x GPUSM_TEST_REFUSE_EVERY=7 \
+    "$work/per-rank-0" "$exchange" cooperative-late
 cooperative_case some-cooperative-copies-are-refused $can_cooperative -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
 cooperative_case all-cooperative-copies-are-refused no -x LD_PRELOAD="$refuse"
 
@@ -181,8 +156,7 @@ fi
 # that were under way.
 name=refused-copies-are-given-up
 rm -f "$work/log"
-# shellcheck disable=SC2086 # options
-launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" "$perf" latency --src H \
+launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_LOG="$work/log" "$perf" latency --src H \
     --dst H --sizes 64K --iterations 50 --no-limit -c
 status=$?
 tries=$(wc -l <"$work/log")
@@ -191,8 +165,7 @@ judge $name 0 $status '[ $tries -ge 2 ] && [ $tries -le 20 ]' "$tries attempts"
 # killed_case NAME FROM: the sender is killed while it writes into the receiver's memory, and the job
 # ends for that reason
 killed_case() {
-    # shellcheck disable=SC2086 # options
-    launch 60 2 $alone -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
+    launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
         -x GPUSM_TEST_REFUSE_KILL=9 "$perf" bw --src "$2" --dst H --sizes 1M --window 16 \
         --iterations 200 --no-limit
     judge "$1" 137 $? # that of a killed process

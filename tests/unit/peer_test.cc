@@ -128,24 +128,6 @@ TEST_F(Peer, AllThatThePeerIsDoneWithAreReclaimedUpToOneThatStays)
     EXPECT_TRUE(to_.idle());
 }
 
-TEST_F(Peer, FragmentsMayHaveComeBackWhenSomethingHasComeSinceTheLastLook)
-{
-    EXPECT_FALSE(to_.may_have_given_back());
-    ASSERT_EQ(to_.post(fragment("a")), status::ok);
-    EXPECT_FALSE(to_.may_have_given_back());
-    ++to_.next_sequence;
-    EXPECT_TRUE(to_.may_have_given_back());
-    EXPECT_EQ(to_.reap(), nullptr) << "it has not been read yet";
-    EXPECT_FALSE(to_.may_have_given_back());
-    ++to_.next_sequence;
-    EXPECT_TRUE(to_.may_have_given_back());
-    EXPECT_EQ(receive(), "a");
-    consume(1);
-    EXPECT_EQ(to_.reap(), &fragments_[0]);
-    ++to_.next_sequence;
-    EXPECT_FALSE(to_.may_have_given_back()) << "nothing is in flight";
-}
-
 TEST_F(Peer, WhenTheFifoIsFullFragmentsWaitAndAreFlushedInOrder)
 {
     const std::string payloads = "abcdefghi";

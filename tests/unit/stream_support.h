@@ -26,7 +26,6 @@ using gpusm::node;
 using gpusm::peer;
 using gpusm::share_kind;
 using gpusm::status;
-using gpusm::stream_back;
 using gpusm::stream_copy;
 using gpusm::stream_engine;
 using gpusm::stream_fetch;
@@ -166,10 +165,10 @@ class stream_process final : public gpusm::stream_services {
     stream_engine streams;
 };
 
-inline stream_pool host_pool{16 * kibi, 8, 8};
-inline stream_pool small_pool{1 * kibi, gpusm::stream_pieces, 2}; // for devices
+inline stream_pool host_pool{16 * kibi, 8};
+inline stream_pool small_pool{1 * kibi, 2}; // for devices
 inline int any_device;
-inline stream_pool device_pool{4 * kibi, gpusm::stream_pieces, 2, &any_device};
+inline stream_pool device_pool{4 * kibi, 2, &any_device};
 
 // A message with the bytes that it should have.
 struct message {
@@ -184,20 +183,17 @@ struct message {
         fetch.destination = reinterpret_cast<std::uint64_t>(destination.data());
         fetch.len_bytes = len_bytes;
         fetch.pool = &host_pool;
-        fetch.back = stream_back::if_late;
     }
     // From a device, to one, through a ring that lies there.
     message &of_device()
     {
         fetch.source.kind = share_kind::staged;
-        fetch.back = stream_back::never;
         fetch.may_end_early = false;
         return *this;
     }
     message &to_device()
     {
         fetch.to_device = true;
-        fetch.back = stream_back::never;
         return *this;
     }
     message &by(stream_pool *pool)
@@ -216,7 +212,6 @@ struct message {
     // destination.
     message &of_both(bool target)
     {
-        fetch.back = stream_back::at_once;
         fetch.back_parts = {64 * kibi, 256 * kibi, 2};
         fetch.target =
             target ? gpusm::host_target(fetch.destination, fetch.len_bytes) : stream_memory{};

@@ -29,34 +29,6 @@ TEST_F(Stream, MessagesOfManyLengthsArriveInOrder)
     EXPECT_EQ(0, reader_.parts_read);
 }
 
-TEST_F(Stream, ARingBeginsShortAndBecomesLongerWithUse)
-{
-    message one(16 * 1024 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    const auto *ring = reinterpret_cast<const gpusm::stream_ring *>(
-        sender_.towards(reader_).shared().base() +
-        std::size_t{reader_.sent.front().first.granule} * gpusm::granule_bytes);
-    const std::uint32_t slots = ring->slots;
-    EXPECT_GE(slots, 2U);
-    EXPECT_LE(slots, 8U);
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    (void)run(1);
-    EXPECT_TRUE(one.right());
-    EXPECT_GT(ring->slots, slots);
-}
-
-TEST_F(Stream, WhatIsThereAlreadyIsNotSent)
-{
-    message one(50 * kibi);
-    std::copy_n(one.source.begin(), 8 * kibi, one.destination.begin());
-    one.fetch.received = 8 * kibi;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_EQ(42 * kibi, reader_.sent.front().first.len_bytes);
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    (void)run(1);
-    EXPECT_TRUE(one.right());
-}
-
 TEST_F(Stream, BothWaysAtOnce)
 {
     message there(700 * kibi, 3);
@@ -87,51 +59,9 @@ TEST_F(Stream, ACallOfProgressCopiesABoundedAmount)
     EXPECT_TRUE(one.right());
 }
 
-TEST_F(Stream, ASenderThatIsAwayIsReadByASingleCopyAndTheNextMessageTooUntilItAnswers)
-{
-    message one(300 * kibi);
-    message two(300 * kibi, 5);
-    message three(300 * kibi, 6);
-    peer &from = reader_.towards(sender_);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(from, &one.fetch));
-    ASSERT_EQ(status::ok, reader_.streams.fetch(from, &two.fetch));
-    (void)run(2, false);
-    EXPECT_TRUE(one.right() && two.right());
-    EXPECT_EQ(2, reader_.parts_read);
-    EXPECT_EQ(status::busy, reader_.streams.fetch(from, &three.fetch));
-    // Now it comes, and finds that nobody wants what it was asked for.
-    one.source.assign(one.source.size(), 0);
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    const deadline limit(20);
-    while (!reader_.streams.idle() && !limit.over()) {
-        EXPECT_EQ(nullptr, sender_.streams.progress());
-        EXPECT_EQ(nullptr, reader_.streams.progress());
-    }
-    EXPECT_NE(one.source, one.destination) << "a piece that comes late goes nowhere";
-    ASSERT_EQ(status::ok, reader_.streams.fetch(from, &three.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    (void)run(1);
-    EXPECT_TRUE(three.right());
-    EXPECT_EQ(2, reader_.parts_read);
-}
-
-TEST_F(Stream, ASenderThatGoesAwayInTheMiddleIsReadByASingleCopyFromThere)
-{
-    message one(4096 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
-    EXPECT_EQ(nullptr, sender_.streams.progress());
-    (void)run(1, false);
-    EXPECT_TRUE(one.right());
-    EXPECT_EQ(1, reader_.parts_read);
-    EXPECT_GT(one.fetch.received, 0U);
-    EXPECT_LT(one.fetch.received, one.fetch.len_bytes);
-}
-
-TEST_F(Stream, WithoutSingleCopiesASenderIsWaitedFor)
+TEST_F(Stream, ASenderIsWaitedFor)
 {
     message one(20 * kibi);
-    one.fetch.back = stream_back::never;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     const deadline soon(1);
     while (!soon.over()) {
@@ -141,15 +71,6 @@ TEST_F(Stream, WithoutSingleCopiesASenderIsWaitedFor)
     ASSERT_TRUE(reader_.deliver_to(sender_));
     (void)run(1);
     EXPECT_TRUE(one.right());
-}
-
-TEST_F(Stream, ASingleCopyThatFailsIsSaid)
-{
-    message one(20 * kibi);
-    reader_.cannot_read = true;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    (void)run(1, false);
-    EXPECT_EQ(status::unsupported, one.fetch.outcome);
 }
 
 TEST_F(Stream, MemoryThatIsNotRegisteredIsRefused)
@@ -165,7 +86,6 @@ TEST_F(Stream, MemoryThatIsNotRegisteredIsRefused)
 TEST_F(Stream, MemoryThatIsForgottenIsNotReadAnyMore)
 {
     message one(4096 * kibi);
-    one.fetch.received = 8 * kibi; // the range that is wanted begins behind them
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_));
     EXPECT_EQ(nullptr, sender_.streams.progress());
@@ -200,6 +120,7 @@ TEST_F(Stream, RingsAreFewAndLentAgain)
     for (std::uint32_t i = 0; i < 6; ++i) {
         others.emplace_back(folder_.path(), 10 + i);
         all.emplace_back(20 * kibi, static_cast<unsigned char>(i));
+        all.back().of_both(false);
         const status s = reader_.streams.fetch(reader_.towards(others.back()), &all.back().fetch);
         EXPECT_TRUE(status::ok == s || status::busy == s);
         streamed += status::ok == s;
@@ -210,7 +131,7 @@ TEST_F(Stream, RingsAreFewAndLentAgain)
     }
     EXPECT_GE(streamed, 2) << "of a segment of 8 MiB";
     EXPECT_LT(streamed, 6);
-    (void)run(static_cast<std::size_t>(streamed), false); // by single copies: they do not answer
+    (void)run(static_cast<std::size_t>(streamed), false); // they do not answer
 }
 
 // Numbers of messages are counted for each peer, and the ring remembers the last one that was
@@ -220,6 +141,7 @@ TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
     peer &from = reader_.towards(sender_);
     for (int i = 0; i < 5; ++i) {
         message gone(20 * kibi);
+        gone.of_both(false);
         ASSERT_EQ(status::ok, reader_.streams.fetch(from, &gone.fetch));
         (void)run(1, false);
         ASSERT_TRUE(reader_.deliver_to(sender_));

@@ -33,16 +33,6 @@
 
 namespace gpusm {
 
-// The bytes that came along with an offer, while the offer is being handled.
-struct lead {
-    const mca_btl_base_endpoint_t *from; // null: there are none
-    const unsigned char *handle;         // the registration handle in the offer
-    const unsigned char *data;
-    std::size_t bytes;
-    std::size_t more_bytes; // that are on their way
-};
-struct host_get; // btl_gpusm_host.cc
-
 class stream_engine;
 struct frag_list; // btl_gpusm_frags.cc
 struct frag_store;
@@ -65,9 +55,8 @@ struct mca_btl_base_endpoint_t {
     bool active;                 // progress_sends will look after it
     bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
-    gpusm::host_get *lead_for; // what goes on with the fragments of kind `lead`; null: nothing
-    bool reads_alone;          // the peer cannot write to our memory
-    bool get_enabled;          // ob1 knows that the peer can read our device memory
+    bool reads_alone; // the peer cannot write to our memory
+    bool get_enabled; // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not
@@ -126,8 +115,6 @@ class gpu_side;
     X(single_copy_messages,                                                                        \
       "Messages that this process read from a peer's host memory in a single copy")                \
     X(single_copy_bytes, "Bytes of those messages")                                                \
-    X(stream_messages, "Messages from a peer's host memory that were streamed to this process")    \
-    X(stream_bytes, "Bytes of those messages")                                                     \
     X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
     X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
     X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \
@@ -162,15 +149,13 @@ struct mca_btl_gpusm_component_t {
     bool use_direct_host;
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
-    char *host_protocol;
 
     // State between init and finalize.
     bool threads;        // MPI_THREAD_MULTIPLE
     bool oversubscribed; // this machine has fewer processors than processes of ours
     gpusm::node *node;
-    gpusm::stream_engine *streams;      // between host memories
+    gpusm::stream_engine *host_streams; // between host memories
     gpusm::stream_engine *stages;       // with a device at one end; after the GPU lock
-    gpusm::lead lead;                   // in a program without threads
     std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     // Of the endpoints, the fragments, and of `gpu` being made. Free lists take it inside their own
@@ -178,10 +163,9 @@ struct mca_btl_gpusm_component_t {
     gpusm::optional_mutex *lock;
     gpusm::frag_store *frags;
     std::atomic<bool> progressing;
-    std::uint32_t progress_calls; // of the one that is progressing
-    std::atomic<bool> sends_to_look_after; // there may be something for progress_sends
-    // Registrations of host memory that peers may be reading.
-    std::atomic<std::uint32_t> host_offers;
+    std::uint32_t progress_calls;           // of the one that is progressing
+    std::atomic<bool> sends_to_look_after;  // there may be something for progress_sends
+    std::atomic<std::uint32_t> host_offers; // host memory that peers may be reading, in messages
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output; // stream for log lines
 };
@@ -301,13 +285,10 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
 // Gives back a fragment that is in nobody's hands any more.
 void frag_return(mca_btl_gpusm_frag_t *frag);
-// Before a message to that peer takes a fragment: takes back those that the peer has read, if it
-// has sent something since, so that the one that is used next is the one that was used last.
-void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint);
 // Posts a complete fragment; as peer::post, and remembers to flush. A control message outside the
 // segment is kept until there is a fragment for it.
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag, std::size_t lead_bytes = 0, std::size_t more_bytes = 0);
+                  mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

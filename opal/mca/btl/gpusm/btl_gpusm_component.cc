@@ -135,14 +135,11 @@ static void take_our_own(mca_btl_base_endpoint_t *from, const gpusm::frag_header
             return;
         }
         break;
-    case gpusm::frag_kind::stream:
-        if (gpusm::stream_message_from(from, payload, header.payload_bytes)) {
+    case gpusm::frag_kind::cooperative:
+        if (gpusm::cooperative_message_from(from, payload, header.payload_bytes)) {
             return;
         }
         break;
-    case gpusm::frag_kind::lead:
-        gpusm::lead_from(from, payload, header.payload_bytes);
-        return;
     }
     from->peer->close_for_nonsense(); // a peer's byte
 }
@@ -156,7 +153,6 @@ static void give_up_closed_peers()
         if (!each->peer->closed() || std::exchange(each->given_up, true)) {
             continue;
         }
-        gpusm::end_lead(each);
         if (mca_btl_gpusm.error_cb != nullptr && each->proc != nullptr) {
             std::string why = "btl/gpusm: messages to and from process " +
                               std::to_string(each->peer->identity().vpid) + " have ended";
@@ -192,10 +188,6 @@ static int component_progress(void)
         [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
             if (gpusm::frag_kind::active_message == header.kind) {
-                if (header.lead_bytes > 0) {
-                    gpusm::deliver_with_lead(endpoint, header, payload);
-                    return;
-                }
                 gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
             } else {
                 take_our_own(endpoint, header, payload);
@@ -204,8 +196,8 @@ static int component_progress(void)
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
     }
-    if (!component.streams->idle()) {
-        events += gpusm::progress_streams();
+    if (!component.host_streams->idle()) {
+        events += gpusm::progress_host();
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);

@@ -267,15 +267,8 @@ void frag_return(mca_btl_gpusm_frag_t *frag)
     put_back(*frag->list, &frag->out);
 }
 
-void reclaim_warm_frags(mca_btl_base_endpoint_t *endpoint)
-{
-    if (!component.threads && endpoint->peer->may_have_given_back()) {
-        reclaim_frags_of(endpoint);
-    }
-}
-
 status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag, std::size_t lead_bytes, std::size_t more_bytes)
+                  mca_btl_base_tag_t tag)
 {
     // Decided before the post: after it the fragment may come back at any time.
     const bool watch = calls_back(frag);
@@ -289,8 +282,6 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
         component.sends_to_look_after.store(true, std::memory_order_relaxed);
         return status::busy;
     }
-    frag->out.header->lead_bytes = static_cast<std::uint32_t>(lead_bytes);
-    frag->out.header->more_bytes = static_cast<std::uint32_t>(more_bytes);
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
     frag->out.header->kind = kind;
     frag->out.header->tag = tag;

@@ -6,7 +6,6 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
-#include "opal/mca/btl/gpusm/protocol/select.h"
 
 #include <cstdint>
 #include <string>
@@ -85,12 +84,7 @@ const parameter parameters[] = {
     {"use_single_copy", flag, &component.use_single_copy, 1, OPAL_INFO_LVL_4,
      "Let peers read long messages straight from host memory, and both sides of a message between "
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "
-     "XPMEM); without it host messages are streamed, and one side copies the others alone"},
-    {"host_protocol", text, &component.host_protocol, 0, OPAL_INFO_LVL_5,
-     "How host messages longer than the eager limit reach host memory: stream (sender and "
-     "receiver copy at the same time, through a ring in shared memory), single_copy (the receiver "
-     "reads the sender's memory) or auto (by what a system call costs here, and single copies "
-     "where there are more processes than processors)"},
+     "XPMEM); without it host messages go in fragments, and one side copies the others alone"},
     {"staging_device_bytes", bytes, &component.staging_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
      "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
@@ -124,7 +118,6 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
-    component.host_protocol = const_cast<char *>("auto");
     for (const parameter &each : parameters) {
         if (flag == each.type) {
             *static_cast<bool *>(each.storage) = 0 != each.value;
@@ -187,12 +180,6 @@ bool check_parameters()
         !is_in_range("accelerator_max_send_size", module.btl_accelerator_max_send_size,
                      module.btl_max_send_size, 4 * mebi) ||
         !is_in_range("get_limit", module.btl_get_limit, 4 * kibi, UINT64_MAX)) {
-        return false;
-    }
-    const char *protocol = nullptr == component.host_protocol ? "" : component.host_protocol;
-    host_protocol chosen{};
-    if (!parse_host_protocol(protocol, &chosen)) {
-        show_help("host protocol", protocol);
         return false;
     }
     const char *folder = nullptr == component.backing_directory ? "" : component.backing_directory;

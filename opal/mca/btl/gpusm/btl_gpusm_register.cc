@@ -66,9 +66,8 @@ void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *bas
     gpusm::gpu_side *side = mca_btl_gpusm_component.gpu;
     const bool locked =
         side != nullptr && gpusm::writes_to(endpoint, size) && side->is_page_locked(address, size);
-    made->handle.remote.flags = static_cast<std::uint8_t>(
-        (single ? 0 : gpusm::no_single_copy) | (gpusm::streams_to(single) ? gpusm::by_stream : 0) |
-        (locked ? gpusm::page_locked : 0));
+    made->handle.remote.flags = static_cast<std::uint8_t>((single ? 0 : gpusm::no_single_copy) |
+                                                          (locked ? gpusm::page_locked : 0));
     gpusm::add_to(mca_btl_gpusm_component.host_offers, std::uint32_t{1});
 }
 

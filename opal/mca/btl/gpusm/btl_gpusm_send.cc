@@ -4,10 +4,8 @@
 // btl_gpusm_send.cc: messages through shared memory. What ob1 gives sendi is taken at once:
 // messages of the user's up to the eager limit, and ob1's own control messages. They go in the
 // peer's fast box if they fit, else in a fragment. What lies in a fragment already (alloc,
-// prepare_src) is sent without a copy: it counts as done when it is posted. An offer of host memory
-// that is streamed takes a lead along.
+// prepare_src) is sent without a copy: it counts as done when it is posted.
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/short_copy.h"
 
@@ -106,79 +104,6 @@ status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const voi
     return s;
 }
 
-// How much of a message comes along with its offer, in fragments of so many bytes.
-constexpr std::size_t lead_piece_bytes = 8 * 1024;
-constexpr std::size_t most_leads = 8;
-
-// Sends an offer of host memory with a lead: the first bytes come along with it and in fragments
-// behind it, so that the receiver need not ask for them. False: it is none, or there is no room;
-// nothing has happened. True: the descriptor has been given back.
-static bool send_with_lead(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *offer,
-                           mca_btl_base_tag_t tag)
-{
-    // An offer ends in the handle of what it offers.
-    const std::size_t handle_bytes = mca_btl_gpusm.super.btl_registration_handle_size;
-    const std::size_t bytes = offer->segment.seg_len;
-    if (bytes < handle_bytes || mca_btl_gpusm_component.threads ||
-        0 == (offer->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP)) {
-        return false;
-    }
-    const auto *message = static_cast<const unsigned char *>(offer->segment.seg_addr.pval);
-    remote_handle handle;
-    std::memcpy(&handle, message + bytes - handle_bytes, sizeof(handle));
-    if (share_kind::host != handle.kind || 0 == (handle.flags & by_stream) ||
-        nullptr == registration_named(handle, handle.base, handle.len_bytes)) {
-        return false;
-    }
-    const std::size_t lead_bytes = std::min<std::size_t>(handle.len_bytes, lead_piece_bytes);
-    const std::size_t offset = lead_offset(bytes);
-    reclaim_warm_frags(endpoint);
-    mca_btl_gpusm_frag_t *frag = frag_get(offset + lead_bytes - sizeof(frag_header));
-    if (nullptr == frag) {
-        return false;
-    }
-    mca_btl_gpusm_frag_t *more[most_leads - 1];
-    std::size_t more_frags = 0;
-    std::size_t end = lead_bytes;
-    while (end < handle.len_bytes && more_frags < most_leads - 1) {
-        const std::size_t piece = std::min<std::size_t>(handle.len_bytes - end, lead_piece_bytes);
-        mca_btl_gpusm_frag_t *next = frag_get(piece);
-        if (nullptr == next) {
-            break;
-        }
-        fire_and_forget(next, piece);
-        more[more_frags++] = next;
-        end += piece;
-    }
-    std::memcpy(frag->segment.seg_addr.pval, message, bytes);
-    std::memcpy(reinterpret_cast<unsigned char *>(frag->out.header) + offset,
-                reinterpret_cast<const void *>(handle.base), lead_bytes);
-    fire_and_forget(frag, bytes);
-    status s =
-        post_bound(endpoint, frag, frag_kind::active_message, tag, lead_bytes, end - lead_bytes);
-    const bool sent = status::ok == s || status::busy == s;
-    if (!sent) {
-        frag_return(frag);
-    }
-    const auto *source = reinterpret_cast<const unsigned char *>(handle.base) + lead_bytes;
-    for (std::size_t i = 0; i < more_frags; ++i) {
-        mca_btl_gpusm_frag_t *next = more[i];
-        const std::size_t piece = next->segment.seg_len;
-        if (status::ok == s || status::busy == s) {
-            std::memcpy(next->segment.seg_addr.pval, source, piece);
-            source += piece;
-            s = post_bound(endpoint, next, frag_kind::lead, 0);
-        }
-        if (status::ok != s && status::busy != s) {
-            frag_return(next);
-        }
-    }
-    if (sent) {
-        frag_return(offer);
-    }
-    return sent;
-}
-
 } // namespace gpusm
 
 extern "C" {
@@ -214,7 +139,6 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         gpusm::count_message(convertor, payload_size);
         return OPAL_SUCCESS;
     }
-    gpusm::reclaim_warm_frags(endpoint);
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
         frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
@@ -265,7 +189,6 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
         return nullptr;
     }
     size_t packed = std::min(*size, most - reserve);
-    gpusm::reclaim_warm_frags(endpoint);
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
     if (nullptr == frag) {
         return nullptr;
@@ -293,9 +216,6 @@ int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoin
     using gpusm::status;
 
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
-    if (gpusm::send_with_lead(endpoint, frag, tag)) {
-        return 1;
-    }
     const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
     const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
     if (status::ok != s && status::busy != s) {

@@ -14,12 +14,7 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
-#include <algorithm>
-#include <chrono>
 #include <mutex>
-
-#include <sys/uio.h>
-#include <unistd.h>
 
 namespace gpusm {
 
@@ -105,28 +100,6 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
     return smsc_reads_plainly() && endpoint->single.failed_writes < failures_before_refusal;
-}
-
-std::uint64_t smsc_call_ns()
-{
-    if (!smsc_reads_plainly()) {
-        return 0;
-    }
-    using clock = std::chrono::steady_clock;
-    std::uint64_t least = 0;
-    for (int tries = 0; tries < 64; ++tries) { // some are interrupted
-        unsigned char from = 0;
-        unsigned char to = 0;
-        const iovec remote = {&from, sizeof(from)};
-        const iovec local = {&to, sizeof(to)};
-        const auto begin = clock::now();
-        if (1 != process_vm_readv(getpid(), &local, 1, &remote, 1, 0)) {
-            return 0;
-        }
-        const auto took = std::chrono::nanoseconds(clock::now() - begin).count();
-        least = std::min(0 == least ? UINT64_MAX : least, static_cast<std::uint64_t>(took));
-    }
-    return least;
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

@@ -32,9 +32,6 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes);
 // Has that not failed some times in a row?
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint);
-// What a single copy costs however short it is, in nanoseconds, as measured by this call on this
-// process's own memory; 0: there are none, or they are not system calls.
-std::uint64_t smsc_call_ns();
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);
 

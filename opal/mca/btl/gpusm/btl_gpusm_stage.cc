@@ -82,7 +82,6 @@ status begin(get_request *get)
         stream.may_end_early = false;
         name_target(get);
     } else if (reads_part(get)) {
-        stream.back = stream_back::at_once;
         stream.back_parts = pulled_parts;
     }
     status s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
@@ -175,7 +174,6 @@ bool share_get(get_request *get)
     }
     stream_fetch &stream = new_stream(get, &services->without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
-    stream.back = stream_back::at_once;
     stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
     return status::ok == mca_btl_gpusm_component.stages->fetch(*owner->peer, &stream);
 }

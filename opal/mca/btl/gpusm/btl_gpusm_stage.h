@@ -97,9 +97,8 @@ class stage_services final : public stream_services {
     stream_pool *pool_for(const get_request *get);
     void give_up(const stream_pool *pool);
 
-    stream_pool host_pool{slot_bytes_of(mca_btl_gpusm_component.staging_host_bytes), stream_pieces,
-                          host_rings};
-    stream_pool without_slots{cache_line_bytes, stream_pieces, host_rings};
+    stream_pool host_pool{slot_bytes_of(mca_btl_gpusm_component.staging_host_bytes), host_rings};
+    stream_pool without_slots{cache_line_bytes, host_rings};
 
   private:
     status map_target(sending *made, const stream_memory &target, std::uint64_t address);

@@ -346,7 +346,7 @@ stream_pool *stage_services::pool_for(const get_request *get)
     if (nullptr == found.on) {
         found.on = get->into;
         found.pool = {slot_bytes_of(mca_btl_gpusm_component.staging_device_bytes / device_rings),
-                      stream_pieces, device_rings, get->into};
+                      device_rings, get->into};
     }
     if (std::any_of(found.rings.begin(), found.rings.end(),
                     [](const auto &each) { return each.entry->retired; })) {

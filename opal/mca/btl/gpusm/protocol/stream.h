@@ -15,11 +15,11 @@
 // services say, who also perform what is not a copy of this process's own memory.
 //
 // The receiver says what it wants and in which order, so nothing waits behind a message that is not
-// expected yet. It may get parts of a message by itself, from the end, by single copies of the
-// sender's memory: while the sender copies from the front, so that both processors are busy; or
-// when the sender, which may not be inside MPI, has not answered for as long as that would take.
-// The two tell each other by two words in the ring, where each stores its own before it looks at
-// the other's: how much of the range is still wanted, and how much the sender has begun.
+// expected yet. It may get parts of a message by itself, from the end, by copies of the sender's
+// memory, while the sender copies from the front: so both processors are busy, and a sender that is
+// not inside MPI is not waited for. The two tell each other by two words in the ring, where each
+// stores its own before it looks at the other's: how much of the range is still wanted, and how
+// much the sender has begun.
 #ifndef GPUSM_PROTOCOL_STREAM_H
 #define GPUSM_PROTOCOL_STREAM_H
 
@@ -42,25 +42,17 @@ namespace gpusm {
 
 // Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait.
 struct stream_pool {
-    std::uint32_t slot_bytes;  // a multiple of a cache line
-    std::uint32_t first_slots; // with which a ring begins
+    std::uint32_t slot_bytes; // a multiple of a cache line
     std::uint32_t most_rings;
     void *device = nullptr; // whose memory the pieces lie in; null: in our segment
-};
-
-// When the receiver gets parts of a message by itself, from its end.
-enum class stream_back : std::uint8_t {
-    never,
-    if_late, // all that is left, when the sender does not answer
-    at_once, // part after part, while the sender copies from the front
 };
 
 // How long the parts of a range are of which two processes copy some: half of what is left, so that
 // both end together.
 struct stream_parts {
     std::uint64_t least_bytes; // as each part has its price; in whole pages
-    std::uint64_t most_bytes;
-    std::uint32_t at_once; // of a message alone: what has been begun cannot be the other side's
+    std::uint64_t most_bytes;  // 0: one process copies all of it
+    std::uint32_t at_once;     // of a message alone: what has been begun cannot be the other side's
 
     std::uint64_t next(std::uint64_t left_bytes) const
     {
@@ -77,15 +69,13 @@ struct stream_fetch {
     std::uint64_t destination; // in ours
     std::uint64_t len_bytes;
     stream_pool *pool;
-    bool to_device = false; // the services copy what comes
-    stream_back back = stream_back::never;
-    stream_parts back_parts{};    // of `at_once`
+    bool to_device = false;       // the services copy what comes
+    stream_parts back_parts{};    // that this process gets by itself, from the end
     bool may_end_early = true;    // when all of it is here, but the sender, whose processor copies
                                   // it, has not answered; else it may still be read by a device
     stream_memory target{};       // which the sender may write to; kind none: nowhere
-    std::uint64_t received = 0;   // from the front; what is there when it begins counts
+    std::uint64_t received = 0;   // from the front
     std::uint64_t written = 0;    // bytes that the sender has written to the target
-    std::uint64_t read = 0;       // bytes that this process has got by itself
     bool sender_cannot = false;   // write to the target, now or ever
     status outcome = status::ok;  // not_found: the sender cannot map the memory of the ring
     stream_fetch *next = nullptr; // in the list that progress() gives
@@ -160,9 +150,9 @@ class stream_engine {
   public:
     stream_engine(node &local, stream_services &services, bool threads);
 
-    // Begins to fetch a message, of which the first `received` bytes are there but not all. `ok`:
-    // it will come out of progress(). `busy`: not now, as all rings are lent, too much is wanted of
-    // the sender already, or it does not answer. `no_memory`: there is no ring of that pool.
+    // Begins to fetch a message of 1 byte or more. `ok`: it will come out of progress(). `busy`:
+    // not now, as all rings are lent, or too much is wanted of the sender already. `no_memory`:
+    // there is no ring of that pool.
     status fetch(peer &from, stream_fetch *message);
     // A message of that peer's stream_services::send. False: it makes no sense.
     bool take(peer &from, const stream_message &message, const stream_memory *memory);
@@ -194,7 +184,6 @@ class stream_engine {
         stream_copy copy;
         wanted *of;
         std::uint64_t offset;
-        std::uint32_t slot;
         std::uint32_t pieces;
     };
     // A ring that a peer has lent to us.
@@ -215,7 +204,6 @@ class stream_engine {
     // copied.
     struct awaited {
         stream_fetch *message; // null: nobody waits for it
-        std::uint64_t begin;   // of the range in the message
         std::uint64_t len_bytes;
         std::uint64_t end; // of what is still wanted of it
         std::uint32_t want;
@@ -272,13 +260,11 @@ class stream_engine {
 
     status ring_for(peer &from, const stream_pool &pool, inlet **out);
     status make_ring(const stream_pool &pool, inlet **out);
-    void lengthen(const inlet &ring);
-    void release(inlet *ring, std::uint32_t pieces);
     bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
     bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
     bool end_copies(inlet *of, ended_list *ended);
     void take_pieces(inlet *of, std::uint32_t pieces);
-    bool begin_back(inlet *of, awaited *range, bool all);
+    bool begin_back(inlet *of, awaited *range);
     void begin_backs(inlet *of);
     bool end_backs(inlet *of, ended_list *ended);
     static void spoil(inlet *of, awaited *range, status outcome);

@@ -14,10 +14,6 @@ namespace gpusm {
 
 namespace {
 
-// In that time a sender inside MPI answers: it may be posting a window of messages.
-constexpr std::uint64_t patience_ns = 30'000;
-// A lower bound of how fast a single copy is, bytes per nanosecond.
-constexpr std::uint64_t single_copy_bytes_per_ns = 8;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::uint64_t life_check_ns = 100'000'000;
 // Parts of one peer's messages that are on their way.
@@ -36,19 +32,17 @@ std::uint64_t now_ns()
 
 // Takes a part of a range, at the end of what is left of it, or all that is left. False: that is
 // nothing, or so little that the sender, who is at it, had better copy it.
-bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
+bool stream_engine::begin_back(inlet *of, awaited *range)
 {
     stream_fetch *message = range->message;
-    if (nullptr == message || stream_back::never == message->back) {
+    if (nullptr == message || 0 == message->back_parts.most_bytes) {
         return false;
     }
-    // What goes into the ring may be read here as well, but not what goes to the target.
-    std::uint64_t from = range->received;
-    if (!range->answered && (!all || share_kind::none != message->target.handle.kind)) {
-        from = std::max(from, of->in.begun_bytes(range->want));
-    }
-    if (from >= range->end ||
-        (!all && from > 0 && range->end - from < message->back_parts.least_bytes)) {
+    // When the sender has answered, what is left is left to this process.
+    const bool all = range->answered;
+    const std::uint64_t from =
+        all ? range->received : std::max(range->received, of->in.begun_bytes(range->want));
+    if (from >= range->end) {
         return false;
     }
     std::uint64_t begin = from;
@@ -57,12 +51,11 @@ bool stream_engine::begin_back(inlet *of, awaited *range, bool all)
         const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
         begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
     }
-    back_part &made = of->backs.emplace_back(back_part{
-        {message->destination + range->begin + begin, message->address + range->begin + begin,
-         range->end - begin, stream_copy::is::running},
-        range,
-        of->from});
-    message->read += range->end - begin;
+    back_part &made =
+        of->backs.emplace_back(back_part{{message->destination + begin, message->address + begin,
+                                          range->end - begin, stream_copy::is::running},
+                                         range,
+                                         of->from});
     range->end = begin;
     of->in.want_less(range->want, begin);
     ++range->copies;
@@ -83,14 +76,11 @@ void stream_engine::begin_backs(inlet *of)
         if (nullptr == range.message) {
             continue;
         }
-        if (stream_back::at_once != range.message->back) {
-            return;
-        }
         while (range.backs < range.message->back_parts.at_once) {
             if (of->backs.size() >= parts_at_once || begun_bytes >= bytes_at_once) {
                 return;
             }
-            if (!begin_back(of, &range, false)) {
+            if (!begin_back(of, &range)) {
                 break;
             }
             begun_bytes += of->backs.back().copy.len_bytes;
@@ -131,16 +121,7 @@ void stream_engine::wait_for(inlet *quiet, ended_list *ended)
         quiet->quiet_since_ns = now;
         return;
     }
-    const std::uint64_t waited_ns = now - quiet->quiet_since_ns;
-    const awaited &front = quiet->fetches[quiet->reading];
-    const std::uint64_t left = front.len_bytes - front.received;
-    bool any = false;
-    if (waited_ns > patience_ns + left / single_copy_bytes_per_ns) {
-        for (awaited &each : quiet->fetches) {
-            any = begin_back(quiet, &each, true) || any;
-        }
-    }
-    if (!any && waited_ns > life_check_ns) {
+    if (now - quiet->quiet_since_ns > life_check_ns) {
         quiet->quiet_since_ns = now;
         if (!quiet->from->shared().owner_alive()) {
             log_line(log_level::error, "process %u has ended with a message from it on the way",

@@ -19,8 +19,6 @@ namespace {
 constexpr std::size_t copies_at_once = 2;
 // The longest of them, so that the sender gets slots back early.
 constexpr std::uint32_t most_pieces = stream_pieces / 4;
-// A ring that begins short becomes longer by a slot after so many pieces.
-constexpr std::uint32_t pieces_for_a_slot = 64;
 
 } // namespace
 
@@ -32,17 +30,13 @@ status stream_engine::make_ring(const stream_pool &pool, inlet **out)
     std::uint64_t slots = 0;
     stream_memory memory{};
     const std::size_t bytes = sizeof(stream_ring) + (on_device ? 0 : slots_bytes);
-    const std::size_t at_once =
-        sizeof(stream_ring) + (on_device ? 0 : std::size_t{pool.first_slots} * pool.slot_bytes);
     if (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
         return status::no_memory;
     }
-    if (status::ok != local_.own().reserve(bytes, &granule) ||
-        status::ok != local_.own().commit(granule, at_once)) {
+    if (status::ok != local_.own().carve(bytes, &granule, page_bytes)) {
         return status::no_memory;
     }
     auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(granule));
-    ring->slots.store(pool.first_slots, std::memory_order_relaxed);
     if (!on_device) {
         slots = reinterpret_cast<std::uint64_t>(ring + 1);
         services_.made_ring(local_.own().at(granule), bytes);
@@ -55,29 +49,6 @@ status stream_engine::make_ring(const stream_pool &pool, inlet **out)
     made.memory = memory;
     *out = &made;
     return status::ok;
-}
-
-// By a slot, if there is memory.
-void stream_engine::lengthen(const inlet &longer)
-{
-    auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(longer.granule));
-    const std::uint32_t slots = ring->slots.load(std::memory_order_relaxed);
-    const std::size_t at = sizeof(stream_ring) + std::size_t{slots} * longer.pool->slot_bytes;
-    if (slots < stream_pieces &&
-        status::ok ==
-            local_.own().commit(longer.granule + static_cast<std::uint32_t>(at / granule_bytes),
-                                longer.pool->slot_bytes)) {
-        ring->slots.store(slots + 1, std::memory_order_release);
-    }
-}
-
-void stream_engine::release(inlet *ring, std::uint32_t pieces)
-{
-    const std::uint64_t before = ring->in.next() / pieces_for_a_slot;
-    ring->in.release(pieces);
-    if (ring->in.next() / pieces_for_a_slot != before && nullptr == ring->pool->device) {
-        lengthen(*ring);
-    }
 }
 
 status stream_engine::ring_for(peer &from, const stream_pool &pool, inlet **out)
@@ -110,17 +81,14 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     if (const status s = ring_for(from, *message->pool, &ring); status::ok != s) {
         return s;
     }
-    // One that has not answered the last time is not asked again before it has.
-    const bool is_late = stream_back::if_late == message->back && !ring->fetches.empty() &&
-                         nullptr == ring->fetches.front().message;
-    if (is_late || ring->fetches.size() >= stream_wants) {
+    if (ring->fetches.size() >= stream_wants) {
         return status::busy;
     }
     const bool on_device = message->pool->device != nullptr;
     const bool has_target = share_kind::none != message->target.handle.kind;
     const stream_message wants = {message->source,
-                                  message->address + message->received,
-                                  message->len_bytes - message->received,
+                                  message->address,
+                                  message->len_bytes,
                                   ring->fetches.empty() ? ring->in.next() : continues,
                                   ring->granule,
                                   ring->next_want,
@@ -138,8 +106,7 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     }
     ring->from = &from;
     ++ring->next_want;
-    ring->fetches.push_back(
-        {message, message->received, wants.len_bytes, wants.len_bytes, wants.want});
+    ring->fetches.push_back({message, wants.len_bytes, wants.len_bytes, wants.want});
     ring->quiet_since_ns = 0;
     if (!ring->listed) {
         ring->listed = true;
@@ -152,7 +119,7 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
 void stream_engine::take_pieces(inlet *of, std::uint32_t pieces)
 {
     if (of->copies.empty()) {
-        release(of, pieces);
+        of->in.release(pieces);
         return;
     }
     of->copies.push_back({{0, 0, 0, stream_copy::is::done}, nullptr, pieces});
@@ -180,7 +147,7 @@ void stream_engine::settle(inlet *of, awaited *range, ended_list *ended)
         return;
     }
     range->message = nullptr;
-    message->received = range->begin + range->received;
+    message->received = range->received;
     message->outcome = status::ok != range->outcome ? range->outcome
                        : complete                   ? status::ok
                                                     : status::unsupported;
@@ -213,7 +180,7 @@ bool stream_engine::end_copies(inlet *of, ended_list *ended)
          any = true) {
         const taken over = of->copies.front();
         of->copies.pop_front();
-        release(of, over.pieces);
+        of->in.release(over.pieces);
         of->ahead -= over.pieces;
         if (over.of != nullptr) {
             --over.of->copies;
@@ -248,7 +215,7 @@ bool stream_engine::copy_run(inlet *from, awaited *range, const stream_piece_fac
     }
     stream_fetch *message = range->message;
     taken &made = from->copies.emplace_back(taken{
-        {message->destination + range->begin + range->received,
+        {message->destination + range->received,
          from->slots + std::uint64_t{first.slot} * slot_bytes, bytes, stream_copy::is::running},
         range,
         pieces});
@@ -300,8 +267,7 @@ bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended
     }
     if (is_bytes) {
         if (is_wanted) {
-            std::memcpy(reinterpret_cast<unsigned char *>(message->destination) + range.begin +
-                            range.received,
+            std::memcpy(reinterpret_cast<unsigned char *>(message->destination) + range.received,
                         reinterpret_cast<const unsigned char *>(from->slots) +
                             std::uint64_t{piece.slot} * from->pool->slot_bytes,
                         piece.bytes);
@@ -321,9 +287,9 @@ bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended
         ++from->reading;
         const bool unreachable = stream_answer::unreachable == piece.answer;
         // What the sender does not bring this process gets by itself, where it has begun to.
-        if (message != nullptr && stream_back::at_once == message->back) {
+        if (message != nullptr && message->back_parts.most_bytes > 0) {
             message->sender_cannot = unreachable;
-            (void)begin_back(from, &range, true);
+            (void)begin_back(from, &range);
         } else if (unreachable && status::ok == range.outcome) {
             range.outcome = status::not_found;
         }

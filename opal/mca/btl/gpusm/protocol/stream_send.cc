@@ -109,8 +109,7 @@ bool stream_engine::end_batches(outlet *of)
                                                                     : stream_answer::bytes;
             const std::uint64_t at =
                 ended.offset + (stream_answer::written == answer ? ended.copy.len_bytes : offset);
-            of->out.publish({at, stream_answer::bytes == answer ? bytes : 0, range.want,
-                             ended.slot + i, answer});
+            of->out.publish({at, stream_answer::bytes == answer ? bytes : 0, range.want, answer});
         }
         if (last) {
             end_range(of);
@@ -126,12 +125,11 @@ void stream_engine::copy_piece(outlet *to, wanted *range, std::uint64_t end)
         return;
     }
     const auto bytes = static_cast<std::uint32_t>(end - range->begun);
-    const std::uint32_t slot = to->out.slot();
     std::memcpy(reinterpret_cast<unsigned char *>(range->source.slots) +
-                    std::uint64_t{slot} * to->slot_bytes,
+                    std::uint64_t{to->out.slot()} * to->slot_bytes,
                 range->source.memory + range->begun, bytes);
     to->out.claim(1);
-    to->out.publish({range->begun, bytes, range->want, slot, stream_answer::bytes});
+    to->out.publish({range->begun, bytes, range->want, stream_answer::bytes});
     range->begun = end;
     if (range->begun == range->len_bytes) {
         end_range(to);
@@ -145,10 +143,9 @@ std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_
 {
     const stream_source &source = range->source;
     const std::uint64_t begun = range->begun;
-    const std::uint32_t slot = to->out.slot();
     std::uint64_t destination = source.target + begun;
     if (0 == source.target) {
-        destination = source.slots + std::uint64_t{slot} * to->slot_bytes;
+        destination = source.slots + std::uint64_t{to->out.slot()} * to->slot_bytes;
         const auto slots_of = [to](std::uint64_t bytes) {
             return (bytes + to->slot_bytes - 1) / to->slot_bytes;
         };
@@ -172,7 +169,6 @@ std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_
                stream_copy::is::running},
               range,
               begun,
-              slot,
               pieces});
     to->out.claim(pieces);
     range->begun = end;
@@ -195,10 +191,9 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
         if (!to->batches.empty()) {
             return any;
         }
-        const std::uint32_t slot = to->out.slot();
         to->out.claim(1);
         to->out.publish(
-            {range.begun, 0, range.want, slot,
+            {range.begun, 0, range.want,
              range.source.unreachable ? stream_answer::unreachable : stream_answer::ended});
         end_range(to);
     } else if (range.source.by_services) {

@@ -147,9 +147,6 @@ bool peer::flush()
 outgoing *peer::take_back(std::size_t most, bool with_those_that_stay)
 {
     const std::lock_guard guard(mutex_);
-    if (!mutex_.threads()) {
-        heard_when_looked_ = next_sequence;
-    }
     if (nullptr == in_flight_) {
         return nullptr;
     }

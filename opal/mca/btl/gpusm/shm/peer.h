@@ -75,13 +75,6 @@ class peer {
     // All that the peer is done with, linked by `next`, up to one that stays for reap().
     outgoing *reclaim() { return take_back(SIZE_MAX, false); }
 
-    // The peer has sent something since we last looked for fragments, so it may well have given
-    // some back, and looking costs no more than a cache line. In a program without threads only.
-    bool may_have_given_back() const
-    {
-        return in_flight_ != nullptr && next_sequence != heard_when_looked_;
-    }
-
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
     // The same for one that has sent what makes no sense, which is said once.
@@ -132,13 +125,12 @@ class peer {
     std::atomic<bool> attached_{false};
     std::atomic<bool> connected_{false}; // slot_ is ours
     std::atomic<bool> closed_{false};
-    bool told_ = false;                   // why it could not be connected to
-    std::uint32_t slot_ = 0;              // ours, in the peer's segment
-    outgoing *in_flight_ = nullptr;       // oldest first; posted ones before unposted ones
-    outgoing *last_ = nullptr;            // the newest of them
-    outgoing *unposted_ = nullptr;        // the oldest that is not in the peer's FIFO yet
-    std::uint64_t heard_when_looked_ = 0; // next_sequence then
-    std::uint32_t full_in_a_row_ = 0;     // flushes that found no room since the last success
+    bool told_ = false;               // why it could not be connected to
+    std::uint32_t slot_ = 0;          // ours, in the peer's segment
+    outgoing *in_flight_ = nullptr;   // oldest first; posted ones before unposted ones
+    outgoing *last_ = nullptr;        // the newest of them
+    outgoing *unposted_ = nullptr;    // the oldest that is not in the peer's FIFO yet
+    std::uint32_t full_in_a_row_ = 0; // flushes that found no room since the last success
     // What an inline send needs lies together. Messages that are shorter than this may go so:
     // 0 while there is no fast box, while others have to go before, and once closed.
     std::size_t too_long_inline_ = 0;

@@ -200,11 +200,11 @@ status segment::create(const segment_options &options, segment *out, std::string
     return status::ok;
 }
 
-status segment::carve(std::size_t bytes, std::uint32_t *granule)
+status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment)
 {
     const std::lock_guard guard(*carving_);
     std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
-    const std::size_t from = next_frag_offset_;
+    const std::size_t from = round_up(next_frag_offset_, alignment);
     const std::size_t to = from + round_up(bytes, granule_bytes);
     if (bytes > mapping_.len_bytes() || to > mapping_.len_bytes()) {
         return status::no_memory;
@@ -226,32 +226,11 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule)
     return status::ok;
 }
 
-status segment::reserve(std::size_t bytes, std::uint32_t *granule)
-{
-    const std::lock_guard guard(*carving_);
-    std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
-    const std::size_t from = round_up(next_frag_offset_, page_bytes);
-    if (bytes > mapping_.len_bytes() || from + bytes > mapping_.len_bytes()) {
-        return status::no_memory;
-    }
-    next_frag_offset_ = from + bytes;
-    committed.store(std::max(next_frag_offset_, committed.load()), std::memory_order_release);
-    *granule = static_cast<std::uint32_t>(from / granule_bytes);
-    return status::ok;
-}
-
-status segment::commit(std::uint32_t granule, std::size_t bytes)
-{
-    return 0 == allocate_range(mapping_.fd(), std::size_t{granule} * granule_bytes, bytes)
-               ? status::ok
-               : status::no_memory;
-}
-
 std::size_t segment::seal()
 {
-    std::uint32_t granule = 0;
-    (void)reserve(0, &granule); // which fails for nothing: the mapping ends with a page
-    return std::size_t{granule} * granule_bytes;
+    const std::lock_guard guard(*carving_);
+    next_frag_offset_ = round_up(next_frag_offset_, page_bytes); // the mapping ends with a page
+    return next_frag_offset_;
 }
 
 status segment::commit_exports(std::uint32_t count)
@@ -336,9 +315,7 @@ bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
     }
     std::memcpy(copy, at(granule), sizeof(*copy));
     *payload = at(granule) + sizeof(*copy);
-    return holds(offset, 0 == copy->lead_bytes
-                             ? sizeof(*copy) + copy->payload_bytes
-                             : lead_offset(copy->payload_bytes) + copy->lead_bytes);
+    return holds(offset, sizeof(*copy) + copy->payload_bytes);
 }
 
 fast_box *peer_segment::fast_box_at(std::uint32_t slot) const

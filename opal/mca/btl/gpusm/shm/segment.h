@@ -100,13 +100,10 @@ class segment : public mapped_segment {
     // `bad_argument`: sizes that do not fit each other.
     static status create(const segment_options &options, segment *out, std::string *why);
 
-    // Gives `bytes` of fresh zeroed shared memory at a granule, for good. `no_memory` when the
-    // segment has reached its bound or the file system is full, which is logged once. Any thread.
-    status carve(std::size_t bytes, std::uint32_t *granule);
-    // As carve(), beginning with a page and without memory, which commit() puts behind a part of
-    // it. Nobody may touch the rest.
-    status reserve(std::size_t bytes, std::uint32_t *granule);
-    status commit(std::uint32_t granule, std::size_t bytes);
+    // Gives `bytes` of fresh zeroed shared memory at a granule, a multiple of `alignment`, for
+    // good. `no_memory` when the segment has reached its bound or the file system is full, which is
+    // logged once. Any thread.
+    status carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment = granule_bytes);
 
     // Where the next fragment would start, after moving that up to a page: no fragment lies
     // across the returned offset. For whoever treats the parts before and after it differently.

@@ -11,12 +11,6 @@
 // A piece is published by its sequence number, which the writer stores last; the reader counts what
 // it has released. Both only ever count up, so a ring can be lent to another writer when all that
 // was written has been released. A writer that is killed leaves a piece that never appears.
-//
-// A ring for processors is longer than a processor's second-level cache: lines that the reader's
-// cache still holds have to be taken from it one by one when they are written again, which between
-// processors without a common cache costs more than memory does. But fresh memory costs more than a
-// piece is worth. So such a ring begins short, and becomes longer by a slot now and then, as long
-// as it is used.
 #ifndef GPUSM_SHM_STREAM_RING_H
 #define GPUSM_SHM_STREAM_RING_H
 
@@ -28,23 +22,21 @@
 
 namespace gpusm {
 
-// What a piece says of itself, in the reader's copy.
+// What a piece says of itself.
 struct stream_piece_facts {
     std::uint64_t offset; // of the first byte in the range
     std::uint32_t bytes;
     std::uint32_t want;
-    std::uint32_t slot;
     stream_answer answer;
+    std::uint32_t slot = 0; // where its bytes are; in the reader's copy
 };
 
 class stream_writer {
   public:
     stream_writer() = default;
-    // `next`: the sequence number of the first piece, in a ring that is empty. It goes on about
-    // where the last writer ended, as the first slots are the ones that the reader's cache holds.
+    // `next`: the sequence number of the first piece, in a ring that is empty.
     stream_writer(stream_ring *ring, std::uint64_t next)
-        : ring_(ring), claimed_(next), published_(next), released_(next), slots_(slots_of(*ring)),
-          slot_(static_cast<std::uint32_t>(next % slots_))
+        : ring_(ring), claimed_(next), published_(next), released_(next)
     {
     }
 
@@ -54,7 +46,7 @@ class stream_writer {
     // room for more when it is enough for `wanted`.
     std::uint32_t room(std::uint32_t wanted = 1)
     {
-        if (claimed_ - released_ + wanted > slots_) {
+        if (claimed_ - released_ + wanted > stream_pieces) {
             // Acquire pairs with stream_reader::release: the piece has been read. The value is the
             // peer's word: one that cannot be is ignored.
             const std::uint64_t released = ring_->released.load(std::memory_order_acquire);
@@ -62,20 +54,12 @@ class stream_writer {
                 released_ = released;
             }
         }
-        const std::uint64_t free = slots_ - std::min<std::uint64_t>(claimed_ - released_, slots_);
-        return static_cast<std::uint32_t>(std::min<std::uint64_t>(free, slots_ - slot_));
+        const std::uint64_t free = stream_pieces - (claimed_ - released_);
+        return static_cast<std::uint32_t>(std::min<std::uint64_t>(free, stream_pieces - slot()));
     }
-    std::uint32_t slot() const { return slot_; }
+    std::uint32_t slot() const { return static_cast<std::uint32_t>(claimed_ % stream_pieces); }
     // Takes so many of these slots, which are to be published in the same order.
-    void claim(std::uint32_t pieces)
-    {
-        claimed_ += pieces;
-        slot_ += pieces;
-        if (slot_ == slots_) {
-            slots_ = std::max(slots_, slots_of(*ring_));
-            slot_ = slot_ == slots_ ? 0 : slot_;
-        }
-    }
+    void claim(std::uint32_t pieces) { claimed_ += pieces; }
     // The oldest slot that has been claimed and not published.
     void publish(const stream_piece_facts &facts)
     {
@@ -83,7 +67,6 @@ class stream_writer {
         piece.offset = facts.offset;
         piece.bytes = facts.bytes;
         piece.want = facts.want;
-        piece.slot = facts.slot;
         piece.answer = facts.answer;
         // Release: pairs with stream_reader::look.
         piece.sequence.store(++published_, std::memory_order_release);
@@ -111,18 +94,10 @@ class stream_writer {
     }
 
   private:
-    // Acquire pairs with stream_engine::lengthen: they have memory behind them.
-    static std::uint32_t slots_of(const stream_ring &ring)
-    {
-        return std::clamp(ring.slots.load(std::memory_order_acquire), 1U, stream_pieces);
-    }
-
     stream_ring *ring_ = nullptr;
     std::uint64_t claimed_ = 0;
     std::uint64_t published_ = 0;
     std::uint64_t released_ = 0; // as last seen: never ahead of the truth
-    std::uint32_t slots_ = 0;    // in use
-    std::uint32_t slot_ = 0;     // of the next piece to be claimed
 };
 
 class stream_reader {
@@ -130,8 +105,8 @@ class stream_reader {
     stream_reader() = default;
     explicit stream_reader(stream_ring *ring) : ring_(ring) {}
 
-    // The piece after `ahead` others, if it is there. All that it says is the writer's word, but
-    // the slot lies in the ring.
+    // The piece after `ahead` others, if it is there. All that it says, but the slot, is the
+    // writer's word.
     bool look(std::uint32_t ahead, stream_piece_facts *out) const
     {
         const std::uint64_t number = next_ + ahead;
@@ -139,7 +114,8 @@ class stream_reader {
         if (piece.sequence.load(std::memory_order_acquire) != number + 1) {
             return false;
         }
-        *out = {piece.offset, piece.bytes, piece.want, piece.slot % stream_pieces, piece.answer};
+        *out = {piece.offset, piece.bytes, piece.want, piece.answer,
+                static_cast<std::uint32_t>(number % stream_pieces)};
         return true;
     }
     // The writer may use so many slots again.

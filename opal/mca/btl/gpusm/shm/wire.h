@@ -23,7 +23,7 @@ namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 12;
+inline constexpr std::uint32_t wire_version = 13;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -113,8 +113,7 @@ enum class frag_kind : std::uint8_t {
     active_message = 1, // payload for the function registered under `tag`
     ipc_control = 2,    // payload is an ipc_message
     stage = 4,          // payload is a stream_message, of a stream that a device takes part in
-    stream = 6,         // payload is a stream_message, between host memories
-    lead = 7,           // payload goes on where the lead of the last offer ended
+    cooperative = 6,    // payload is a stream_message, between host memories
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -124,20 +123,8 @@ struct frag_header {
     frag_kind kind;
     std::uint8_t tag;
     std::uint8_t reserved[2];
-    // Behind the payload, from the next cache line on: the first bytes of the host memory that the
-    // payload, an offer, names in its last bytes. Who fetches it while the offer is being handled
-    // has so much already.
-    std::uint32_t lead_bytes;
-    std::uint32_t more_bytes; // that follow those, in fragments of kind `lead`
-    std::uint8_t reserved2[8];
 };
-static_assert(sizeof(frag_header) == 32);
-// Where the lead begins, from the start of the header.
-constexpr std::size_t lead_offset(std::size_t payload_bytes)
-{
-    return (sizeof(frag_header) + payload_bytes + cache_line_bytes - 1) / cache_line_bytes *
-           cache_line_bytes;
-}
+static_assert(sizeof(frag_header) == 16);
 
 // A fast box is a ring of these, half a cache line each. A message begins with a word and goes on
 // through the payload and the units behind it (shm/fast_box.h). Writer: the one peer whose fast box
@@ -198,7 +185,7 @@ struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
     share_kind kind;
-    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked, by_stream
+    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
@@ -215,8 +202,6 @@ inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 // The program has page-locked the memory, and its owner would copy it into memory of the reader.
 inline constexpr std::uint8_t page_locked = 2;
-// Its owner streams it on demand.
-inline constexpr std::uint8_t by_stream = 4;
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
@@ -228,8 +213,8 @@ struct ipc_message {
 static_assert(sizeof(ipc_message) == 40);
 
 // A ring of pieces that its owner lends to a sender (shm/stream_ring.h). This part of it lies in
-// the owner's segment, at a page. The bytes of the pieces, which have the same length in all of the
-// ring, lie behind it or in memory of a device.
+// the owner's segment, at a page. The bytes of the pieces lie in slots of one length, one for each
+// piece, behind it or in memory of a device.
 inline constexpr std::uint32_t stream_pieces = 128;
 enum class stream_answer : std::uint32_t {
     bytes = 0,       // the next ones of the range
@@ -243,16 +228,14 @@ struct alignas(cache_line_bytes) stream_piece {
     std::uint64_t offset;                // of the first byte in the range
     std::uint32_t bytes;
     std::uint32_t want;
-    std::uint32_t slot; // where its bytes are
     stream_answer answer;
-    std::uint8_t reserved[32];
+    std::uint8_t reserved[36];
 };
 static_assert(sizeof(stream_piece) == cache_line_bytes);
 // Ranges that are wanted of a sender through one ring, and which it has not answered to their end.
 inline constexpr std::uint32_t stream_wants = 256;
 struct alignas(page_bytes) stream_ring {
-    std::atomic<std::uint64_t> released;                        // writer: the owner
-    alignas(cache_line_bytes) std::atomic<std::uint32_t> slots; // writer: the owner; with memory
+    std::atomic<std::uint64_t> released; // writer: the owner
     // Writer: the owner. How many bytes of a range, from its beginning, are still wanted, by the
     // number of its message: what is behind them has come in another way. Never becomes more.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> wanted_bytes[stream_wants];
