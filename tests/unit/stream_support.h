@@ -6,7 +6,8 @@
 #ifndef GPUSM_TESTS_STREAM_SUPPORT_H
 #define GPUSM_TESTS_STREAM_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 #include "tests/unit/shm_support.h"
 
@@ -27,7 +28,6 @@ using gpusm::peer;
 using gpusm::share_kind;
 using gpusm::status;
 using gpusm::stream_copy;
-using gpusm::stream_engine;
 using gpusm::stream_fetch;
 using gpusm::stream_memory;
 using gpusm::stream_memory_use;
@@ -43,6 +43,29 @@ inline gpusm::segment_options options(const std::string &folder, std::uint32_t v
     made.segment_bytes = 8 * kibi * kibi;
     return made;
 }
+
+// Both ends of streams of one process.
+struct both_ends {
+    both_ends(gpusm::node &local, gpusm::stream_services &services, bool threads)
+        : in(local, services, threads), out(services, threads)
+    {
+    }
+    status fetch(peer &from, stream_fetch *message) { return in.fetch(from, message); }
+    bool take(peer &from, const stream_message &message, const stream_memory *memory)
+    {
+        return out.take(from, message, memory);
+    }
+    void forget(const void *owner) { out.forget(owner); }
+    bool idle() const { return in.idle() && out.idle(); }
+    stream_fetch *progress()
+    {
+        out.progress();
+        return in.progress();
+    }
+
+    gpusm::stream_receiver in;
+    gpusm::stream_sender out;
+};
 
 // A process with streams; what it sends lies in `sent` until somebody delivers it. Its device is a
 // list of copies that are made when somebody says so.
@@ -162,7 +185,7 @@ class stream_process final : public gpusm::stream_services {
     bool no_device_memory = false;
     bool cannot_read = false;
     int parts_read = 0;
-    stream_engine streams;
+    both_ends streams;
 };
 
 inline stream_pool host_pool{16 * kibi, 8};

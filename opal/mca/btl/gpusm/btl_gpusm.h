@@ -33,7 +33,8 @@
 
 namespace gpusm {
 
-class stream_engine;
+class stream_receiver;
+class stream_sender;
 struct frag_list; // btl_gpusm_frags.cc
 struct frag_store;
 
@@ -154,8 +155,10 @@ struct mca_btl_gpusm_component_t {
     bool threads;        // MPI_THREAD_MULTIPLE
     bool oversubscribed; // this machine has fewer processors than processes of ours
     gpusm::node *node;
-    gpusm::stream_engine *host_streams; // between host memories
-    gpusm::stream_engine *stages;       // with a device at one end; after the GPU lock
+    gpusm::stream_sender *host_sender; // between host memories
+    gpusm::stream_receiver *host_receiver;
+    gpusm::stream_sender *stage_sender; // with a device at one end; after the GPU lock
+    gpusm::stream_receiver *stage_receiver;
     std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
     std::vector<mca_btl_base_endpoint_t *> *endpoints;
     // Of the endpoints, the fragments, and of `gpu` being made. Free lists take it inside their own

@@ -10,7 +10,8 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/processors.h"
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 #include <algorithm>
 #include <cstring>
@@ -196,13 +197,13 @@ static int component_progress(void)
     if (component.sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
     }
-    if (!component.host_streams->idle()) {
+    if (!component.host_sender->idle() || !component.host_receiver->idle()) {
         events += gpusm::progress_host();
     }
     if (component.gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);
-    } else if (!component.stages->idle()) {
-        (void)component.stages->progress(false);
+    } else if (!component.stage_sender->idle()) {
+        component.stage_sender->progress();
         ++events;
     }
     constexpr std::uint32_t calls_between_looks = 1024;

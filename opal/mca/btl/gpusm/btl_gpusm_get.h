@@ -121,7 +121,7 @@ bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
 bool stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                         std::size_t bytes);
 // The same of any stream, and how such a message is sent, with what is behind it.
-bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,
+bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
                         const unsigned char *payload, std::size_t bytes);
 status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
                            const stream_memory *memory);

@@ -3,7 +3,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
 
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 using gpusm::stream_fetch;
 
@@ -134,7 +135,7 @@ bool share(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
     both.pool = &rings_without_slots;
     both.back_parts = cooperative_parts;
     both.target = host_target(both.destination, both.len_bytes);
-    if (status::ok == component.host_streams->fetch(*endpoint->peer, &both)) {
+    if (status::ok == component.host_receiver->fetch(*endpoint->peer, &both)) {
         return true;
     }
     opal_free_list_return(&host_gets, &get->super);
@@ -147,34 +148,39 @@ void setup_host()
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     setup_free_list(&host_gets, sizeof(host_get), OBJ_CLASS(host_get), nullptr);
-    component.host_streams = new stream_engine(*component.node, of_host, component.threads);
+    component.host_receiver = new stream_receiver(*component.node, of_host, component.threads);
+    component.host_sender = new stream_sender(of_host, component.threads);
 }
 
 void release_host()
 {
-    if (mca_btl_gpusm_component.host_streams != nullptr) {
-        delete std::exchange(mca_btl_gpusm_component.host_streams, nullptr);
+    if (mca_btl_gpusm_component.host_sender != nullptr) {
+        delete std::exchange(mca_btl_gpusm_component.host_sender, nullptr);
+        delete std::exchange(mca_btl_gpusm_component.host_receiver, nullptr);
         OBJ_DESTRUCT(&host_gets);
     }
 }
 
 void forget_source(registration *given)
 {
-    mca_btl_gpusm_component.host_streams->forget(given);
-    mca_btl_gpusm_component.stages->forget(given);
+    mca_btl_gpusm_component.host_sender->forget(given);
+    mca_btl_gpusm_component.stage_sender->forget(given);
 }
 
 bool cooperative_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
                               std::size_t bytes)
 {
-    return stream_message_for(mca_btl_gpusm_component.host_streams, from, payload, bytes);
+    return stream_message_for(mca_btl_gpusm_component.host_sender, from, payload, bytes);
 }
 
 int progress_host()
 {
     int ended = 0;
-    for (stream_fetch *each = mca_btl_gpusm_component.host_streams->progress(); each != nullptr;
-         ++ended) {
+    if (!mca_btl_gpusm_component.host_sender->idle()) {
+        mca_btl_gpusm_component.host_sender->progress();
+    }
+    stream_receiver &host = *mca_btl_gpusm_component.host_receiver;
+    for (stream_fetch *each = host.idle() ? nullptr : host.progress(); each != nullptr; ++ended) {
         host_get *get = get_around(each);
         mca_btl_base_endpoint_t *endpoint = get->endpoint;
         const bool good = status::ok == each->outcome;

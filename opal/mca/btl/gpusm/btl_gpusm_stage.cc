@@ -7,6 +7,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 #include <cstring>
 #include <mutex>
@@ -84,11 +86,11 @@ status begin(get_request *get)
     } else if (reads_part(get)) {
         stream.back_parts = pulled_parts;
     }
-    status s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
+    status s = mca_btl_gpusm_component.stage_receiver->fetch(*get->endpoint->peer, &stream);
     if (status::no_memory == s && stream.pool->device != nullptr) {
         services->give_up(stream.pool);
         stream.pool = &services->host_pool;
-        s = mca_btl_gpusm_component.stages->fetch(*get->endpoint->peer, &stream);
+        s = mca_btl_gpusm_component.stage_receiver->fetch(*get->endpoint->peer, &stream);
     }
     if (status::ok != s) {
         release_target(get);
@@ -140,8 +142,9 @@ void end_stream(get_request *get)
 void setup_stage()
 {
     services = new stage_services;
-    mca_btl_gpusm_component.stages = new stream_engine(*mca_btl_gpusm_component.node, *services,
-                                                       mca_btl_gpusm_component.threads);
+    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
+    component.stage_receiver = new stream_receiver(*component.node, *services, component.threads);
+    component.stage_sender = new stream_sender(*services, component.threads);
 }
 
 std::size_t stage_ring_bytes()
@@ -175,7 +178,7 @@ bool share_get(get_request *get)
     stream_fetch &stream = new_stream(get, &services->without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
     stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
-    return status::ok == mca_btl_gpusm_component.stages->fetch(*owner->peer, &stream);
+    return status::ok == mca_btl_gpusm_component.stage_receiver->fetch(*owner->peer, &stream);
 }
 
 status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
@@ -190,7 +193,7 @@ status post_stream_message(peer &to, frag_kind kind, const stream_message &messa
                         nullptr == memory ? sizeof(message) : sizeof(both));
 }
 
-bool stream_message_for(stream_engine *streams, mca_btl_base_endpoint_t *from,
+bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
                         const unsigned char *payload, std::size_t bytes)
 {
     stream_message message;
@@ -213,7 +216,7 @@ bool stage_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *
     if (gpu_side *side = gpu(); side != nullptr) {
         guard = std::unique_lock(side->lock);
     }
-    return stream_message_for(mca_btl_gpusm_component.stages, endpoint, payload, bytes);
+    return stream_message_for(mca_btl_gpusm_component.stage_sender, endpoint, payload, bytes);
 }
 
 void stage_copied(copy_request *copy)
@@ -224,7 +227,10 @@ void stage_copied(copy_request *copy)
 int progress_stage()
 {
     int over = 0;
-    stream_engine &stages = *mca_btl_gpusm_component.stages;
+    if (!mca_btl_gpusm_component.stage_sender->idle()) {
+        mca_btl_gpusm_component.stage_sender->progress();
+    }
+    stream_receiver &stages = *mca_btl_gpusm_component.stage_receiver;
     for (stream_fetch *each = stages.idle() ? nullptr : stages.progress(); each != nullptr;
          ++over) {
         get_request *get = get_of(each);
@@ -254,7 +260,8 @@ void release_stage()
     if (gpu_side *side = mca_btl_gpusm_component.gpu; side != nullptr) {
         (void)side->copies.cancel_all(); // what is under way uses what goes now
     }
-    delete std::exchange(mca_btl_gpusm_component.stages, nullptr);
+    delete std::exchange(mca_btl_gpusm_component.stage_sender, nullptr);
+    delete std::exchange(mca_btl_gpusm_component.stage_receiver, nullptr);
     delete std::exchange(services, nullptr);
     waiting = {};
 }

@@ -4,7 +4,7 @@
 // protocol/stream.h: messages streamed through a ring that the receiver lends to the sender
 // (shm/stream_ring.h): one end copies into the ring while the other one copies out of it.
 //
-//   receiver (stream_receive.cc, _back.cc)     sender (stream_send.cc)
+//   stream_receiver                            stream_sender
 //   fetch: lends a ring, wants a range    ──▶  take: queues it
 //   progress: copies pieces out           ◀──  progress: copies pieces in
 //
@@ -23,19 +23,13 @@
 #ifndef GPUSM_PROTOCOL_STREAM_H
 #define GPUSM_PROTOCOL_STREAM_H
 
-#include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/shm/node.h"
-#include "opal/mca/btl/gpusm/shm/stream_ring.h"
+#include "opal/mca/btl/gpusm/shm/peer.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -96,11 +90,11 @@ struct stream_source {
     bool by_services = false;              // they copy it, by a device or into the target
     bool unreachable = false;              // without memory: as the ring or the target cannot be
                                            // reached
-    const void *owner = nullptr;           // what stream_engine::forget names
+    const void *owner = nullptr;           // what stream_sender::forget names
     void *user = nullptr;                  // the services' own
 };
 
-// A copy of the services'. The engine keeps it until they have changed `state`.
+// A copy of the services'. It is kept until they have changed `state`.
 struct stream_copy {
     enum class is : std::uint8_t { running, done, failed };
     std::uint64_t destination = 0;
@@ -109,15 +103,15 @@ struct stream_copy {
     is state = is::running;
 };
 
-// What streams need of the layers around them; called under the lock of the streams, but for
-// copy_back(). Between processors the first four are all there is.
+// What streams need of the layers around them; called under the lock of that end of the streams,
+// but for copy_back().
 class stream_services {
   public:
     // Sends a message, and `memory` behind it if that is not null, to that peer's
-    // stream_engine::take. Anything but `ok` and `busy`: it has not gone.
+    // stream_sender::take. Anything but `ok` and `busy`: it has not gone.
     virtual status send(peer &to, const stream_message &message, const stream_memory *memory) = 0;
     // Finds the memory of ours that a peer's message names, if it names any. `slots` is what a ring
-    // in the segment has. Until stream_engine::forget the memory may be read.
+    // in the segment has. Until stream_sender::forget the memory may be read.
     virtual void open(peer &to, const stream_message &message, const stream_memory *memory,
                       stream_source *out) = 0;
     // Neither the memory nor the ring is used for that range any more.
@@ -145,145 +139,25 @@ class stream_services {
     static void fail(stream_copy *copy) { copy->state = stream_copy::is::failed; }
 };
 
-// All streams of this process, to it and from it. Any thread; progress() one at a time.
-class stream_engine {
-  public:
-    stream_engine(node &local, stream_services &services, bool threads);
+// stream_message::sequence of one that wants something through a ring that is not empty.
+inline constexpr std::uint64_t stream_continues = UINT64_MAX;
+// By this processor, with each ring, in one call of progress().
+inline constexpr std::uint64_t stream_bytes_at_once = 128 * 1024;
 
-    // Begins to fetch a message of 1 byte or more. `ok`: it will come out of progress(). `busy`:
-    // not now, as all rings are lent, or too much is wanted of the sender already. `no_memory`:
-    // there is no ring of that pool.
-    status fetch(peer &from, stream_fetch *message);
-    // A message of that peer's stream_services::send. False: it makes no sense.
-    bool take(peer &from, const stream_message &message, const stream_memory *memory);
-    // Nothing of a source with that owner is to be read any more.
-    void forget(const void *owner);
-
-    // Is there anything to do for progress()? A snapshot.
-    bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
-    // Copies pieces, a bounded number; those to this process only if it `receives`. Returns the
-    // messages that have ended.
-    stream_fetch *progress(bool receives = true);
-
-  private:
-    // In a message that wants something through a ring that is not empty.
-    static constexpr std::uint64_t continues = UINT64_MAX;
-
-    // --- sender ---
-    // A range that the peer wants of us.
-    struct wanted {
-        stream_source source;
-        std::uint64_t len_bytes;
-        std::uint32_t want;
-        std::uint64_t begun = 0;   // bytes that have been copied, or are being copied
-        std::uint32_t batches = 0; // copies that run
-        bool bad = false;
-    };
-    // Claimed slots, and the copy by the services that they stand for.
-    struct batch {
-        stream_copy copy;
-        wanted *of;
-        std::uint64_t offset;
-        std::uint32_t pieces;
-    };
-    // A ring that a peer has lent to us.
-    struct outlet {
-        peer *to = nullptr;
-        stream_writer out{};
-        std::uint32_t slot_bytes = 0;
-        std::uint32_t first_pieces = 0; // of a message, in one copy of a device
-        std::uint32_t most_pieces = 0;
-        std::deque<wanted> wants{};
-        std::size_t begun = 0; // of these, how many need no further copy to be started
-        std::deque<batch> batches{};
-        bool listed = false; // in sending_
-    };
-
-    // --- receiver ---
-    // A range that we want, and which the peer has not answered to its end, or which is being
-    // copied.
-    struct awaited {
-        stream_fetch *message; // null: nobody waits for it
-        std::uint64_t len_bytes;
-        std::uint64_t end; // of what is still wanted of it
-        std::uint32_t want;
-        std::uint64_t received = 0; // has been copied, or is being copied
-        std::uint32_t copies = 0;   // that run
-        std::uint32_t backs = 0;    // of these, of parts that this process gets by itself
-        bool answered = false;
-        status outcome = status::ok;
-    };
-    // Pieces that cannot be released before those in front of them.
-    struct taken {
-        stream_copy copy;
-        awaited *of; // null: nothing is being copied
-        std::uint32_t pieces;
-    };
-    // A part that this process gets by itself.
-    struct back_part {
-        stream_copy copy;
-        awaited *of;
-        peer *from;
-    };
-    // A ring of ours.
-    struct inlet {
-        const stream_pool *pool = nullptr;
-        stream_reader in{};
-        std::uint32_t granule = 0;
-        std::uint64_t slots = 0;
-        stream_memory memory{};
-        peer *from = nullptr; // to whom it is lent
-        std::deque<awaited> fetches{};
-        std::size_t reading = 0; // of these, how many have been answered
-        std::deque<taken> copies{};
-        std::deque<back_part> backs{};
-        std::uint32_t ahead = 0;          // pieces of `copies`
-        std::uint32_t next_want = 0;      // number of the next message
-        std::uint64_t quiet_since_ns = 0; // 0: the peer was not waited for when we last looked
-        bool came = false;                // something, in this call of progress()
-        bool listed = false;              // in receiving_
-    };
-    // Messages that have ended.
-    struct ended_list {
-        stream_fetch *first = nullptr;
-        stream_fetch **end = &first;
-    };
-
-    void count_active();
-
-    bool send_some(outlet *to, std::uint64_t *copied_bytes);
-    void copy_piece(outlet *to, wanted *range, std::uint64_t end);
-    std::uint64_t begin_batch(outlet *to, wanted *range, std::uint64_t end);
-    bool end_batches(outlet *of);
-    void end_range(outlet *of);
-    void drop(outlet *of);
-
-    status ring_for(peer &from, const stream_pool &pool, inlet **out);
-    status make_ring(const stream_pool &pool, inlet **out);
-    bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
-    bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
-    bool end_copies(inlet *of, ended_list *ended);
-    void take_pieces(inlet *of, std::uint32_t pieces);
-    bool begin_back(inlet *of, awaited *range);
-    void begin_backs(inlet *of);
-    bool end_backs(inlet *of, ended_list *ended);
-    static void spoil(inlet *of, awaited *range, status outcome);
-    static void settle(inlet *of, awaited *range, ended_list *ended);
-    static void pop_answered(inlet *of);
-    static void settle_all(inlet *of, ended_list *ended);
-    void abandon(inlet *of, status outcome, ended_list *ended);
-    void wait_for(inlet *quiet, ended_list *ended);
-
-    node &local_;
-    stream_services &services_;
-    optional_mutex mutex_;
-    std::map<std::pair<const peer *, std::uint32_t>, outlet> outlets_; // by granule of the ring
-    std::vector<outlet *> sending_;
-    std::deque<inlet> inlets_; // all ever made
-    std::vector<inlet *> receiving_;
-    std::vector<back_part *> to_begin_; // in this call of progress()
-    std::atomic<std::size_t> active_{0};
-};
+// Takes the rings of which done(Ring *) is true off a list.
+template <typename Ring, typename Done> void unlist(std::vector<Ring *> *all, Done done)
+{
+    for (std::size_t i = 0; i < all->size();) {
+        Ring *each = (*all)[i];
+        if (done(each)) {
+            each->listed = false;
+            (*all)[i] = all->back();
+            all->pop_back();
+        } else {
+            ++i;
+        }
+    }
+}
 
 } // namespace gpusm
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-//
-// stream_receive.cc: the receiver's end of streams, and the rings, which are its own.
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace gpusm {
 
@@ -20,9 +20,14 @@ constexpr std::size_t copies_at_once = 2;
 // The longest of them, so that the sender gets slots back early.
 constexpr std::uint32_t most_pieces = stream_pieces / 4;
 
+// How long a peer may be silent before we look whether it still lives.
+constexpr std::chrono::milliseconds life_check{100};
+// Parts of one peer's messages that are on their way.
+constexpr std::size_t parts_at_once = 32;
+
 } // namespace
 
-status stream_engine::make_ring(const stream_pool &pool, inlet **out)
+status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
 {
     const std::size_t slots_bytes = std::size_t{stream_pieces} * pool.slot_bytes;
     const bool on_device = pool.device != nullptr;
@@ -41,17 +46,11 @@ status stream_engine::make_ring(const stream_pool &pool, inlet **out)
         slots = reinterpret_cast<std::uint64_t>(ring + 1);
         services_.made_ring(local_.own().at(granule), bytes);
     }
-    inlet &made = inlets_.emplace_back();
-    made.pool = &pool;
-    made.in = stream_reader(ring);
-    made.granule = granule;
-    made.slots = slots;
-    made.memory = memory;
-    *out = &made;
+    *out = &inlets_.emplace_back(inlet{&pool, stream_reader(ring), granule, slots, memory});
     return status::ok;
 }
 
-status stream_engine::ring_for(peer &from, const stream_pool &pool, inlet **out)
+status stream_receiver::ring_for(peer &from, const stream_pool &pool, inlet **out)
 {
     std::size_t rings = 0;
     inlet *free = nullptr;
@@ -74,7 +73,7 @@ status stream_engine::ring_for(peer &from, const stream_pool &pool, inlet **out)
     return status::no_memory == s && rings > 0 ? status::busy : s;
 }
 
-status stream_engine::fetch(peer &from, stream_fetch *message)
+status stream_receiver::fetch(peer &from, stream_fetch *message)
 {
     const std::lock_guard guard(mutex_);
     inlet *ring = nullptr;
@@ -89,7 +88,7 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     const stream_message wants = {message->source,
                                   message->address,
                                   message->len_bytes,
-                                  ring->fetches.empty() ? ring->in.next() : continues,
+                                  ring->fetches.empty() ? ring->in.next() : stream_continues,
                                   ring->granule,
                                   ring->next_want,
                                   message->pool->slot_bytes,
@@ -107,16 +106,16 @@ status stream_engine::fetch(peer &from, stream_fetch *message)
     ring->from = &from;
     ++ring->next_want;
     ring->fetches.push_back({message, wants.len_bytes, wants.len_bytes, wants.want});
-    ring->quiet_since_ns = 0;
+    ring->quiet_since = {};
     if (!ring->listed) {
         ring->listed = true;
         receiving_.push_back(ring);
-        count_active();
+        active_.store(receiving_.size(), std::memory_order_relaxed);
     }
     return status::ok;
 }
 
-void stream_engine::take_pieces(inlet *of, std::uint32_t pieces)
+void stream_receiver::take_pieces(inlet *of, std::uint32_t pieces)
 {
     if (of->copies.empty()) {
         of->in.release(pieces);
@@ -127,7 +126,7 @@ void stream_engine::take_pieces(inlet *of, std::uint32_t pieces)
 }
 
 // Nothing more of it is wanted, and its message ends badly.
-void stream_engine::spoil(inlet *of, awaited *range, status outcome)
+void stream_receiver::spoil(inlet *of, awaited *range, status outcome)
 {
     range->outcome = status::ok == range->outcome ? outcome : range->outcome;
     range->end = 0;
@@ -135,7 +134,7 @@ void stream_engine::spoil(inlet *of, awaited *range, status outcome)
 }
 
 // Ends the message of a range of which nothing more comes, or has to come.
-void stream_engine::settle(inlet *of, awaited *range, ended_list *ended)
+void stream_receiver::settle(inlet *of, awaited *range, ended_list *ended)
 {
     stream_fetch *message = range->message;
     const bool complete = range->received >= range->end;
@@ -156,7 +155,7 @@ void stream_engine::settle(inlet *of, awaited *range, ended_list *ended)
     ended->end = &message->next;
 }
 
-void stream_engine::pop_answered(inlet *of)
+void stream_receiver::pop_answered(inlet *of)
 {
     while (!of->fetches.empty() && of->fetches.front().answered &&
            0 == of->fetches.front().copies) {
@@ -165,15 +164,7 @@ void stream_engine::pop_answered(inlet *of)
     }
 }
 
-void stream_engine::settle_all(inlet *of, ended_list *ended)
-{
-    for (awaited &each : of->fetches) {
-        settle(of, &each, ended);
-    }
-    pop_answered(of);
-}
-
-bool stream_engine::end_copies(inlet *of, ended_list *ended)
+bool stream_receiver::end_copies(inlet *of, ended_list *ended)
 {
     bool any = false;
     for (; !of->copies.empty() && stream_copy::is::running != of->copies.front().copy.state;
@@ -195,7 +186,7 @@ bool stream_engine::end_copies(inlet *of, ended_list *ended)
 }
 
 // Has a device copy the pieces from `first` on that lie together. False: later, with more of them.
-bool stream_engine::copy_run(inlet *from, awaited *range, const stream_piece_facts &first)
+bool stream_receiver::copy_run(inlet *from, awaited *range, const stream_piece_facts &first)
 {
     const std::uint32_t slot_bytes = from->pool->slot_bytes;
     std::uint64_t bytes = first.bytes;
@@ -227,7 +218,7 @@ bool stream_engine::copy_run(inlet *from, awaited *range, const stream_piece_fac
 }
 
 // Takes the next step. False: there was none to take.
-bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended)
+bool stream_receiver::receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended)
 {
     bool any = !from->copies.empty() && end_copies(from, ended);
     any = (!from->backs.empty() && end_backs(from, ended)) || any;
@@ -300,7 +291,7 @@ bool stream_engine::receive_some(inlet *from, std::uint64_t *copied_bytes, ended
 }
 
 // The peer is closed. What comes of its messages is over when no device copies any more.
-void stream_engine::abandon(inlet *of, status outcome, ended_list *ended)
+void stream_receiver::abandon(inlet *of, status outcome, ended_list *ended)
 {
     for (awaited &each : of->fetches) {
         if (!each.answered) {
@@ -309,7 +300,151 @@ void stream_engine::abandon(inlet *of, status outcome, ended_list *ended)
         }
     }
     of->reading = of->fetches.size();
-    settle_all(of, ended);
+    for (awaited &each : of->fetches) {
+        settle(of, &each, ended);
+    }
+    pop_answered(of);
+}
+
+// Takes a part of a range, at the end of what is left of it, or all that is left. False: that is
+// nothing.
+bool stream_receiver::begin_back(inlet *of, awaited *range)
+{
+    const stream_fetch *message = range->message;
+    // When the sender has answered, what is left is left to this process.
+    const bool all = range->answered;
+    const std::uint64_t from =
+        all ? range->received : std::max(range->received, of->in.begun_bytes(range->want));
+    if (from >= range->end) {
+        return false;
+    }
+    std::uint64_t begin = from;
+    if (!all) {
+        const std::uint64_t bytes = message->back_parts.next(range->end - from);
+        const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
+        begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
+    }
+    back_part &made =
+        of->backs.emplace_back(back_part{{message->destination + begin, message->address + begin,
+                                          range->end - begin, stream_copy::is::running},
+                                         range,
+                                         of->from});
+    range->end = begin;
+    of->in.want_less(range->want, begin);
+    ++range->copies;
+    ++range->backs;
+    to_begin_.push_back(&made);
+    return true;
+}
+
+// Of the oldest messages first.
+void stream_receiver::begin_backs(inlet *of)
+{
+    if (of->from->closed()) {
+        return;
+    }
+    std::uint64_t begun_bytes = 0;
+    for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
+        awaited &range = of->fetches[i];
+        if (nullptr == range.message) {
+            continue;
+        }
+        while (range.backs < range.message->back_parts.at_once) {
+            if (of->backs.size() >= parts_at_once || begun_bytes >= stream_bytes_at_once) {
+                return;
+            }
+            if (!begin_back(of, &range)) {
+                break;
+            }
+            begun_bytes += of->backs.back().copy.len_bytes;
+        }
+    }
+}
+
+bool stream_receiver::end_backs(inlet *of, ended_list *ended)
+{
+    bool any = false;
+    for (; !of->backs.empty() && stream_copy::is::running != of->backs.front().copy.state;
+         any = true) {
+        const back_part over = of->backs.front();
+        of->backs.pop_front();
+        --over.of->copies;
+        --over.of->backs;
+        if (stream_copy::is::failed == over.copy.state) {
+            spoil(of, over.of, status::unsupported);
+        }
+        settle(of, over.of, ended);
+    }
+    pop_answered(of);
+    return any;
+}
+
+// Nothing has come from a peer that owes us something.
+void stream_receiver::wait_for(inlet *quiet, ended_list *ended)
+{
+    if (quiet->from->closed()) {
+        abandon(quiet, status::peer_gone, ended);
+        return;
+    }
+    if (quiet->reading == quiet->fetches.size()) {
+        return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (decltype(now){} == quiet->quiet_since) {
+        quiet->quiet_since = now;
+    } else if (now - quiet->quiet_since > life_check) {
+        quiet->quiet_since = now;
+        if (!quiet->from->shared().owner_alive()) {
+            log_line(log_level::error, "process %u has ended with a message from it on the way",
+                     static_cast<unsigned>(quiet->from->identity().vpid));
+            quiet->from->close();
+        }
+    }
+}
+
+stream_fetch *stream_receiver::progress()
+{
+    ended_list ended;
+    {
+        const std::lock_guard guard(mutex_);
+        const std::uint64_t most = stream_bytes_at_once * receiving_.size();
+        std::uint64_t copied = 0;
+        bool any = true;
+        for (std::uint32_t steps = 0; any && copied < most && steps < stream_pieces; ++steps) {
+            any = false;
+            for (inlet *each : receiving_) {
+                const bool came = receive_some(each, &copied, &ended);
+                each->came = each->came || came;
+                any = any || came;
+            }
+        }
+        unlist(&receiving_, [&](inlet *each) {
+            if (std::exchange(each->came, false)) {
+                each->quiet_since = {};
+            } else {
+                wait_for(each, &ended);
+            }
+            begin_backs(each);
+            const bool over = each->fetches.empty() && each->copies.empty() && each->backs.empty();
+            if (over && !each->from->closed()) { // which may still write to the ring
+                each->from = nullptr;
+            }
+            return over;
+        });
+        active_.store(receiving_.size(), std::memory_order_relaxed);
+    }
+    if (!to_begin_.empty()) {
+        // These may be system calls that copy a gigabyte.
+        for (back_part *each : to_begin_) {
+            services_.copy_back(*each->from, *each->of->message, &each->copy);
+        }
+        to_begin_.clear();
+        const std::lock_guard guard(mutex_);
+        for (inlet *each : receiving_) {
+            (void)end_backs(each, &ended);
+        }
+    }
+    return ended.first;
 }
 
 } // namespace gpusm

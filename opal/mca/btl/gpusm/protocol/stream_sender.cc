@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-//
-// stream_send.cc: the sender's end of streams.
-//
-// Slots are claimed in the order of the ranges, and published in the same order: those of a copy by
-// the services when that is over. So what is copied here, and what ends a range before its end,
-// waits for such copies in front of it.
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +15,7 @@ constexpr std::size_t parts_at_once = 32;
 
 } // namespace
 
-bool stream_engine::take(peer &from, const stream_message &message, const stream_memory *memory)
+bool stream_sender::take(peer &from, const stream_message &message, const stream_memory *memory)
 {
     const std::uint64_t offset = std::uint64_t{message.granule} * granule_bytes;
     const bool in_segment = stream_memory_use::slots != message.uses;
@@ -38,7 +32,7 @@ bool stream_engine::take(peer &from, const stream_message &message, const stream
     }
     const std::lock_guard guard(mutex_);
     outlet &to = outlets_[{&from, message.granule}];
-    if (continues != message.sequence) {
+    if (stream_continues != message.sequence) {
         if (!to.wants.empty()) {
             return false;
         }
@@ -61,12 +55,12 @@ bool stream_engine::take(peer &from, const stream_message &message, const stream
     if (!to.listed) {
         to.listed = true;
         sending_.push_back(&to);
-        count_active();
+        active_.store(sending_.size(), std::memory_order_relaxed);
     }
     return true;
 }
 
-void stream_engine::forget(const void *owner)
+void stream_sender::forget(const void *owner)
 {
     const std::lock_guard guard(mutex_);
     for (outlet *each : sending_) {
@@ -78,7 +72,7 @@ void stream_engine::forget(const void *owner)
     }
 }
 
-void stream_engine::end_range(outlet *of)
+void stream_sender::end_range(outlet *of)
 {
     services_.close(of->wants.front().source);
     of->wants.pop_front();
@@ -86,7 +80,7 @@ void stream_engine::end_range(outlet *of)
 }
 
 // Publishes what the services have copied.
-bool stream_engine::end_batches(outlet *of)
+bool stream_sender::end_batches(outlet *of)
 {
     bool any = false;
     for (; !of->batches.empty() && stream_copy::is::running != of->batches.front().copy.state;
@@ -118,7 +112,7 @@ bool stream_engine::end_batches(outlet *of)
     return any;
 }
 
-void stream_engine::copy_piece(outlet *to, wanted *range, std::uint64_t end)
+void stream_sender::copy_piece(outlet *to, wanted *range, std::uint64_t end)
 {
     end = to->out.begin(range->want, range->begun, std::min(end, range->begun + to->slot_bytes));
     if (end == range->begun) {
@@ -139,7 +133,7 @@ void stream_engine::copy_piece(outlet *to, wanted *range, std::uint64_t end)
 // One copy, into as many slots as there are or to the target. The first ones of a message are
 // short, so that the receiver starts early; then they double. Returns the bytes of one that is
 // over: the processor has made it.
-std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_t end)
+std::uint64_t stream_sender::begin_batch(outlet *to, wanted *range, std::uint64_t end)
 {
     const stream_source &source = range->source;
     const std::uint64_t begun = range->begun;
@@ -179,7 +173,7 @@ std::uint64_t stream_engine::begin_batch(outlet *to, wanted *range, std::uint64_
 }
 
 // Takes the next step. False: there was none to take.
-bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
+bool stream_sender::send_some(outlet *to, std::uint64_t *copied_bytes)
 {
     const bool any = !to->batches.empty() && end_batches(to);
     if (to->begun == to->wants.size() || 0 == to->out.room()) {
@@ -213,12 +207,33 @@ bool stream_engine::send_some(outlet *to, std::uint64_t *copied_bytes)
 }
 
 // The peer is closed. What the services copy to it has to end first.
-void stream_engine::drop(outlet *of)
+void stream_sender::drop(outlet *of)
 {
     (void)end_batches(of);
     while (of->batches.empty() && !of->wants.empty()) {
         end_range(of);
     }
+}
+
+void stream_sender::progress()
+{
+    const std::lock_guard guard(mutex_);
+    const std::uint64_t most = stream_bytes_at_once * sending_.size();
+    std::uint64_t copied = 0;
+    bool any = true;
+    for (std::uint32_t steps = 0; any && copied < most && steps < stream_pieces; ++steps) {
+        any = false;
+        for (outlet *each : sending_) {
+            any = send_some(each, &copied) || any;
+        }
+    }
+    unlist(&sending_, [this](outlet *each) {
+        if (each->to->closed()) {
+            drop(each);
+        }
+        return each->wants.empty();
+    });
+    active_.store(sending_.size(), std::memory_order_relaxed);
 }
 
 } // namespace gpusm

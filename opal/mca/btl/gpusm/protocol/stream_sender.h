@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// protocol/stream_sender.h: the sender's end of streams (protocol/stream.h).
+//
+// Slots are claimed in the order of the ranges, and published in the same order: those of a copy by
+// the services when that is over. So what is copied here, and what ends a range before its end,
+// waits for such copies in front of it.
+#ifndef GPUSM_PROTOCOL_STREAM_SENDER_H
+#define GPUSM_PROTOCOL_STREAM_SENDER_H
+
+#include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/btl/gpusm/shm/stream_ring.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace gpusm {
+
+// All streams from this process. Any thread; progress() one at a time.
+class stream_sender {
+  public:
+    stream_sender(stream_services &services, bool threads) : services_(services), mutex_(threads) {}
+
+    // A message of that peer's stream_services::send. False: it makes no sense.
+    bool take(peer &from, const stream_message &message, const stream_memory *memory);
+    // Nothing of a source with that owner is to be read any more.
+    void forget(const void *owner);
+
+    // Is there anything to do for progress()? A snapshot.
+    bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
+    // Copies pieces, a bounded number.
+    void progress();
+
+  private:
+    // A range that the peer wants of us.
+    struct wanted {
+        stream_source source;
+        std::uint64_t len_bytes;
+        std::uint32_t want;
+        std::uint64_t begun = 0;   // bytes that have been copied, or are being copied
+        std::uint32_t batches = 0; // copies that run
+        bool bad = false;
+    };
+    // Claimed slots, and the copy by the services that they stand for.
+    struct batch {
+        stream_copy copy;
+        wanted *of;
+        std::uint64_t offset;
+        std::uint32_t pieces;
+    };
+    // A ring that a peer has lent to us.
+    struct outlet {
+        peer *to = nullptr;
+        stream_writer out{};
+        std::uint32_t slot_bytes = 0;
+        std::uint32_t first_pieces = 0; // of a message, in one copy of a device
+        std::uint32_t most_pieces = 0;
+        std::deque<wanted> wants{};
+        std::size_t begun = 0; // of these, how many need no further copy to be started
+        std::deque<batch> batches{};
+        bool listed = false; // in sending_
+    };
+
+    bool send_some(outlet *to, std::uint64_t *copied_bytes);
+    void copy_piece(outlet *to, wanted *range, std::uint64_t end);
+    std::uint64_t begin_batch(outlet *to, wanted *range, std::uint64_t end);
+    bool end_batches(outlet *of);
+    void end_range(outlet *of);
+    void drop(outlet *of);
+
+    stream_services &services_;
+    optional_mutex mutex_;
+    std::map<std::pair<const peer *, std::uint32_t>, outlet> outlets_; // by granule of the ring
+    std::vector<outlet *> sending_;
+    std::atomic<std::size_t> active_{0};
+};
+
+} // namespace gpusm
+
+#endif
