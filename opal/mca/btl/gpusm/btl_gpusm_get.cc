@@ -206,8 +206,12 @@ int progress_gets(bool busy)
                 break;
             }
         }
+        // What a window of messages starts goes out together, with the next call: every
+        // submission takes the processor, which is what such messages wait for, microseconds.
+        side->copies.hold(stages_several());
         (void)progress_stage();
         progress_bounces();
+        side->copies.hold(false);
         finished = std::exchange(ended, nullptr);
         end_of_ended = &ended;
     }

@@ -127,6 +127,8 @@ status post_stream_message(peer &to, frag_kind kind, const stream_message &messa
                            const stream_memory *memory);
 // A copy_part::stage has ended. Under the GPU lock.
 void stage_copied(copy_request *copy);
+// Are several messages being streamed? A snapshot.
+bool stages_several();
 // Moves streams and waiting gets on. Under the GPU lock, in a process that has a GPU side. Returns
 // how many gets have ended.
 int progress_stage();

@@ -224,6 +224,12 @@ void stage_copied(copy_request *copy)
     services->copied(copy);
 }
 
+bool stages_several()
+{
+    return mca_btl_gpusm_component.stage_sender->messages() > 1 ||
+           mca_btl_gpusm_component.stage_receiver->messages() > 1;
+}
+
 int progress_stage()
 {
     int over = 0;

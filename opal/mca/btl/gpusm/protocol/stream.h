@@ -144,6 +144,17 @@ inline constexpr std::uint64_t stream_continues = UINT64_MAX;
 // By this processor, with each ring, in one call of progress().
 inline constexpr std::uint64_t stream_bytes_at_once = 128 * 1024;
 
+// How many messages wait in these rings' queues, where each ring counts as one at least.
+template <typename Ring, typename Queue>
+std::size_t under_way(const std::vector<Ring *> &rings, Queue Ring::*queue)
+{
+    std::size_t messages = 0;
+    for (const Ring *each : rings) {
+        messages += std::max<std::size_t>(1, (each->*queue).size());
+    }
+    return messages;
+}
+
 // Takes the rings of which done(Ring *) is true off a list.
 template <typename Ring, typename Done> void unlist(std::vector<Ring *> *all, Done done)
 {

@@ -110,7 +110,7 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     if (!ring->listed) {
         ring->listed = true;
         receiving_.push_back(ring);
-        active_.store(receiving_.size(), std::memory_order_relaxed);
+        active_.store(under_way(receiving_, &inlet::fetches), std::memory_order_relaxed);
     }
     return status::ok;
 }
@@ -431,7 +431,7 @@ stream_fetch *stream_receiver::progress()
             }
             return over;
         });
-        active_.store(receiving_.size(), std::memory_order_relaxed);
+        active_.store(under_way(receiving_, &inlet::fetches), std::memory_order_relaxed);
     }
     if (!to_begin_.empty()) {
         // These may be system calls that copy a gigabyte.

@@ -33,8 +33,10 @@ class stream_receiver {
     // there is no ring of that pool.
     status fetch(peer &from, stream_fetch *message);
 
-    // Is there anything to do for progress()? A snapshot.
-    bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
+    // That are under way, and rings with which there is still something to do. A snapshot.
+    std::size_t messages() const { return active_.load(std::memory_order_relaxed); }
+    // Is there nothing to do for progress()? A snapshot.
+    bool idle() const { return 0 == messages(); }
     // Copies pieces, a bounded number. Returns the messages that have ended.
     stream_fetch *progress();
 

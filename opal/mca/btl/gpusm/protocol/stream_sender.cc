@@ -55,7 +55,7 @@ bool stream_sender::take(peer &from, const stream_message &message, const stream
     if (!to.listed) {
         to.listed = true;
         sending_.push_back(&to);
-        active_.store(sending_.size(), std::memory_order_relaxed);
+        active_.store(under_way(sending_, &outlet::wants), std::memory_order_relaxed);
     }
     return true;
 }
@@ -233,7 +233,7 @@ void stream_sender::progress()
         }
         return each->wants.empty();
     });
-    active_.store(sending_.size(), std::memory_order_relaxed);
+    active_.store(under_way(sending_, &outlet::wants), std::memory_order_relaxed);
 }
 
 } // namespace gpusm

@@ -33,8 +33,10 @@ class stream_sender {
     // Nothing of a source with that owner is to be read any more.
     void forget(const void *owner);
 
-    // Is there anything to do for progress()? A snapshot.
-    bool idle() const { return 0 == active_.load(std::memory_order_relaxed); }
+    // That are under way, and rings with which there is still something to do. A snapshot.
+    std::size_t messages() const { return active_.load(std::memory_order_relaxed); }
+    // Is there nothing to do for progress()? A snapshot.
+    bool idle() const { return 0 == messages(); }
     // Copies pieces, a bounded number.
     void progress();
 
