@@ -64,6 +64,7 @@ constexpr subtest subtests[] = {
     {"gather-from-host", test_gather_from_host, ranks::by_get, true},
     {"behind-end", test_behind_end, ranks::by_get, true},
     {"alltoall", test_alltoall, ranks::everyone, true},
+    {"random", test_random, ranks::everyone, true},
     {"any-source", test_any_source, ranks::everyone, true},
     {"unexpected", test_unexpected, ranks::everyone, true},
     {"many", test_many, ranks::pair, true},

@@ -121,7 +121,7 @@ std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, co
 using test_function = void(context &);
 test_function test_pairs;
 test_function test_gather, test_gather_from_host, test_behind_end;
-test_function test_alltoall;
+test_function test_alltoall, test_random;
 test_function test_any_source, test_unexpected, test_many, test_truncation;
 test_function test_datatypes;
 test_function test_ways, test_late;

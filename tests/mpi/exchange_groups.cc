@@ -4,6 +4,8 @@
 // exchange_groups.cc: any number of ranks, everyone with everyone.
 #include "tests/mpi/exchange.h"
 
+#include <random>
+
 namespace gpusm::exchange {
 
 namespace {
@@ -37,7 +39,74 @@ void everyone_with_everyone(context &c, memory_kind kind, std::size_t len, const
     }
 }
 
+struct drawn_message {
+    int from, to;
+    memory_kind source, into;
+    std::size_t len_bytes;
+};
+
+// Of any length up to 1 MiB, as often below 1 KiB as above it.
+drawn_message draw_message(const context &c, std::mt19937_64 &draw)
+{
+    const auto below = [&](std::uint64_t end) { return draw() % end; };
+    const auto ranks = static_cast<std::uint64_t>(c.ranks);
+    const std::uint64_t from = below(ranks);
+    const std::uint64_t to = (from + 1 + below(ranks - 1)) % ranks;
+    const memory_kind source = c.kind_at(below(c.kinds.size()));
+    const memory_kind into = c.kind_at(below(c.kinds.size()));
+    return {static_cast<int>(from), static_cast<int>(to), source, into,
+            below((std::uint64_t{1} << below(21)) + 1)};
+}
+
 } // namespace
+
+// Messages between random ranks, from and into random memory.
+void test_random(context &c)
+{
+    constexpr int at_once = 48;
+    const int rounds = c.rounds > 0 ? c.rounds : 20;
+    std::mt19937_64 draw(static_cast<std::uint64_t>(rounds)); // the same numbers in all ranks
+    for (int round = 0; round < rounds; ++round) {
+        const std::string what = "random messages, round " + std::to_string(round);
+        at_step(what);
+        std::vector<drawn_message> messages;
+        for (int i = 0; i < at_once; ++i) {
+            messages.push_back(draw_message(c, draw));
+        }
+        const bool receive_first = 0 != draw() % 2;
+        const std::uint64_t seed = c.draw_seeds(at_once);
+        std::vector<std::unique_ptr<buffer>> memory(at_once);
+        requests under_way(c);
+        for (const bool receive : {receive_first, !receive_first}) {
+            for (std::size_t i = 0; i < at_once; ++i) {
+                const drawn_message &each = messages[i];
+                if (c.rank != (receive ? each.to : each.from)) {
+                    continue;
+                }
+                memory[i] = c.make(receive ? each.into : each.source, each.len_bytes);
+                const int tag_of = static_cast<int>(i);
+                if (receive) {
+                    c.expect(memory[i]->poison(), "poison");
+                    under_way.receive(memory[i]->data(), each.len_bytes, each.from, tag_of);
+                } else {
+                    c.expect(memory[i]->fill(0, each.len_bytes, seed + i), "fill");
+                    under_way.send(memory[i]->data(), each.len_bytes, each.to, tag_of);
+                }
+            }
+        }
+        if (!under_way.wait()) {
+            return;
+        }
+        for (std::size_t i = 0; i < at_once; ++i) {
+            const drawn_message &each = messages[i];
+            if (c.rank == each.to) {
+                c.expect(memory[i]->compare(0, each.len_bytes, seed + i),
+                         what + ", " + describe(each.source, each.into, each.len_bytes, "any"));
+                ++c.messages;
+            }
+        }
+    }
+}
 
 void test_alltoall(context &c)
 {

@@ -279,6 +279,8 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
 // frags: fixes the payload of each size of fragments. Returns the bytes that all of them together,
 // and what longer messages need besides, can come to take of the segment.
 std::size_t plan_frags();
+// The fragments that there have to be. False: there is no memory for them.
+bool make_first_frags();
 void release_frags();
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
@@ -286,6 +288,9 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 // 5.0 keeps a FIN or ACK that could not be sent until some callback of ours lets it try again, and
 // there may be none to come.
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
+// The same as frag_get() for a part of a message, which may be shorter than *bytes where there is
+// no memory for a single fragment of that size; then *bytes is how long.
+mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes);
 // Gives back a fragment that is in nobody's hands any more.
 void frag_return(mca_btl_gpusm_frag_t *frag);
 // Posts a complete fragment; as peer::post, and remembers to flush. A control message outside the

@@ -109,6 +109,12 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     gpusm::setup_gets();
     gpusm::setup_host();
     gpusm::setup_stage();
+    if (!gpusm::make_first_frags()) {
+        gpusm::show_help("no segment", component.backing_directory,
+                         "there is no room for a fragment of btl_gpusm_eager_limit bytes");
+        gpusm::release_component();
+        return nullptr;
+    }
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
     if (nullptr == modules || !gpusm::post_modex()) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -55,6 +56,11 @@ struct private_frag {
     mca_btl_gpusm_frag_t frag; // first, so that its address is ours
     unsigned char payload[small_payload_bytes];
 };
+
+// Made at the start, where an error can still be reported: whatever memory there is later, messages
+// up to the eager limit can go in these, one after the other.
+constexpr std::size_t first_small_frags = 16;
+constexpr std::size_t first_eager_frags = 2;
 
 std::size_t frag_bytes(const frag_list &list)
 {
@@ -211,6 +217,15 @@ std::size_t plan_frags()
     return bytes;
 }
 
+bool make_first_frags()
+{
+    const std::lock_guard guard(*component.lock);
+    frag_list *lists = component.frags->lists;
+    add_frags(lists[1], first_eager_frags);
+    add_frags(lists[0], first_small_frags);
+    return lists[0].free != nullptr && lists[1].free != nullptr;
+}
+
 void release_frags()
 {
     for (mca_btl_gpusm_frag_t *each : component.frags->deferred) {
@@ -244,6 +259,27 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         return take_free(list);
     }
     return nullptr;
+}
+
+mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
+{
+    frag_list *lists = component.frags->lists;
+    std::size_t i = std::size(component.frags->lists) - 1;
+    while (i > 1 && *bytes <= lists[i - 1].payload_bytes) {
+        --i;
+    }
+    mca_btl_gpusm_frag_t *frag = frag_get(*bytes);
+    while (nullptr == frag && i > 1) {
+        {
+            const std::lock_guard guard(*component.lock);
+            if (!lists[i].made.empty()) {
+                break; // one will come back
+            }
+        }
+        *bytes = lists[--i].payload_bytes;
+        frag = frag_get(*bytes);
+    }
+    return frag;
 }
 
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)

@@ -188,11 +188,12 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
     if (reserve >= most) {
         return nullptr;
     }
-    size_t packed = std::min(*size, most - reserve);
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get(reserve + packed);
+    size_t bytes = reserve + std::min(*size, most - reserve);
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_part(&bytes);
     if (nullptr == frag) {
         return nullptr;
     }
+    size_t packed = bytes - reserve;
     const bool first = 0 == convertor->bConverted;
     if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
         gpusm::gpu_message_to(endpoint);

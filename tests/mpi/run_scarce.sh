@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_scarce.sh: little shared memory: a segment as small as can be. Random messages between memory of
+# every kind arrive all the same, or the job ends at its start and says why. Nothing hangs, and little is
+# logged.
+# shellcheck disable=SC2016,SC2034,SC2086 # conditions are evaluated later; options are lists of words
+. "$(dirname "$0")/common.sh"
+
+# The ranks take turns here, and many test machines have few processors: whoever waits lets others
+# run.
+export OMPI_MCA_mpi_yield_when_idle=1
+
+need_gpusm scarce-memory || finish
+
+random="$exchange random --kinds $kinds"
+
+smallest="--mca btl_gpusm_segment_size 1048576"
+check smallest-segment-3-ranks 60 3 $smallest $random
+check smallest-segment-no-single-copies-3-ranks 60 3 $smallest --mca btl_gpusm_use_single_copy 0 $random
+if need_gpu smallest-segment-few-kinds-3-ranks; then
+    check smallest-segment-few-kinds-3-ranks 60 3 $smallest "$exchange" random --kinds HDW
+    check smallest-segment-managed-3-ranks 60 3 $smallest "$exchange" random --kinds HDWM
+fi
+
+# refuses NAME OPTIONS...: the job does not start, and says once why not
+refuses() {
+    refused=$1
+    shift
+    launch "$@"
+    status=$?
+    case $status in
+    0 | 3 | 124 | 13[4-9]) ;;
+    *) status=1 ;;
+    esac
+    judge "$refused" 1 $status \
+        '[ "$(count_in_output "could not make its shared memory segment")" -eq 1 ]' "no reason is given once" \
+        '[ "$(count_in_output "btl/gpusm:")" -eq 0 ]' "something else is logged"
+}
+refuses segment-too-small-for-its-fragments 60 3 $smallest --mca btl_gpusm_fifo_size 65536 \
+    --mca btl_gpusm_eager_limit 131072 --mca btl_gpusm_max_send_size 131072 $random
+
+finish
