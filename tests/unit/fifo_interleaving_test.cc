@@ -189,6 +189,7 @@ class run {
         for (bool missing = true; missing;) {
             if (reader.peek(&message)) {
                 reader.pop();
+                wrong_ += reader.mend() ? 1 : 0; // nobody has overwritten anything
                 wrong_ += message.sender >= next_.size() || message.granule != next_[message.sender]
                               ? 1
                               : 0;

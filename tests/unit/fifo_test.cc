@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // fifo_test.cc: the FIFO alone: what shm/fifo.h promises, what senders leave behind that are killed
-// in the middle of a post, and threads.
+// in the middle of a post, words that somebody has overwritten, and threads.
 #include "opal/mca/btl/gpusm/shm/fifo.h"
 
 #include "tests/unit/shm_support.h"
@@ -12,6 +12,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -197,6 +199,82 @@ TEST_P(Fifo, ManySendersKilledOneAfterTheOtherBlockNobody)
         ASSERT_EQ(message.granule, killed);
         expect_empty();
     }
+}
+
+// --- words that a broken process has stored over those of the ring; an endless loop ends by alarm
+
+// The value itself, one of its neighbours, or anything.
+std::uint64_t wild(std::mt19937_64 &random, std::uint64_t right, std::uint32_t slots)
+{
+    const std::uint64_t near = random() % (4 * slots + 1) - 2 * slots;
+    const std::uint64_t values[] = {right + near,          random(), 0, ~0ULL, right + (1ULL << 40),
+                                    random() % (2 * slots)};
+    return values[random() % std::size(values)];
+}
+
+TEST_P(Fifo, AnOverwrittenTailHoldsUpNobodyAndIsPutRightByTheReader)
+{
+    (void)alarm(60);
+    std::mt19937_64 random(GetParam());
+    std::uint32_t next = 1;  // message to be posted
+    std::uint32_t taken = 1; // message to be taken
+    for (int round = 0; round < 2000; ++round) {
+        SCOPED_TRACE(round);
+        for (std::uint64_t i = random() % (GetParam() + 1); i > 0; --i) {
+            next += status::ok == fifo_post(view_, {1, next}) ? 1 : 0;
+        }
+        ring_.tail = wild(random, ring_.tail, GetParam());
+        const std::uint32_t later = next + 4 * GetParam();
+        for (std::uint32_t step = 0; next < later; ++step) {
+            ASSERT_LT(step, 1000U) << "no room is ever found";
+            next += status::ok == fifo_post(view_, {1, next}) ? 1 : 0;
+            fifo_message message{};
+            if (!gpusm_test::take(reader_, &message)) {
+                (void)reader_.mend();
+            } else {
+                ASSERT_EQ(message.granule, taken++) << "lost or overtaken";
+            }
+        }
+        while (taken < next) {
+            expect_next(1, taken++);
+        }
+        expect_empty();
+        for (std::uint32_t left = 0; reader_.mend();) {
+            ASSERT_LT(++left, 8 * GetParam()) << "it is never in order";
+        }
+    }
+    expect_working();
+    (void)alarm(0);
+}
+
+TEST_P(Fifo, OverwrittenSlotsHoldUpNobodyForLong)
+{
+    (void)alarm(60);
+    std::mt19937_64 random(GetParam());
+    for (int round = 0; round < 2000; ++round) {
+        SCOPED_TRACE(round);
+        const std::uint64_t lap = view_.lap_of_ticket(ring_.tail);
+        for (fifo_slot &slot : ring_.slot) {
+            const std::uint64_t words[] = {slot.word, random(), 0,
+                                           gpusm::fifo_word::empty(lap + random() % 5 - 2),
+                                           gpusm::fifo_word::full(lap + random() % 5 - 2, {3, 4})};
+            slot.word = words[random() % std::size(words)];
+        }
+        ring_.tail = 0 == random() % 2 ? ring_.tail.load() : wild(random, ring_.tail, GetParam());
+        fifo_message message{};
+        for (std::uint32_t step = 0; step < 8 * GetParam(); ++step) {
+            (void)(status::ok == fifo_post(view_, {6, 1 + step}));
+            if (!gpusm_test::take(reader_, &message)) {
+                (void)reader_.mend();
+            }
+        }
+        for (std::uint32_t left = 0; gpusm_test::take(reader_, &message) || reader_.mend();) {
+            ASSERT_LT(++left, 8 * GetParam()) << "more came out than the ring can hold";
+        }
+        expect_working();
+        ASSERT_FALSE(reader_.mend()) << "it is in order";
+    }
+    (void)alarm(0);
 }
 
 TEST(FifoLap, TheLapCounterWrapsWithoutANotice)

@@ -7,7 +7,11 @@
 
 #include "tests/unit/shm_support.h"
 
+#include <iterator>
+#include <random>
+
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -170,6 +174,50 @@ TEST_P(Garbage, IsDroppedWithOneLineItsSenderIsClosedAndOthersGoOn)
     EXPECT_EQ(one_.poll(), GetParam().sender_is_known ? "3:c " : "2:more 3:c ");
     EXPECT_EQ(log.count(), 1U) << log.text();
     EXPECT_NE(three_.towards(one_).reap(), nullptr);
+}
+
+// In words that say they are of others than `three`, in the tail, and in what `two` sends.
+TEST_F(Node, WhateverIsStoredInItsFifoOthersGetThroughAndNothingEndsItOrRunsForEver)
+{
+    (void)alarm(60); // an endless loop ends the test
+    (void)two_.send(one_, "good");
+    (void)three_.send(one_, "a");
+    ASSERT_EQ(one_.poll(), "2:good 3:a ");
+    const log_capture log;
+    std::mt19937_64 random(8);
+    gpusm::segment &sender = two_.its().own();
+    std::uint32_t granule = 0;
+    ASSERT_EQ(sender.carve(4096, &granule), status::ok);
+    for (int round = 0; round < 500; ++round) {
+        SCOPED_TRACE(round);
+        for (std::uint32_t i = 0; i < 512; ++i) {
+            const std::uint64_t word = 0 == random() % 2 ? random() : random() % 256;
+            std::memcpy(sender.at(granule) + i * sizeof(word), &word, sizeof(word));
+        }
+        const gpusm::fifo_view &fifo = one_.its().own().view().fifo;
+        for (std::uint32_t i = random() % fifo.slots; i < fifo.slots; ++i) {
+            const auto named = static_cast<std::uint32_t>(granule + random() % 64);
+            const std::uint64_t words[] = {
+                gpusm::fifo_word::full(random(), {0, named}),
+                gpusm::fifo_word::full(random(), {static_cast<std::uint32_t>(2 + random()), named}),
+                gpusm::fifo_word::empty(random())};
+            fifo.slot[i].word = words[random() % std::size(words)];
+        }
+        fifo.tail->store(random() % (0 == random() % 2 ? 64 : UINT64_MAX));
+        const std::string payload = std::to_string(round);
+        (void)three_.send(one_, payload);
+        std::string arrived;
+        for (int step = 0; step < 200; ++step) {
+            arrived += one_.poll();
+            one_.its().mend_inbox();
+            (void)three_.towards(one_).flush();
+        }
+        ASSERT_NE(arrived.find("3:" + payload + " "), std::string::npos) << arrived;
+    }
+    EXPECT_TRUE(one_.towards(two_).closed());
+    EXPECT_FALSE(one_.towards(three_).closed());
+    EXPECT_NE(log.text().find("has overwritten the FIFO"), std::string::npos);
+    (void)alarm(0);
 }
 
 TEST_F(Node, OfAClosedSenderNothingIsHandledAndNothingGivenBack)

@@ -214,6 +214,7 @@ static int component_progress(void)
     }
     constexpr std::uint32_t calls_between_looks = 1024;
     if (0 == ++component.progress_calls % calls_between_looks) {
+        component.node->mend_inbox();
         give_up_closed_peers();
     }
     component.progressing.store(false, std::memory_order_release);

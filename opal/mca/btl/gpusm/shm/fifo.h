@@ -16,6 +16,9 @@
 // Order: messages of one sender arrive in the order of its posts, because the tail is past a
 // message's ticket before its post returns.
 //
+// Nonsense: any process may write to tail and slots, and a broken one may have stored anything. No
+// post goes on for longer than the ring is, and the reader finds out and puts it right (mend()).
+//
 // Lap overflow: the lap has 24 bits. A sender would have to sleep between reading the tail
 // and its compare-and-swap for exactly 2^24 laps (at 4096 slots 7 * 10^10 messages, two hours
 // at 10 million a second) to mistake an old lap for its own.
@@ -63,6 +66,11 @@ constexpr std::uint64_t lap_of(std::uint64_t word)
 {
     return word >> (granule_bits + sender_bits);
 }
+// A ticket of that lap has been used: its message is there, or has been there.
+constexpr bool is_used_up(std::uint64_t word, std::uint64_t lap)
+{
+    return is_empty(word) ? lap_of(word) == ((lap + 1) & lap_mask) : lap_of(word) == lap;
+}
 constexpr fifo_message message_of(std::uint64_t word)
 {
     return {static_cast<std::uint32_t>((word >> granule_bits) & sender_mask),
@@ -101,15 +109,16 @@ inline status fifo_post(const fifo_view &fifo, fifo_message message)
                                                      std::memory_order_relaxed);
             return status::ok;
         }
-        if (fifo_word::lap_of(seen) == ((lap - 1) & fifo_word::lap_mask)) {
+        if (!fifo_word::is_used_up(seen, lap)) {
             // The message of the lap before is still there: full, if the ticket is still the one.
+            // So is a ring in which something else is there, until the reader has mended it.
             if (fifo.tail->load(std::memory_order_relaxed) == ticket) {
                 return status::busy;
             }
             continue;
         }
-        // The ticket is used up: its message is in the slot, or has been read already, and the
-        // sender has not moved the tail, or never will because it was killed. Do it for it.
+        // The ticket's message is in the slot, or has been read already, and the sender has not
+        // moved the tail, or never will because it was killed. Do it for it.
         (void)fifo.tail->compare_exchange_strong(ticket, ticket + 1, std::memory_order_release,
                                                  std::memory_order_relaxed);
     }
@@ -138,6 +147,35 @@ class fifo_reader {
         fifo_.slot[head_ & (fifo_.slots - 1)].word.store(
             fifo_word::empty(fifo_.lap_of_ticket(head_ + fifo_.slots)), std::memory_order_relaxed);
         ++head_;
+    }
+    // To be called now and then. If a broken process has stored something over the tail or the slot
+    // that is due, which would keep messages away, goes one step towards order. True: it has. What
+    // has been posted behind is kept; messages that were overwritten are lost.
+    bool mend()
+    {
+        // Slots are filled in order, and the tail is moved after them. So, with nothing in the
+        // slot, a tail that was loaded before is where the head is, or one behind. Acquire: the
+        // slot is seen as whoever moved the tail has seen it.
+        std::uint64_t tail = fifo_.tail->load(std::memory_order_acquire);
+        std::atomic<std::uint64_t> &word = fifo_.slot[head_ & (fifo_.slots - 1)].word;
+        std::uint64_t seen = word.load(std::memory_order_relaxed);
+        const std::uint64_t right = fifo_word::empty(fifo_.lap_of_ticket(head_));
+        if (!fifo_word::is_empty(seen) || (right == seen && tail == head_)) {
+            return false;
+        }
+        const bool in_order = right == seen && head_ - tail <= 1;
+        // Before a tail that is ahead nobody posts any more, but behind it there may be messages.
+        const bool ahead = tail - head_ - 1 < fifo_.slots;
+        const std::uint64_t next = fifo_word::empty(fifo_.lap_of_ticket(head_ + fifo_.slots));
+        if (word.compare_exchange_strong(seen, ahead ? next : right, std::memory_order_relaxed,
+                                         std::memory_order_relaxed)) {
+            head_ += ahead ? 1 : 0;
+            if (!ahead) {
+                (void)fifo_.tail->compare_exchange_strong(tail, head_, std::memory_order_release,
+                                                          std::memory_order_relaxed);
+            }
+        }
+        return !in_order;
     }
 
   private:

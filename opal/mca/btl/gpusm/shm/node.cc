@@ -60,6 +60,16 @@ bool node::new_sender(std::uint32_t slot, peer **from)
     return !waits;
 }
 
+void node::mend_inbox()
+{
+    if (inbox_.mend() && !std::exchange(told_that_it_mends_, true)) {
+        log_line(log_level::error,
+                 "a process has overwritten the FIFO of this one in %s; messages "
+                 "may be lost",
+                 own_.path().c_str());
+    }
+}
+
 void node::open_fast_box(peer &of)
 {
     std::uint32_t granule = 0;

@@ -63,6 +63,10 @@ class node {
         return handled;
     }
 
+    // Goes one step towards order in a FIFO that a broken process has overwritten; said once. To be
+    // called now and then, by the thread that polls.
+    void mend_inbox();
+
   private:
     static constexpr int most_of_one_fast_box = 32;
     static constexpr std::uint32_t payload_fetched_ahead = 2048;
@@ -182,6 +186,7 @@ class node {
     std::vector<peer *> fast_boxes_; // those that have one
     const std::uint32_t max_fast_boxes_;
     bool told_that_it_waits_ = false;
+    bool told_that_it_mends_ = false;
 };
 
 } // namespace gpusm
