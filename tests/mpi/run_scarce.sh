@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_scarce.sh: little shared memory: a segment as small as can be. Random messages between memory of
-# every kind arrive all the same, or the job ends at its start and says why. Nothing hangs, and little is
-# logged.
+# run_scarce.sh: little shared memory: few fragments, a segment as small as can be. Random messages between
+# memory of every kind arrive all the same, or the job ends at its start and says why. Nothing hangs, and
+# little is logged.
 # shellcheck disable=SC2016,SC2034,SC2086 # conditions are evaluated later; options are lists of words
 . "$(dirname "$0")/common.sh"
 
@@ -15,6 +15,14 @@ export OMPI_MCA_mpi_yield_when_idle=1
 need_gpusm scarce-memory || finish
 
 random="$exchange random --kinds $kinds"
+
+# Control messages wait outside the segment, and many fragments at once for room in a FIFO.
+few="--mca btl_gpusm_free_list_max 8 --mca btl_gpusm_fifo_size 16 --mca btl_gpusm_staging_host_bytes 262144"
+check few-fragments-3-ranks 60 3 $few --mca btl_gpusm_fast_box_max 0 $random --rounds 40
+check few-fragments-and-fast-boxes-4-ranks 60 4 $few $random --rounds 30
+check few-fragments-no-rings-on-devices-3-ranks 60 3 $few --mca btl_gpusm_fast_box_max 0 \
+    --mca btl_gpusm_staging_device_bytes 0 $random
+check few-fragments-streamed-3-ranks 60 3 $few --mca btl_gpusm_host_protocol stream $random
 
 smallest="--mca btl_gpusm_segment_size 1048576"
 check smallest-segment-3-ranks 60 3 $smallest $random

@@ -54,6 +54,7 @@ struct mca_btl_base_endpoint_t {
     gpusm::handshake *handshake; // owned
     std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
     bool active;                 // progress_sends will look after it
+    std::uint32_t deferred;      // control messages to it that wait for fragments
     bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
     bool reads_alone; // the peer cannot write to our memory
@@ -287,10 +288,13 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
 // The same for control messages (up to the size of a small fragment), never null. ob1 of Open MPI
 // 5.0 keeps a FIN or ACK that could not be sent until some callback of ours lets it try again, and
 // there may be none to come.
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes);
+// One that `waits` lies outside the segment.
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits = false);
 // The same as frag_get() for a part of a message, which may be shorter than *bytes where there is
 // no memory for a single fragment of that size; then *bytes is how long.
 mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes);
+// Control messages to that peer wait for fragments outside the segment.
+bool must_wait(const mca_btl_base_endpoint_t *endpoint);
 // Gives back a fragment that is in nobody's hands any more.
 void frag_return(mca_btl_gpusm_frag_t *frag);
 // Posts a complete fragment; as peer::post, and remembers to flush. A control message outside the

@@ -191,6 +191,7 @@ int send_deferred()
         {
             const std::lock_guard guard(*component.lock);
             component.frags->deferred.pop_front();
+            --waiting->endpoint->deferred;
         }
         complete(waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
         ++sent;
@@ -282,9 +283,15 @@ mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
     return frag;
 }
 
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes)
+bool must_wait(const mca_btl_base_endpoint_t *endpoint)
 {
-    mca_btl_gpusm_frag_t *frag = frag_get(bytes);
+    const std::lock_guard guard(*component.lock);
+    return endpoint->deferred > 0;
+}
+
+mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits)
+{
+    mca_btl_gpusm_frag_t *frag = waits ? nullptr : frag_get(bytes);
     if (nullptr == frag && bytes <= small_payload_bytes) {
         auto *made = new private_frag{};
         set_up(&made->frag, nullptr, made->payload);
@@ -315,6 +322,7 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
         frag->tag = tag;
         const std::lock_guard guard(*component.lock);
         component.frags->deferred.push_back(frag);
+        ++endpoint->deferred;
         component.sends_to_look_after.store(true, std::memory_order_relaxed);
         return status::busy;
     }

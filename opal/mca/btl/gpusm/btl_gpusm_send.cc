@@ -91,13 +91,16 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes)
 {
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes);
+    // These are handled in the order of their sending, so none may pass one that waits. (Of ob1's
+    // messages some may.)
+    const bool waits = must_wait(endpoint);
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes, waits);
     if (nullptr == frag) {
         return status::no_memory;
     }
     std::memcpy(frag->segment.seg_addr.pval, message, bytes);
     fire_and_forget(frag, bytes);
-    const status s = post(endpoint, frag, kind, 0);
+    const status s = waits ? post_bound(endpoint, frag, kind, 0) : post(endpoint, frag, kind, 0);
     if (status::ok != s && status::busy != s) {
         frag_return(frag);
     }
