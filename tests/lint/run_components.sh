@@ -22,5 +22,9 @@ for name in mca_btl_gpusm mca_rcache_gpusm; do
     foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
     report "$name needs neither libcuda nor libstdc++" "$foreign"
     report "$name leaves no C++ symbol open" "$(nm -D "$dso" | grep ' U _Z')"
+    # The driver's table and the log's sink belong to the process.
+    report "$name keeps no state beside its component" "$(objdump -tC "$dso" |
+        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache)' |
+        grep -v -E '(driver_load|load_once)\(\)::api|::current_(sink|threshold)|mca_(btl|rcache)_gpusm(_component)?$')"
 done
 exit $failed

@@ -4,17 +4,19 @@
 // btl_gpusm.h: what the files of the glue share: component, module, endpoint, descriptor. The
 // glue translates between Open MPI's calls and the layers:
 //
-//   btl_gpusm_component.cc  open, init, progress, close     START HERE
+//   btl_gpusm_component.cc  register, open, init, close; housekeeping
 //   btl_gpusm_params.cc     MCA parameters and performance variables
 //   btl_gpusm_module.cc     the segment and the modex, add_procs, del_procs, finalize
-//   btl_gpusm_send.cc       sendi, send, alloc, prepare_src
+//   btl_gpusm_messages.cc   what ob1 calls for every message: sendi, send, alloc, prepare_src,
+//                           register_mem, get; and progress    START HERE
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
-//   btl_gpusm_register.cc   register_mem, deregister_mem
-//   btl_gpusm_get.{h,cc}    get, and of which memory: btl_gpusm_host (host memory; single copies
-//                           are in _smsc), _bounce (pageable memory), _stage* (memory that cannot
-//                           be mapped), _gpu and _ipc (device memory)
-//   btl_gpusm_pointer.cc    is a buffer device memory?
+//   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
+//   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
+//                           _bounce (pageable host memory), _stage* (memory that cannot be
+//                           mapped) and _gpu (what gpu/ and ipc/ keep; is a buffer device memory?)
 //   btl_gpusm_help.cc       messages for the user
+//
+// State is in transport.h, and nowhere else.
 #ifndef BTL_GPUSM_H
 #define BTL_GPUSM_H
 
@@ -24,6 +26,7 @@
 #include "opal/mca/btl/gpusm/ipc/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
+#include "opal/mca/btl/gpusm/transport.h"
 
 #include <atomic>
 #include <deque>
@@ -33,12 +36,12 @@
 
 namespace gpusm {
 
-class stream_receiver;
-class stream_sender;
 struct frag_list; // btl_gpusm_frags.cc
-struct frag_store;
+class stream_sender;
+struct stream_memory;
+struct stream_message;
 
-// Single copies between our memory and a peer's (btl_gpusm_smsc.cc).
+// Single copies between our memory and a peer's (btl_gpusm_host.cc).
 struct single_copy {
     std::atomic<bool> asked{false};         // `peer` is known
     mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
@@ -52,7 +55,7 @@ struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
     opal_proc_t *proc;           // null until add_procs has spoken of this peer
     gpusm::handshake *handshake; // owned
-    std::uint32_t number;        // index in mca_btl_gpusm_component_t::endpoints
+    std::uint32_t number;        // index in transport::endpoints
     bool active;                 // progress_sends will look after it
     std::uint32_t deferred;      // control messages to it that wait for fragments
     bool given_up;               // ob1 knows that the peer is closed
@@ -88,8 +91,6 @@ struct mca_btl_base_registration_handle_t {
 };
 
 namespace gpusm {
-
-class gpu_side;
 
 // What the MPI_T performance variables say: counters, and behind them levels, how much it is now.
 #define GPUSM_COUNTERS(X)                                                                          \
@@ -152,26 +153,13 @@ struct mca_btl_gpusm_component_t {
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
 
-    // State between init and finalize.
-    bool threads;        // MPI_THREAD_MULTIPLE
-    bool oversubscribed; // this machine has fewer processors than processes of ours
-    gpusm::node *node;
-    gpusm::stream_sender *host_sender; // between host memories
-    gpusm::stream_receiver *host_receiver;
-    gpusm::stream_sender *stage_sender; // with a device at one end; after the GPU lock
-    gpusm::stream_receiver *stage_receiver;
-    std::atomic<gpusm::gpu_side *> gpu; // null until the first GPU message
-    std::vector<mca_btl_base_endpoint_t *> *endpoints;
-    // Of the endpoints, the fragments, and of `gpu` being made. Free lists take it inside their own
-    // lock: never ask one for an item under it.
-    gpusm::optional_mutex *lock;
-    gpusm::frag_store *frags;
-    std::atomic<bool> progressing;
-    std::uint32_t progress_calls;           // of the one that is progressing
-    std::atomic<bool> sends_to_look_after;  // there may be something for progress_sends
-    std::atomic<std::uint32_t> host_offers; // host memory that peers may be reading, in messages
+    // MCA holds pointers to them for as long as the component is loaded.
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
-    int output; // stream for log lines
+    int output;                  // stream for log lines
+    gpusm::transport *transport; // owned; null before init and after finalize
+    // What answered Open MPI's question about addresses before pointer_check took its place, or
+    // null; stays when the transport ends, if somebody else still calls through.
+    decltype(opal_accelerator.check_addr) check_addr;
 };
 
 struct mca_btl_gpusm_t {
@@ -190,6 +178,7 @@ std::remove_pointer_t<mca_btl_base_module_sendi_fn_t> mca_btl_gpusm_sendi;
 std::remove_pointer_t<mca_btl_base_module_register_mem_fn_t> mca_btl_gpusm_register_mem;
 std::remove_pointer_t<mca_btl_base_module_deregister_mem_fn_t> mca_btl_gpusm_deregister_mem;
 std::remove_pointer_t<mca_btl_base_module_get_fn_t> mca_btl_gpusm_get;
+int mca_btl_gpusm_progress(void);
 }
 
 namespace gpusm {
@@ -236,10 +225,89 @@ template <typename T> class recycled {
     std::vector<T *> free_;
 };
 
+// All state between init and finalize, when there is some.
+inline transport &here()
+{
+    return *mca_btl_gpusm_component.transport;
+}
+
+// Open MPI's free list of plain objects whose first member is an opal_free_list_item_t `super`,
+// without a bound. What is taken holds what it held when it was given back, at first zeros. Any
+// thread.
+template <typename Item> class free_list {
+  public:
+    explicit free_list(opal_free_list_item_init_fn_t made = nullptr, void *context = nullptr)
+    {
+        static_assert(std::is_standard_layout_v<Item>);
+        constexpr int items = 64; // at first, and more each time
+        constexpr int no_limit = -1;
+        OBJ_CONSTRUCT(&list_, opal_free_list_t);
+        (void)opal_free_list_init(&list_, sizeof(Item), opal_cache_line_size,
+                                  OBJ_CLASS(opal_free_list_item_t), 0, 0, items, no_limit, items,
+                                  nullptr, 0, nullptr, made, context);
+    }
+    ~free_list() { OBJ_DESTRUCT(&list_); }
+    free_list(const free_list &) = delete;
+    free_list &operator=(const free_list &) = delete;
+
+    // Null: there is no memory.
+    Item *take() { return reinterpret_cast<Item *>(opal_free_list_get(&list_)); }
+    void give(Item *back) { opal_free_list_return(&list_, &back->super); }
+
+  private:
+    opal_free_list_t list_;
+};
+
+// What register_mem made; ob1 sees the handle inside.
+struct registration {
+    opal_free_list_item_t super;
+    mca_btl_base_registration_handle_t handle;
+    struct exported *exported; // referenced; null unless the handle names an export
+    struct device *device;     // whose context the memory wants; null for host memory
+    std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
+    bool streamed;             // it is or was being streamed
+    std::uint32_t number;      // for good; what a handle of kind `staged` or `host` calls `slot`
+    std::uint64_t turn;        // raised by every register_mem and every deregister_mem: odd while
+                               // it is registered; what such a handle calls `generation`
+
+    // The peer is to ask for this memory by its number, as it cannot map it.
+    void name(share_kind kind, std::uint64_t address, std::size_t len_bytes)
+    {
+        handle.remote = {number, no_event_slot, kind, 0, turn, address, len_bytes};
+    }
+};
+
+// All registrations ever made (btl_gpusm_messages.cc). Any thread that does not hold `lock`.
+class registration_table {
+  public:
+    explicit registration_table(optional_mutex &lock) : lock_(lock), list_(number, this) {}
+
+    // One that names nothing yet. Null: there is no memory.
+    registration *take();
+    void give(registration *back) { list_.give(back); }
+    // The registration that a peer's handle of kind `staged` or `host` names, if it is registered
+    // and [address, address + len_bytes) lies in it; else null. With a GPU side the caller holds
+    // the GPU lock.
+    registration *named(const remote_handle &handle, std::uint64_t address,
+                        std::uint64_t len_bytes);
+
+  private:
+    static int number(opal_free_list_item_t *item, void *table);
+
+    optional_mutex &lock_;
+    std::vector<registration *> numbered_; // under the lock
+    free_list<registration> list_;
+};
+
+inline registration *registration_around(mca_btl_base_registration_handle_t *handle)
+{
+    return enclosing<registration>(handle, offsetof(registration, handle));
+}
+
 // Adds to a number that other threads change only where the program has said that it has some.
 template <typename Number> void add_to(std::atomic<Number> &number, Number amount)
 {
-    if (mca_btl_gpusm_component.threads) {
+    if (here().threads) {
         number.fetch_add(amount, std::memory_order_relaxed);
     } else {
         number.store(number.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
@@ -263,8 +331,10 @@ status make_node(std::size_t frags_bytes, std::string *why);
 bool post_modex();
 // component: the OPAL_* code of a status.
 int to_opal(status s);
-// Releases everything that init made.
+// component: ends the transport, if there is one.
 void release_component();
+// component: tells ob1 of the peers that have been closed.
+void give_up_closed_peers();
 
 // module: an endpoint for that peer, made if there is none. One per peer.
 mca_btl_base_endpoint_t *make_endpoint_of(peer &of);
@@ -274,7 +344,7 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
     return known != nullptr ? static_cast<mca_btl_base_endpoint_t *>(known) : make_endpoint_of(of);
 }
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
-// until the component goes. Any thread that does not hold the component's lock.
+// until the transport goes. Any thread that does not hold the transport's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
 
 // frags: fixes the payload of each size of fragments. Returns the bytes that all of them together,
@@ -313,13 +383,21 @@ inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
             (MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK));
 }
 
-// send: posts any fragment, small ones in the fast box.
+// Posts any fragment, small ones in the fast box.
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag);
 // Sends a message between the glue of two processes, of the size of a small fragment at most.
 // Anything but `ok` and `busy`: it has not gone, and will not.
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes);
+
+// A message between the two ends of a stream (protocol/stream.h), and what is behind it, if not
+// null: as post_control.
+status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
+                           const stream_memory *memory);
+// One that has come in for `streams`; false: it makes no sense.
+bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
+                        const unsigned char *payload, std::size_t bytes);
 
 // Hands a message to the layer above. `bytes` have been checked against the fragment. A part of
 // what every message costs, so without a call of its own.
@@ -343,11 +421,6 @@ inline void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const
                                                         .cbdata = callback.cbdata};
     callback.cbfunc(&mca_btl_gpusm.super, &received);
 }
-
-// get: completes copies; returns how many. `busy`: this call of progress has found other work.
-int progress_gets(bool busy);
-void setup_gets();
-void release_gets();
 
 // ipc: a GPU message is about to leave for `endpoint`: asks the peer whether it uses a device, if
 // it is time to ask.

@@ -10,8 +10,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include <algorithm>
 #include <cstring>
@@ -26,116 +26,13 @@ namespace {
 // By the processor, in one call of progress.
 constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
 
-struct piece_pool;
-
-struct bounce_piece {
-    copy_request copy;
-    bounce *job;
-    piece_pool *pool;
-    unsigned char *at;   // registered, of the length of its pool
-    std::uint64_t place; // in the job
-    bounce_piece *next;  // free, or arrived
-};
-
-// A window of messages needs many pieces, so that there are always some that have arrived while
-// others are gathered and on the bus; a long message needs long ones. The piece given back last is
-// taken first, so that no more of them leave the cache than are in use.
-struct piece_pool {
-    std::size_t piece_bytes;
-    std::size_t pieces;
-    bounce_piece *free;
-};
-
-piece_pool small_pool{4096, 64, nullptr};
-piece_pool middle_pool{32 * 1024, 64, nullptr};
-piece_pool long_pool{128 * 1024, 32, nullptr};
-piece_pool pull_pool{256 * 1024, 8, nullptr};
-piece_pool *const pools[] = {&small_pool, &middle_pool, &long_pool, &pull_pool};
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
 
-std::vector<bounce_piece> pieces; // of all pools; empty: they have no memory
-bool asked_for_memory = false;
-const device *registered_by = nullptr; // the pages of all pieces; their context may be gone
-
-// Jobs in order.
-struct job_list {
-    bounce *first = nullptr;
-    bounce *last = nullptr;
-
-    void append(bounce *job)
-    {
-        job->waits = true;
-        job->next = nullptr;
-        (nullptr == first ? first : last->next) = job;
-        last = job;
-    }
-    bounce *take()
-    {
-        bounce *job = std::exchange(first, first->next);
-        job->waits = false;
-        return job;
-    }
-};
-
-job_list waiting; // for places of pieces that the device fills
-job_list pulling; // for places of pieces that are pulled
-bool pulls_are_next = false;
-bounce_piece *arrived = nullptr; // pieces whose copy by the engine is over; oldest first
-bounce_piece **end_of_arrived = &arrived;
-std::uint64_t to_deliver_bytes = 0; // of these, by the processor
-
-void give_piece(bounce_piece *piece)
-{
-    piece->next = std::exchange(piece->pool->free, piece);
-}
-
-bool kernel_touches(const bounce_piece &piece, device &in)
-{
-    return mca_btl_gpusm_component.gpu.load()->kernel_touches(in, registered_by, piece.at);
-}
-
 bool all_sent(const bounce &job)
 {
     return job.failed || job.sent_bytes == job.len_bytes;
-}
-
-// Its copy by the engine, between the place in the job where it begins and the piece.
-void send_piece(bounce *job, bounce_piece *piece, std::uint64_t bytes)
-{
-    const auto at = reinterpret_cast<std::uint64_t>(piece->at);
-    const bool is_pull = bounce_way::pull == job->way;
-    piece->job = job;
-    piece->place = job->sent_bytes;
-    piece->copy.destination = is_pull ? job->destination + piece->place : at;
-    piece->copy.source = is_pull ? at : job->source + piece->place;
-    piece->copy.len_bytes = bytes;
-    piece->copy.wait_for = job->wait_for;
-    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
-    job->sent_bytes += bytes;
-    ++job->under_way;
-    mca_btl_gpusm_component.gpu.load()->copies.submit(*job->on, &piece->copy);
-}
-
-// Sends out what has places. False: some of the job has to wait for one.
-bool send_out(bounce *job)
-{
-    while (!all_sent(*job)) {
-        const std::uint64_t left = job->len_bytes - job->sent_bytes;
-        piece_pool &from = left <= small_pool.piece_bytes    ? small_pool
-                           : left <= middle_pool.piece_bytes ? middle_pool
-                                                             : long_pool;
-        bounce_piece *piece = from.free;
-        if (nullptr == piece) {
-            return false;
-        }
-        from.free = piece->next;
-        const std::uint64_t most =
-            job->is_part ? left : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
-        send_piece(job, piece, std::min({left, most, std::uint64_t{from.piece_bytes}}));
-    }
-    return true;
 }
 
 void end_if_over(bounce *job)
@@ -145,58 +42,9 @@ void end_if_over(bounce *job)
     }
 }
 
-void send_waiting()
+void give_piece(bounce_piece *piece)
 {
-    while (waiting.first != nullptr && send_out(waiting.first)) {
-        end_if_over(waiting.take());
-    }
-}
-
-// The next piece of a job that pulls. False: there is no place for it.
-bool pull_piece(bounce *job)
-{
-    bounce_piece *piece = pull_pool.free;
-    if (nullptr == piece) {
-        return false;
-    }
-    const std::uint64_t bytes =
-        std::min<std::uint64_t>(pull_pool.piece_bytes, job->len_bytes - job->sent_bytes);
-    if (status::ok != smsc_read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
-        job->failed = true;
-        return true;
-    }
-    pull_pool.free = piece->next;
-    count(counter::pulled_host_bytes, bytes);
-    send_piece(job, piece, bytes);
-    return true;
-}
-
-// About so many bytes, and at least one piece.
-void progress_pulls(std::size_t bytes)
-{
-    for (std::size_t pulled = 0; pulling.first != nullptr && pulled < bytes;) {
-        bounce *job = pulling.first;
-        if (!job->failed && !pull_piece(job)) {
-            return;
-        }
-        pulled += pull_pool.piece_bytes;
-        if (all_sent(*job)) {
-            end_if_over(pulling.take());
-        }
-    }
-}
-
-// A piece has arrived, or has been taken up. Every submission costs the processor microseconds of
-// its own, so as long as it has more to copy than the bus takes to bring more, those gather.
-void count_to_deliver(const bounce_piece &piece, bool arrives)
-{
-    constexpr std::uint64_t enough_bytes = 256 * 1024;
-    if (piece.job->way != bounce_way::pull) {
-        const std::uint64_t bytes = piece.copy.len_bytes;
-        to_deliver_bytes += arrives ? bytes : -bytes;
-        mca_btl_gpusm_component.gpu.load()->copies.gather_over_bus(to_deliver_bytes >=
-                                                                   enough_bytes);
-    }
+    piece->next = std::exchange(piece->pool->free, piece);
 }
 
 // The processor's part of a piece that the device has filled.
@@ -214,16 +62,11 @@ status deliver_piece(const bounce_piece &piece)
 // Where the segment has no room for all pieces, a quarter of them will do.
 constexpr std::size_t small_share = 4;
 
-std::size_t pieces_of(const piece_pool &pool, std::size_t share)
-{
-    return pool.pieces / share;
-}
-
 std::size_t bytes_of(std::size_t share)
 {
     std::size_t bytes = page_bytes; // they begin with one
-    for (const piece_pool *each : pools) {
-        bytes += pieces_of(*each, share) * each->piece_bytes;
+    for (const bounce_pool &each : bounce_pools) {
+        bytes += each.pieces / share * each.piece_bytes;
     }
     return bytes;
 }
@@ -231,91 +74,185 @@ std::size_t bytes_of(std::size_t share)
 // Null: there is no room.
 unsigned char *carve(std::size_t bytes)
 {
-    segment &own = mca_btl_gpusm_component.node->own();
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    segment &own = here().node->own();
+    const std::lock_guard guard(here().lock);
     std::uint32_t granule = 0;
     return status::ok == own.carve(bytes, &granule) ? own.at(granule) : nullptr;
 }
 
-void make_pieces(unsigned char *memory, std::size_t share)
+} // namespace
+
+bool bounce_copies::kernel_touches(const bounce_piece &piece, device &in) const
+{
+    return side_.kernel_touches(in, registered_by_, piece.at);
+}
+
+// Its copy by the engine, between the place in the job where it begins and the piece.
+void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t bytes)
+{
+    const auto at = reinterpret_cast<std::uint64_t>(piece->at);
+    const bool is_pull = bounce_way::pull == job->way;
+    piece->job = job;
+    piece->place = job->sent_bytes;
+    piece->copy.destination = is_pull ? job->destination + piece->place : at;
+    piece->copy.source = is_pull ? at : job->source + piece->place;
+    piece->copy.len_bytes = bytes;
+    piece->copy.wait_for = job->wait_for;
+    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
+    job->sent_bytes += bytes;
+    ++job->under_way;
+    side_.copies.submit(*job->on, &piece->copy);
+}
+
+// Sends out what has places. False: some of the job has to wait for one.
+bool bounce_copies::send_out(bounce *job)
+{
+    while (!all_sent(*job)) {
+        const std::uint64_t left = job->len_bytes - job->sent_bytes;
+        bounce_pool &from = left <= pools_[short_piece].piece_bytes    ? pools_[short_piece]
+                            : left <= pools_[middle_piece].piece_bytes ? pools_[middle_piece]
+                                                                       : pools_[long_piece];
+        bounce_piece *piece = from.free;
+        if (nullptr == piece) {
+            return false;
+        }
+        from.free = piece->next;
+        const std::uint64_t most =
+            job->is_part ? left : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
+        send_piece(job, piece, std::min({left, most, std::uint64_t{from.piece_bytes}}));
+    }
+    return true;
+}
+
+void bounce_copies::send_waiting()
+{
+    while (waiting_.first != nullptr && send_out(waiting_.first)) {
+        end_if_over(waiting_.take());
+    }
+}
+
+// The next piece of a job that pulls. False: there is no place for it.
+bool bounce_copies::pull_piece(bounce *job)
+{
+    bounce_pool &pool = pools_[pulled_piece];
+    bounce_piece *piece = pool.free;
+    if (nullptr == piece) {
+        return false;
+    }
+    const std::uint64_t bytes =
+        std::min<std::uint64_t>(pool.piece_bytes, job->len_bytes - job->sent_bytes);
+    if (status::ok != smsc_read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
+        job->failed = true;
+        return true;
+    }
+    pool.free = piece->next;
+    count(counter::pulled_host_bytes, bytes);
+    send_piece(job, piece, bytes);
+    return true;
+}
+
+// About so many bytes, and at least one piece.
+void bounce_copies::progress_pulls(std::size_t bytes)
+{
+    for (std::size_t pulled = 0; pulling_.first != nullptr && pulled < bytes;) {
+        bounce *job = pulling_.first;
+        if (!job->failed && !pull_piece(job)) {
+            return;
+        }
+        pulled += pools_[pulled_piece].piece_bytes;
+        if (all_sent(*job)) {
+            end_if_over(pulling_.take());
+        }
+    }
+}
+
+// A piece has arrived, or has been taken up. Every submission costs the processor microseconds of
+// its own, so as long as it has more to copy than the bus takes to bring more, those gather.
+void bounce_copies::count_to_deliver(const bounce_piece &piece, bool arrives)
+{
+    constexpr std::uint64_t enough_bytes = 256 * 1024;
+    if (piece.job->way != bounce_way::pull) {
+        const std::uint64_t bytes = piece.copy.len_bytes;
+        to_deliver_bytes_ += arrives ? bytes : -bytes;
+        side_.copies.gather_over_bus(to_deliver_bytes_ >= enough_bytes);
+    }
+}
+
+void bounce_copies::make_pieces(unsigned char *memory, std::size_t share)
 {
     const auto start = reinterpret_cast<std::uintptr_t>(memory);
     unsigned char *at = memory + (page_bytes - start % page_bytes) % page_bytes;
     std::size_t count = 0;
-    for (const piece_pool *each : pools) {
-        count += pieces_of(*each, share);
+    for (const bounce_pool &each : pools_) {
+        count += each.pieces / share;
     }
-    pieces.resize(count);
-    bounce_piece *next = pieces.data();
-    for (piece_pool *pool : pools) {
-        for (std::size_t i = 0; i < pieces_of(*pool, share); ++i, ++next) {
-            next->pool = pool;
+    pieces_.resize(count);
+    bounce_piece *next = pieces_.data();
+    for (bounce_pool &pool : pools_) {
+        for (std::size_t i = 0; i < pool.pieces / share; ++i, ++next) {
+            next->pool = &pool;
             next->at = at;
             next->copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
             next->copy.over_bus = true;
-            at += pool->piece_bytes;
+            at += pool.piece_bytes;
             give_piece(next);
         }
     }
 }
 
-} // namespace
-
-// Takes memory out of our segment, once, and has it registered.
-bool can_bounce()
+bool bounce_copies::available()
 {
-    if (std::exchange(asked_for_memory, true)) {
-        return !pieces.empty();
+    if (std::exchange(asked_for_memory_, true)) {
+        return !pieces_.empty();
     }
-    gpu_side &side = *mca_btl_gpusm_component.gpu;
     std::size_t share = 1;
     unsigned char *memory = carve(bytes_of(share));
     if (nullptr == memory) {
         share = small_share;
         memory = carve(bytes_of(share));
     }
-    if (nullptr == memory || !side.is_registered(memory, bytes_of(share))) {
+    if (nullptr == memory || !side_.is_registered(memory, bytes_of(share))) {
         log_line(log_level::info,
                  "device memory goes to host memory directly, without registered memory between");
         return false;
     }
-    registered_by = side.registered_by(memory);
+    registered_by_ = side_.registered_by(memory);
     make_pieces(memory, share);
     return true;
 }
 
-std::size_t bounce_bytes()
+std::size_t bounce_copies::memory_bytes()
 {
     return bytes_of(1);
 }
 
-void start_bounce(bounce *job)
+void bounce_copies::start(bounce *job)
 {
     job->sent_bytes = 0;
     job->under_way = 0;
     job->failed = job->waits = false;
     job->next = nullptr;
     if (bounce_way::pull == job->way) {
-        pulling.append(job); // and begins with the next call of progress
-    } else if (waiting.first != nullptr || !send_out(job)) {
-        waiting.append(job);
+        pulling_.append(job); // and begins with the next call of progress
+    } else if (waiting_.first != nullptr || !send_out(job)) {
+        waiting_.append(job);
     }
 }
 
-void bounced(copy_request *copy)
+void bounce_copies::copied(copy_request *copy)
 {
     bounce_piece *piece = enclosing<bounce_piece>(copy, offsetof(bounce_piece, copy));
     piece->next = nullptr;
-    *end_of_arrived = piece;
-    end_of_arrived = &piece->next;
+    *end_of_arrived_ = piece;
+    end_of_arrived_ = &piece->next;
     count_to_deliver(*piece, true);
 }
 
-void progress_bounces()
+void bounce_copies::progress()
 {
-    for (std::size_t copied = 0; arrived != nullptr && copied < progress_copy_bytes;) {
-        bounce_piece *piece = std::exchange(arrived, arrived->next);
-        end_of_arrived = nullptr == arrived ? &arrived : end_of_arrived;
+    for (std::size_t copied = 0; arrived_ != nullptr && copied < progress_copy_bytes;) {
+        bounce_piece *piece = std::exchange(arrived_, arrived_->next);
+        end_of_arrived_ = nullptr == arrived_ ? &arrived_ : end_of_arrived_;
         count_to_deliver(*piece, false);
         bounce *job = piece->job;
         const bool is_pull = bounce_way::pull == job->way;
@@ -329,28 +266,13 @@ void progress_bounces()
         --job->under_way;
         end_if_over(job);
         // The processor's time goes to either direction in turns.
-        pulls_are_next = !pulls_are_next;
-        if (pulls_are_next) {
+        pulls_are_next_ = !pulls_are_next_;
+        if (pulls_are_next_) {
             progress_pulls(1);
         }
         send_waiting();
     }
     progress_pulls(progress_copy_bytes);
-}
-
-void release_bounces()
-{
-    for (piece_pool *each : pools) {
-        each->free = nullptr;
-    }
-    pieces.clear();
-    asked_for_memory = false;
-    registered_by = nullptr;
-    waiting = {};
-    pulling = {};
-    arrived = nullptr;
-    end_of_arrived = &arrived;
-    to_deliver_bytes = 0;
 }
 
 } // namespace gpusm

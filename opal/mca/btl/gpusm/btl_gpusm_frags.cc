@@ -3,7 +3,8 @@
 //
 // btl_gpusm_frags.cc: the fragments that messages lie in: made, taken, posted, and taken back when
 // the peer has read them (shm/peer.h).
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -39,8 +40,6 @@ struct frag_store {
 };
 
 namespace {
-
-mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
@@ -83,7 +82,7 @@ void set_up(mca_btl_gpusm_frag_t *frag, frag_list *list, void *payload)
     frag->list = list;
 }
 
-// The next four: under the component's lock.
+// The next four: under the transport's lock.
 void put_back(frag_list &list, outgoing *out)
 {
     out->next = nullptr;
@@ -99,7 +98,7 @@ void put_back(frag_list &list, outgoing *out)
 // Makes more, each bound to a piece of the segment for good; fewer where there is no memory.
 void add_frags(frag_list &list, std::size_t count)
 {
-    segment &own = component.node->own();
+    segment &own = here().node->own();
     std::uint32_t granule = 0;
     for (; count > 0 && list.made.size() < list.most &&
            status::ok == own.carve(frag_bytes(list), &granule);
@@ -153,19 +152,19 @@ void complete(mca_btl_gpusm_frag_t *frag, int result)
 // The endpoint needs attention in progress.
 void mark_active(mca_btl_base_endpoint_t *endpoint)
 {
-    const std::lock_guard guard(*component.lock);
+    const std::lock_guard guard(here().lock);
     if (!endpoint->active) {
         endpoint->active = true;
-        component.sends_to_look_after.store(true, std::memory_order_relaxed);
-        component.frags->active.push_back(endpoint);
+        here().sends_to_look_after.store(true, std::memory_order_relaxed);
+        here().frags->active.push_back(endpoint);
     }
 }
 
 // Only send_deferred takes from the front, so what this returns stays there.
 mca_btl_gpusm_frag_t *first_deferred()
 {
-    const std::lock_guard guard(*component.lock);
-    return component.frags->deferred.empty() ? nullptr : component.frags->deferred.front();
+    const std::lock_guard guard(here().lock);
+    return here().frags->deferred.empty() ? nullptr : here().frags->deferred.front();
 }
 
 // Sends what was kept, as fragments come back. Returns how many went.
@@ -189,8 +188,8 @@ int send_deferred()
             break; // passing: the same message again with the next progress
         }
         {
-            const std::lock_guard guard(*component.lock);
-            component.frags->deferred.pop_front();
+            const std::lock_guard guard(here().lock);
+            here().frags->deferred.pop_front();
             --waiting->endpoint->deferred;
         }
         complete(waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
@@ -204,15 +203,14 @@ int send_deferred()
 std::size_t plan_frags()
 {
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const std::size_t most = component.free_list_max;
-    delete component.frags;
-    component.frags = new frag_store{
+    const std::size_t most = mca_btl_gpusm_component.free_list_max;
+    here().frags = new frag_store{
         .lists = {{small_payload_bytes, most},
                   {module.btl_eager_limit, most, true},
                   {module.btl_max_send_size, most, true},
                   {module.btl_accelerator_max_send_size, most / 8}}}; // to which devices write
-    std::size_t bytes = stage_ring_bytes() + bounce_bytes();
-    for (const frag_list &list : component.frags->lists) {
+    std::size_t bytes = stage_services::ring_bytes() + bounce_copies::memory_bytes();
+    for (const frag_list &list : here().frags->lists) {
         bytes += frag_bytes(list) * list.most;
     }
     return bytes;
@@ -220,8 +218,8 @@ std::size_t plan_frags()
 
 bool make_first_frags()
 {
-    const std::lock_guard guard(*component.lock);
-    frag_list *lists = component.frags->lists;
+    const std::lock_guard guard(here().lock);
+    frag_list *lists = here().frags->lists;
     add_frags(lists[1], first_eager_frags);
     add_frags(lists[0], first_small_frags);
     return lists[0].free != nullptr && lists[1].free != nullptr;
@@ -229,20 +227,23 @@ bool make_first_frags()
 
 void release_frags()
 {
-    for (mca_btl_gpusm_frag_t *each : component.frags->deferred) {
+    if (nullptr == here().frags) {
+        return;
+    }
+    for (mca_btl_gpusm_frag_t *each : here().frags->deferred) {
         frag_return(each);
     }
-    delete std::exchange(component.frags, nullptr);
+    delete std::exchange(here().frags, nullptr);
 }
 
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
 {
-    for (frag_list &list : component.frags->lists) {
+    for (frag_list &list : here().frags->lists) {
         if (bytes > list.payload_bytes) {
             continue;
         }
         {
-            const std::lock_guard guard(*component.lock);
+            const std::lock_guard guard(here().lock);
             if (is_time_for_one_more(list)) {
                 add_frags(list, 1);
             }
@@ -253,7 +254,7 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = endpoint_at(i); ++i) {
             reclaim_frags_of(endpoint);
         }
-        const std::lock_guard guard(*component.lock);
+        const std::lock_guard guard(here().lock);
         if (nullptr == list.free) {
             add_frags(list, std::max<std::size_t>(1, added_bytes / list.payload_bytes));
         }
@@ -264,15 +265,15 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
 
 mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
 {
-    frag_list *lists = component.frags->lists;
-    std::size_t i = std::size(component.frags->lists) - 1;
+    frag_list *lists = here().frags->lists;
+    std::size_t i = std::size(here().frags->lists) - 1;
     while (i > 1 && *bytes <= lists[i - 1].payload_bytes) {
         --i;
     }
     mca_btl_gpusm_frag_t *frag = frag_get(*bytes);
     while (nullptr == frag && i > 1) {
         {
-            const std::lock_guard guard(*component.lock);
+            const std::lock_guard guard(here().lock);
             if (!lists[i].made.empty()) {
                 break; // one will come back
             }
@@ -285,7 +286,7 @@ mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
 
 bool must_wait(const mca_btl_base_endpoint_t *endpoint)
 {
-    const std::lock_guard guard(*component.lock);
+    const std::lock_guard guard(here().lock);
     return endpoint->deferred > 0;
 }
 
@@ -306,7 +307,7 @@ void frag_return(mca_btl_gpusm_frag_t *frag)
         delete reinterpret_cast<private_frag *>(frag);
         return;
     }
-    const std::lock_guard guard(*component.lock);
+    const std::lock_guard guard(here().lock);
     put_back(*frag->list, &frag->out);
 }
 
@@ -320,10 +321,10 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
     if (nullptr == frag->out.header) {
         frag->kind = kind;
         frag->tag = tag;
-        const std::lock_guard guard(*component.lock);
-        component.frags->deferred.push_back(frag);
+        const std::lock_guard guard(here().lock);
+        here().frags->deferred.push_back(frag);
         ++endpoint->deferred;
-        component.sends_to_look_after.store(true, std::memory_order_relaxed);
+        here().sends_to_look_after.store(true, std::memory_order_relaxed);
         return status::busy;
     }
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
@@ -336,17 +337,51 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
     return s;
 }
 
+status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+            mca_btl_base_tag_t tag)
+{
+    // A copy of so few bytes costs less than a fragment that has to come back.
+    constexpr std::size_t copied_bytes = 248;
+    if (frag->segment.seg_len <= copied_bytes && !calls_back(frag) &&
+        endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
+            std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
+        })) {
+        frag_return(frag);
+        return status::ok;
+    }
+    return post_bound(endpoint, frag, kind, tag);
+}
+
+status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
+                    std::size_t bytes)
+{
+    // These are handled in the order of their sending, so none may pass one that waits. (Of ob1's
+    // messages some may.)
+    const bool waits = must_wait(endpoint);
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes, waits);
+    if (nullptr == frag) {
+        return status::no_memory;
+    }
+    std::memcpy(frag->segment.seg_addr.pval, message, bytes);
+    fire_and_forget(frag, bytes);
+    const status s = waits ? post_bound(endpoint, frag, kind, 0) : post(endpoint, frag, kind, 0);
+    if (status::ok != s && status::busy != s) {
+        frag_return(frag);
+    }
+    return s;
+}
+
 int progress_sends()
 {
     int completed = send_deferred();
-    auto &[lists, deferred, active, visited] = *component.frags;
+    auto &[lists, deferred, active, visited] = *here().frags;
     {
-        const std::lock_guard guard(*component.lock);
+        const std::lock_guard guard(here().lock);
         visited.swap(active);
         for (mca_btl_base_endpoint_t *endpoint : visited) {
             endpoint->active = false;
         }
-        component.sends_to_look_after.store(!deferred.empty(), std::memory_order_relaxed);
+        here().sends_to_look_after.store(!deferred.empty(), std::memory_order_relaxed);
     }
     for (mca_btl_base_endpoint_t *endpoint : visited) {
         (void)endpoint->peer->flush();

@@ -1,43 +1,58 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
 
-#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
-#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
+#include "opal/mca/btl/gpusm/base/log.h"
 
-using gpusm::stream_fetch;
-
-namespace gpusm {
-
-// What ob1 has given btl_get, for the callback.
-struct host_arguments {
-    void *local_address;
-    mca_btl_base_registration_handle_t *local_handle;
-    mca_btl_base_rdma_completion_fn_t cbfunc;
-    void *cbcontext;
-    void *cbdata;
-};
-
-// A btl_get of which both sides copy a part. Recycled through a free list.
-struct host_get {
-    opal_free_list_item_t super;
-    stream_fetch fetch;
-    mca_btl_base_endpoint_t *endpoint;
-    host_arguments arguments;
-};
-
-} // namespace gpusm
-
-using gpusm::host_get;
-OBJ_CLASS_DECLARATION(host_get);
-OBJ_CLASS_INSTANCE(host_get, opal_free_list_item_t, nullptr, nullptr);
+#include <mutex>
 
 namespace gpusm {
 
 namespace {
 
-opal_free_list_t host_gets;
+// Whether single copies work is known per pair and direction only when it is tried: permissions,
+// PID namespaces and kinds of memory are in the way. A get that fails makes ob1 send that region in
+// fragments. Who has failed some times in a row says so in its own peer slot, where the sender sees
+// it before it offers the next message.
+
+// Single copies of or to a peer that have failed so many times in a row are not tried any more.
+constexpr std::uint32_t failures_before_refusal = 4;
+
+// The framework's idea of the peer, asked for once; null when it cannot reach that process.
+mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
+{
+    single_copy &with = endpoint->single;
+    if (with.asked.load(std::memory_order_acquire)) {
+        return with.peer;
+    }
+    opal_proc_t *proc = endpoint->proc;
+    if (nullptr == proc) {
+        return nullptr; // a sender that add_procs has not spoken of yet
+    }
+    // Outside of the lock, since it asks the runtime.
+    mca_smsc_endpoint_t *made = MCA_SMSC_CALL(get_endpoint, proc);
+    {
+        const std::lock_guard guard(here().lock);
+        if (!with.asked.load(std::memory_order_relaxed)) {
+            with.peer = std::exchange(made, nullptr);
+            with.asked.store(true, std::memory_order_release);
+        }
+    }
+    if (made != nullptr) {
+        MCA_SMSC_CALL(return_endpoint, made); // another thread was faster
+    }
+    log_line(log_level::info, "host memory of process %u is read %s",
+             static_cast<unsigned>(endpoint->peer->identity().vpid),
+             nullptr == with.peer ? "in fragments" : "in a single copy");
+    return with.peer;
+}
+
+void count_single_copy(std::size_t bytes)
+{
+    count(counter::single_copy_messages, 1);
+    count(counter::single_copy_bytes, bytes);
+}
 
 host_get *get_around(const stream_fetch *fetch)
 {
@@ -50,137 +65,98 @@ constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 
-class services final : public stream_services {
-  public:
-    status send(peer &to, const stream_message &message, const stream_memory *memory) override
-    {
-        return post_stream_message(to, frag_kind::cooperative, message, memory);
-    }
-
-    void open(peer &to, const stream_message &message, const stream_memory *memory,
-              stream_source *out) override
-    {
-        mca_btl_base_endpoint_t *reader = endpoint_of(to);
-        registration *named =
-            share_kind::host == message.handle.kind
-                ? registration_named(message.handle, message.address, message.len_bytes)
-                : nullptr;
-        out->user = reader;
-        out->by_services = true;
-        out->parts = cooperative_parts;
-        out->unreachable = nullptr == memory || !smsc_writes_to(reader);
-        if (named != nullptr && !out->unreachable) {
-            named->streamed = true;
-            out->target = memory->address;
-            out->owner = named;
-            out->memory = reinterpret_cast<const unsigned char *>(message.address);
-        }
-    }
-
-    void copy_in(const stream_source &source, stream_copy *copy) override
-    {
-        copy->state = made(smsc_write(static_cast<mca_btl_base_endpoint_t *>(source.user),
-                                      reinterpret_cast<const void *>(copy->source),
-                                      copy->destination, copy->len_bytes));
-    }
-
-    void copy_back(peer &, const stream_fetch &fetch, stream_copy *copy) override
-    {
-        copy->state = made(smsc_read(get_around(&fetch)->endpoint,
-                                     reinterpret_cast<void *>(copy->destination), copy->source,
-                                     copy->len_bytes));
-    }
-
-  private:
-    static stream_copy::is made(status s)
-    {
-        return status::ok == s ? stream_copy::is::done : stream_copy::is::failed;
-    }
-};
-services of_host;
-stream_pool rings_without_slots = {cache_line_bytes, 8};
-
-void call_back(mca_btl_base_endpoint_t *endpoint, const host_arguments &get, int result)
+stream_copy::is made(status s)
 {
-    get.cbfunc(&mca_btl_gpusm.super, endpoint, get.local_address, get.local_handle, get.cbcontext,
-               get.cbdata, result);
+    return status::ok == s ? stream_copy::is::done : stream_copy::is::failed;
 }
 
-// While this process reads from the end, by single copies, the sender, which would only be waiting,
-// writes from the front. One that is busy elsewhere is not waited for: then this process reads all
-// of it. True: it ends in progress_host().
-bool share(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
-           const remote_handle &remote, std::size_t len_bytes, const host_arguments &arguments)
+} // namespace
+
+host_side::host_side(gpusm::node &local, bool threads)
+    : receiver_(local, *this, threads), sender_(*this, threads)
+{
+}
+
+status host_side::send(peer &to, const stream_message &message, const stream_memory *memory)
+{
+    return post_stream_message(to, frag_kind::cooperative, message, memory);
+}
+
+void host_side::open(peer &to, const stream_message &message, const stream_memory *memory,
+                     stream_source *out)
+{
+    mca_btl_base_endpoint_t *reader = endpoint_of(to);
+    registration *named =
+        share_kind::host == message.handle.kind
+            ? here().registrations->named(message.handle, message.address, message.len_bytes)
+            : nullptr;
+    out->user = reader;
+    out->by_services = true;
+    out->parts = cooperative_parts;
+    out->unreachable = nullptr == memory || !smsc_writes_to(reader);
+    if (named != nullptr && !out->unreachable) {
+        named->streamed = true;
+        out->target = memory->address;
+        out->owner = named;
+        out->memory = reinterpret_cast<const unsigned char *>(message.address);
+    }
+}
+
+void host_side::copy_in(const stream_source &source, stream_copy *copy)
+{
+    copy->state = made(smsc_write(static_cast<mca_btl_base_endpoint_t *>(source.user),
+                                  reinterpret_cast<const void *>(copy->source), copy->destination,
+                                  copy->len_bytes));
+}
+
+void host_side::copy_back(peer &, const stream_fetch &fetch, stream_copy *copy)
+{
+    copy->state =
+        made(smsc_read(get_around(&fetch)->endpoint, reinterpret_cast<void *>(copy->destination),
+                       copy->source, copy->len_bytes));
+}
+
+bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+                      const remote_handle &remote, std::size_t len_bytes,
+                      const host_get::arguments &arguments)
 {
     // Where processes are more than the processors that they may use the sender is likely not to
     // run, and if it is interrupted in a copy, the receiver waits for its next turn. Where messages
     // go both ways both processors are busy already.
-    const mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    if (len_bytes < cooperative_least_bytes || component.oversubscribed || endpoint->reads_alone ||
-        component.host_offers.load(std::memory_order_relaxed) > 0) {
+    if (len_bytes < cooperative_least_bytes || here().oversubscribed || endpoint->reads_alone ||
+        here().host_offers.load(std::memory_order_relaxed) > 0) {
         return false;
     }
-    auto *get = reinterpret_cast<host_get *>(opal_free_list_get(&host_gets));
+    host_get *get = gets_.take();
     if (nullptr == get) {
         return false;
     }
     get->endpoint = endpoint;
-    get->arguments = arguments;
+    get->given = arguments;
     stream_fetch &both = get->fetch;
     both = {};
     both.source = remote;
     both.address = remote_address;
     both.destination = reinterpret_cast<std::uint64_t>(arguments.local_address);
     both.len_bytes = len_bytes;
-    both.pool = &rings_without_slots;
+    both.pool = &rings_without_slots_;
     both.back_parts = cooperative_parts;
     both.target = host_target(both.destination, both.len_bytes);
-    if (status::ok == component.host_receiver->fetch(*endpoint->peer, &both)) {
+    if (status::ok == receiver_.fetch(*endpoint->peer, &both)) {
         return true;
     }
-    opal_free_list_return(&host_gets, &get->super);
+    gets_.give(get);
     return false;
 }
 
-} // namespace
-
-void setup_host()
-{
-    mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
-    setup_free_list(&host_gets, sizeof(host_get), OBJ_CLASS(host_get), nullptr);
-    component.host_receiver = new stream_receiver(*component.node, of_host, component.threads);
-    component.host_sender = new stream_sender(of_host, component.threads);
-}
-
-void release_host()
-{
-    if (mca_btl_gpusm_component.host_sender != nullptr) {
-        delete std::exchange(mca_btl_gpusm_component.host_sender, nullptr);
-        delete std::exchange(mca_btl_gpusm_component.host_receiver, nullptr);
-        OBJ_DESTRUCT(&host_gets);
-    }
-}
-
-void forget_source(registration *given)
-{
-    mca_btl_gpusm_component.host_sender->forget(given);
-    mca_btl_gpusm_component.stage_sender->forget(given);
-}
-
-bool cooperative_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
-                              std::size_t bytes)
-{
-    return stream_message_for(mca_btl_gpusm_component.host_sender, from, payload, bytes);
-}
-
-int progress_host()
+int host_side::progress()
 {
     int ended = 0;
-    if (!mca_btl_gpusm_component.host_sender->idle()) {
-        mca_btl_gpusm_component.host_sender->progress();
+    if (!sender_.idle()) {
+        sender_.progress();
     }
-    stream_receiver &host = *mca_btl_gpusm_component.host_receiver;
-    for (stream_fetch *each = host.idle() ? nullptr : host.progress(); each != nullptr; ++ended) {
+    for (stream_fetch *each = receiver_.idle() ? nullptr : receiver_.progress(); each != nullptr;
+         ++ended) {
         host_get *get = get_around(each);
         mca_btl_base_endpoint_t *endpoint = get->endpoint;
         const bool good = status::ok == each->outcome;
@@ -188,11 +164,24 @@ int progress_host()
         count_single_copy(each->len_bytes);
         count(counter::cooperative_copy_bytes, each->written);
         each = each->next;
-        const host_arguments arguments = get->arguments;
-        opal_free_list_return(&host_gets, &get->super);
-        call_back(endpoint, arguments, good ? OPAL_SUCCESS : OPAL_ERROR);
+        const host_get::arguments given = get->given;
+        gets_.give(get);
+        given.call_back(endpoint, good ? OPAL_SUCCESS : OPAL_ERROR);
     }
     return ended;
+}
+
+void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
+{
+    const bool single = smsc_reaches_us(endpoint);
+    const auto address = reinterpret_cast<std::uint64_t>(base);
+    made->name(share_kind::host, address, size);
+    gpu_side *side = here().gpu;
+    const bool locked =
+        side != nullptr && writes_to(endpoint, size) && side->is_page_locked(address, size);
+    made->handle.remote.flags =
+        static_cast<std::uint8_t>((single ? 0 : no_single_copy) | (locked ? page_locked : 0));
+    add_to(here().host_offers, std::uint32_t{1});
 }
 
 int get_host(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
@@ -205,16 +194,75 @@ int get_host(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *l
     if (!covers(remote, remote_address, size) || 0 != (remote.flags & no_single_copy)) {
         return OPAL_ERROR; // ob1 takes fragments
     }
-    const host_arguments arguments = {local_address, local_handle, cbfunc, cbcontext, cbdata};
-    if (share(endpoint, remote_address, remote, size, arguments)) {
+    const host_get::arguments arguments = {local_address, local_handle, cbfunc, cbcontext, cbdata};
+    if (here().host->fetch(endpoint, remote_address, remote, size, arguments)) {
         return OPAL_SUCCESS;
     }
     if (status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
         return OPAL_ERROR;
     }
     count_single_copy(size);
-    call_back(endpoint, arguments, OPAL_SUCCESS);
+    arguments.call_back(endpoint, OPAL_SUCCESS);
     return OPAL_SUCCESS;
+}
+
+// --- single copies
+
+bool smsc_reads_plainly()
+{
+    return mca_btl_gpusm_component.use_single_copy && mca_smsc != nullptr &&
+           !mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION);
+}
+
+bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint)
+{
+    return smsc_reads_plainly() && !endpoint->peer->refuses_single_copies() &&
+           smsc_of(endpoint) != nullptr;
+}
+
+status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
+                 std::size_t bytes)
+{
+    mca_smsc_endpoint_t *from = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
+    single_copy &with = endpoint->single;
+    // The address is the peer's word, but one in the peer's own memory, and the system checks it.
+    if (from != nullptr &&
+        OPAL_SUCCESS == MCA_SMSC_CALL(copy_from, from, local,
+                                      reinterpret_cast<void *>(remote_address), bytes, nullptr)) {
+        with.failures.store(0, std::memory_order_relaxed);
+        return status::ok;
+    }
+    if (nullptr == from || ++with.failures >= failures_before_refusal) {
+        here().node->refuse_single_copies(*endpoint->peer);
+    }
+    return status::unsupported;
+}
+
+status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
+                  std::uint64_t remote_address, std::size_t bytes)
+{
+    mca_smsc_endpoint_t *to = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
+    const bool good =
+        to != nullptr &&
+        OPAL_SUCCESS == MCA_SMSC_CALL(copy_to, to, const_cast<void *>(local),
+                                      reinterpret_cast<void *>(remote_address), bytes, nullptr);
+    std::atomic<std::uint32_t> &failures = endpoint->single.failed_writes;
+    failures.store(good ? 0 : failures + 1, std::memory_order_relaxed);
+    return good ? status::ok : status::unsupported;
+}
+
+bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
+{
+    return smsc_reads_plainly() && endpoint->single.failed_writes < failures_before_refusal;
+}
+
+void smsc_release(mca_btl_base_endpoint_t *endpoint)
+{
+    single_copy &with = endpoint->single;
+    if (mca_smsc_endpoint_t *peer = std::exchange(with.peer, nullptr); peer != nullptr) {
+        MCA_SMSC_CALL(return_endpoint, peer);
+    }
+    with.asked.store(false, std::memory_order_relaxed);
 }
 
 } // namespace gpusm

@@ -3,33 +3,105 @@
 //
 // btl_gpusm_host.h: messages longer than the eager limit between host memories.
 //
-// The sender offers them, and the receiver reads them by single copies (btl_gpusm_smsc.h), long
-// ones together with the sender (protocol/stream.h). Where there are none ob1 sends fragments.
+// The sender offers them, and the receiver reads them in a single copy, through what Open MPI's
+// framework smsc has found on this machine (CMA or XPMEM; KNEM wants regions registered, and is not
+// used), long ones together with the sender (protocol/stream.h). ob1 does this by the same RGET as
+// for device memory; only the handle says host. Where there are no single copies ob1 sends
+// fragments. Any thread.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
 namespace gpusm {
 
-// Makes what both sides need to copy, when there is a node.
-void setup_host();
-void release_host();
+// A btl_get of which both sides copy a part.
+struct host_get {
+    opal_free_list_item_t super;
+    stream_fetch fetch;
+    mca_btl_base_endpoint_t *endpoint;
+    // What ob1 has given, for the callback.
+    struct arguments {
+        void *local_address;
+        mca_btl_base_registration_handle_t *local_handle;
+        mca_btl_base_rdma_completion_fn_t cbfunc;
+        void *cbcontext;
+        void *cbdata;
 
-// What `given` names, of which peers may be copying parts, is not to be read any more.
-void forget_source(registration *given);
+        void call_back(mca_btl_base_endpoint_t *from, int result) const
+        {
+            cbfunc(&mca_btl_gpusm.super, from, local_address, local_handle, cbcontext, cbdata,
+                   result);
+        }
+    } given;
+};
 
-// A frag_kind::cooperative has come in; false: it makes no sense.
-bool cooperative_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
-                              std::size_t bytes);
-// Copies parts, and calls back for messages that are complete; returns how many.
-int progress_host();
+// Host messages of which both sides copy a part. Any thread.
+class host_side final : private stream_services {
+  public:
+    host_side(node &local, bool threads);
 
+    // While this process reads from the end, by single copies, the sender, which would only be
+    // waiting, writes from the front. One that is busy elsewhere is not waited for: then this
+    // process reads all of it. True: it ends in progress().
+    bool fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+               const remote_handle &remote, std::size_t len_bytes,
+               const host_get::arguments &arguments);
+    // What `given` names, of which peers may be copying parts, is not to be read any more.
+    void forget(registration *given) { sender_.forget(given); }
+    // A frag_kind::cooperative has come in; false: it makes no sense.
+    bool message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
+                      std::size_t bytes)
+    {
+        return stream_message_for(&sender_, from, payload, bytes);
+    }
+    bool idle() const { return sender_.idle() && receiver_.idle(); }
+    // Copies parts, and calls back for messages that are complete; returns how many.
+    int progress();
+
+  private:
+    status send(peer &to, const stream_message &message, const stream_memory *memory) override;
+    void open(peer &to, const stream_message &message, const stream_memory *memory,
+              stream_source *out) override;
+    void copy_in(const stream_source &source, stream_copy *copy) override;
+    void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
+
+    free_list<host_get> gets_;
+    stream_pool rings_without_slots_{cache_line_bytes, 8};
+    stream_receiver receiver_;
+    stream_sender sender_;
+};
+
+// Sender's side of register_mem for host memory: the peer reads it by itself if it can, or asks for
+// it if its own buffer is device memory.
+void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,
+                std::size_t size);
 // As btl_get, for host memory that is fetched into host memory.
 int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
              std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
              mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
              int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+
+// --- single copies, for whatever they are a part of
+
+// May this process make single copies?
+bool smsc_reads_plainly();
+// Can the peer read this process's host memory by itself? It has not said that it cannot.
+bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint);
+// Reads host memory of the peer into host memory, and returns when that is done; `remote_address`
+// need not have been checked. Anything but `ok`: nothing, or a part, has been read.
+status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
+                 std::size_t bytes);
+// The other way round; counted nowhere.
+status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
+                  std::uint64_t remote_address, std::size_t bytes);
+// Has that not failed some times in a row?
+bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint);
+// Forgets what is known of the peer; nothing of it may be under way.
+void smsc_release(mca_btl_base_endpoint_t *endpoint);
 
 } // namespace gpusm
 

@@ -3,7 +3,7 @@
 //
 // btl_gpusm_ipc.cc: performs what the handshake (ipc/handshake.h) and the passing of file
 // descriptors (ipc/fd_passing.h) ask for.
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -35,7 +35,7 @@ status wait_for_descriptors(get_request *get)
             finish_get(get, s);
         }
     };
-    fd_passing &fds = mca_btl_gpusm_component.gpu.load()->fds;
+    fd_passing &fds = here().gpu.load()->fds;
     if (!fds.ask(get->endpoint->number, get->remote, go_on)) {
         return status::unsupported;
     }
@@ -127,7 +127,7 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     }
     std::memcpy(&message, payload, sizeof(message));
     const bool asks = ipc_operation::req == message.operation; // perhaps the first GPU message
-    gpu_side *side = asks ? gpu() : mca_btl_gpusm_component.gpu.load();
+    gpu_side *side = asks ? gpu() : here().gpu.load();
     if (nullptr == side) {
         if (asks) {
             reply(endpoint, ipc_operation::refuse,

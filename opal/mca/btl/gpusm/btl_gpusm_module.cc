@@ -4,7 +4,7 @@
 // btl_gpusm_module.cc: who can be reached: this process's segment, made, placed and made known
 // through the modex, and where the other processes keep theirs.
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -109,13 +109,13 @@ status make_node(std::size_t frags_bytes, std::string *why)
     for (std::string path : {own.path(), own.path() + companion_suffix}) {
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);
     }
-    component.node = new node(std::move(own), component.threads, component.fast_box_max);
+    here().node = std::make_unique<node>(std::move(own), here().threads, component.fast_box_max);
     return status::ok;
 }
 
 bool post_modex()
 {
-    const segment &own = mca_btl_gpusm_component.node->own();
+    const segment &own = here().node->own();
     const modex_t about{wire_version, 0, own.identity()};
     std::string posted(reinterpret_cast<const char *>(&about), sizeof(about));
     posted += own.directory();
@@ -128,23 +128,23 @@ bool post_modex()
 
 mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
 {
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
+    const std::lock_guard guard(here().lock);
     if (void *known = of.user.load(std::memory_order_relaxed); known != nullptr) {
         return static_cast<mca_btl_base_endpoint_t *>(known); // another thread was faster
     }
     auto *made = new mca_btl_base_endpoint_t{};
     made->peer = &of;
     made->handshake = new handshake;
-    made->number = static_cast<std::uint32_t>(mca_btl_gpusm_component.endpoints->size());
-    mca_btl_gpusm_component.endpoints->push_back(made);
+    made->number = static_cast<std::uint32_t>(here().endpoints.size());
+    here().endpoints.push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;
 }
 
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
 {
-    const std::lock_guard guard(*mca_btl_gpusm_component.lock);
-    const auto &all = *mca_btl_gpusm_component.endpoints;
+    const std::lock_guard guard(here().lock);
+    const auto &all = here().endpoints;
     return number < all.size() ? all[number] : nullptr;
 }
 
@@ -163,10 +163,10 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         if (procs[i] == self || !gpusm::find_segment_of(*procs[i], &identity, &directory)) {
             continue;
         }
-        gpusm::peer *peer = mca_btl_gpusm_component.node->add_peer(identity, directory);
+        gpusm::peer *peer = gpusm::here().node->add_peer(identity, directory);
         endpoints[i] = gpusm::endpoint_of(*peer);
         endpoints[i]->proc = procs[i];
-        gpusm::install_pointer_check();
+        gpusm::here().pointers->install();
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
             if (OPAL_SUCCESS != rc) {
@@ -186,7 +186,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         if (endpoints[i] != nullptr) {
             endpoints[i]->proc = nullptr;
             gpusm::smsc_release(endpoints[i]);
-            if (gpusm::gpu_side *side = mca_btl_gpusm_component.gpu; side != nullptr) {
+            if (gpusm::gpu_side *side = gpusm::here().gpu; side != nullptr) {
                 const std::lock_guard guard(side->lock);
                 side->imports.drop_owner(endpoints[i]->number);
                 // Should the process come back, ob1 will have to be told anew.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_smsc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -51,6 +51,12 @@ stage_services::~stage_services()
             free_device(gpu().driver, *each.on, ring.base);
         }
     }
+}
+
+std::size_t stage_services::ring_bytes()
+{
+    return host_rings *
+           (mca_btl_gpusm_component.staging_host_bytes + sizeof(stream_ring) + page_bytes);
 }
 
 status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
@@ -160,8 +166,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     out->by_services = true;
     out->target = target.address;
     out->parts = pushed_parts;
-    out->unreachable =
-        nullptr == mca_btl_gpusm_component.gpu || !smsc_writes_to(to) || !can_bounce();
+    out->unreachable = nullptr == here().gpu || !smsc_writes_to(to) || !gpu().bounces.available();
     exported *entry = out->unreachable ? nullptr : gpu().exports.live_export(message.handle);
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
@@ -191,7 +196,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
     }
     registration *named = nullptr;
     if (of_host || share_kind::staged == message.handle.kind) {
-        named = registration_named(message.handle, message.address, message.len_bytes);
+        named = here().registrations->named(message.handle, message.address, message.len_bytes);
     }
     if (nullptr == named || of_host != (nullptr == named->device) ||
         (of_host && stream_memory_use::slots == message.uses)) {
@@ -203,8 +208,8 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
     out->user = made;
     const std::size_t ring_bytes = std::size_t{stream_pieces} * message.slot_bytes;
     if (of_host) {
-        out->by_services = memory != nullptr && mca_btl_gpusm_component.gpu != nullptr &&
-                           open_target(made, message, *memory, out);
+        out->by_services =
+            memory != nullptr && here().gpu != nullptr && open_target(made, message, *memory, out);
     } else {
         out->by_services = true;
         made->on = named->device;
@@ -278,7 +283,7 @@ void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoin
         over->of->state = job->failed ? stream_copy::is::failed : stream_copy::is::done;
         over->list->give(over);
     };
-    start_bounce(&part->job);
+    gpu().bounces.start(&part->job);
 }
 
 void stage_services::copy_in(const stream_source &source, stream_copy *copy)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_get.cc: how ob1 fetches memory that a peer has registered. Device memory is mapped,
-// once, and the copy given to the engine; what cannot be mapped is streamed.
-#include "opal/mca/btl/gpusm/btl_gpusm_get.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+// btl_gpusm_device.cc: how ob1 fetches device memory that a peer has registered, or any memory into
+// device memory. What can be mapped is, once, and the copy given to the engine; what cannot be
+// mapped is streamed.
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
@@ -13,27 +14,13 @@
 #include <tuple>
 #include <utility>
 
-using gpusm::get_request;
-using gpusm::registration;
-using gpusm::registration_around;
-
-OBJ_CLASS_DECLARATION(get_request);
-OBJ_CLASS_INSTANCE(get_request, opal_free_list_item_t, nullptr, nullptr);
+namespace gpusm {
 
 namespace {
 
-using gpusm::count;
-using gpusm::counter;
-using gpusm::status;
-
-opal_free_list_t gets;
-// Gets that have ended and whose callback is due; oldest first. Under the GPU lock.
-get_request *ended = nullptr;
-get_request **end_of_ended = &ended;
-
-get_request *get_around(gpusm::copy_request *copy)
+get_request *get_around(copy_request *copy)
 {
-    return gpusm::enclosing<get_request>(copy, offsetof(get_request, copy));
+    return enclosing<get_request>(copy, offsetof(get_request, copy));
 }
 
 void set_counter(counter which, unsigned long long value)
@@ -43,64 +30,85 @@ void set_counter(counter which, unsigned long long value)
 }
 
 // What the layers count by themselves.
-void tell_counters(const gpusm::gpu_side &side)
+void tell_counters(const gpu_side &side)
 {
     static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
                                            counter::kernel_submissions};
-    const gpusm::copy_engine::tally &made = side.copies.submissions();
-    static_assert(std::size(counters) == std::tuple_size_v<gpusm::copy_engine::tally>);
+    const copy_engine::tally &made = side.copies.submissions();
+    static_assert(std::size(counters) == std::tuple_size_v<copy_engine::tally>);
     for (std::size_t way = 0; way < made.size(); ++way) {
         set_counter(counters[way], made[way]);
     }
-    const gpusm::cache_statistics mapped = side.imports.statistics();
+    const cache_statistics mapped = side.imports.statistics();
     set_counter(counter::mapped_allocations, mapped.entries);
     set_counter(counter::mapped_bytes, mapped.bytes);
     set_counter(counter::exported_allocations, side.exports.live());
 }
 
-} // namespace
-
-namespace gpusm {
-
-void setup_gets()
+// In which context the memory is used, and how far a kernel may write.
+status find_device(gpu_side &side, registration *made, std::uint64_t address)
 {
-    setup_registrations();
-    setup_free_list(&gets, sizeof(get_request), OBJ_CLASS(get_request), nullptr);
+    std::uint64_t plain_bytes = 0;
+    const status s = side.devices.for_address(address, &made->device, &plain_bytes);
+    made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
+    return s;
 }
 
-void release_gets()
+// Shorter messages out of memory that the peer cannot map go in fragments: a stream takes a message
+// and a copy on either side, whatever its length.
+constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
+
+// Sender's side, device memory: makes it known to the peer.
+status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
+             std::uint64_t address, std::size_t size)
 {
-    OBJ_DESTRUCT(&gets);
-    release_registrations();
-    release_bounces();
-    ended = nullptr;
-    end_of_ended = &ended;
+    const unsigned long long buffer_id = here().pointers->take_buffer_id(address);
+    const status s = side.export_range(address, size, buffer_id, &made->exported,
+                                       &made->handle.remote, endpoint->staged_devices);
+    if (status::unsupported != s || size < staged_least_bytes) {
+        return s;
+    }
+    if (status::ok != find_device(side, made, address) || nullptr == made->device) {
+        return status::unsupported;
+    }
+    made->name(share_kind::staged, address, size);
+    return status::ok;
 }
 
-void finish_get(get_request *get, status outcome)
+// Receiver's side: in which context the buffer of a get is written.
+status prepare_local(gpu_side &side, registration *made, std::uint64_t address)
 {
-    get->copy.outcome = outcome;
-    get->next = nullptr;
-    *end_of_ended = get;
-    end_of_ended = &get->next;
+    known_memory *known = here().pointers->known_allocation(address);
+    if (nullptr == known) {
+        return find_device(side, made, address);
+    }
+    made->plain_until = known->plain() ? known->end() : 0;
+    // Memory without a context of its own outlives the one in which it was used before.
+    const bool is_known =
+        known->on != nullptr && (known->context != nullptr || side.devices.is_alive(*known->on));
+    const status s =
+        is_known ? status::ok : side.devices.for_memory(known->context, known->ordinal, &known->on);
+    made->device = known->on;
+    return s;
 }
 
 // The copy of this process alone is over.
-static void bounce_over(bounce *job)
+void bounce_over(bounce *job)
 {
     get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
-    mca_btl_gpusm_component.gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+    here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
     finish_get(get, job->failed ? status::driver_failed : status::ok);
 }
 
 // Copies into host memory a get whose source is mapped, in pieces; it ends in finish_get. False: it
 // cannot.
-static bool bounce_get(get_request *get)
+bool bounce_get(get_request *get)
 {
-    if (0 == get->copy.len_bytes || !can_bounce()) {
+    gpu_side &side = *here().gpu;
+    if (0 == get->copy.len_bytes || !side.bounces.available()) {
         return false;
     }
-    if (share_get(get)) {
+    if (here().stage->share(get)) {
         return true;
     }
     bounce &job = get->bouncing;
@@ -113,26 +121,54 @@ static bool bounce_get(get_request *get)
     job.wait_for = get->copy.wait_for;
     job.for_kernel = gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
     job.over = bounce_over;
-    start_bounce(&job);
+    side.bounces.start(&job);
     return true;
 }
 
 // Host memory into which the driver copies without halting the caller. The question takes a
 // microsecond; the processor copies so many bytes in less. What is page-locked in part only, the
 // driver does not copy by itself.
-static bool takes_copies(const get_request *get)
+bool takes_copies(const get_request *get)
 {
     constexpr std::size_t not_worth_asking_bytes = 8192;
     return get->copy.len_bytes > not_worth_asking_bytes &&
-           mca_btl_gpusm_component.gpu.load()->is_page_locked(get->copy.destination,
-                                                              get->copy.len_bytes);
+           here().gpu.load()->is_page_locked(get->copy.destination, get->copy.len_bytes);
+}
+
+} // namespace
+
+void finish_get(get_request *get, status outcome)
+{
+    get->copy.outcome = outcome;
+    get->next = nullptr;
+    device_gets &gets = *here().gets;
+    *gets.end_of_ended = get;
+    gets.end_of_ended = &get->next;
+}
+
+status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
+                       void *base, std::size_t size, bool for_peers)
+{
+    const auto address = reinterpret_cast<std::uint64_t>(base);
+    const std::lock_guard guard(side.lock);
+    return for_peers ? offer(side, endpoint, made, address, size)
+                     : prepare_local(side, made, address);
+}
+
+void deregister_device(gpu_side &side, registration *given)
+{
+    const std::lock_guard guard(side.lock);
+    ++given->turn;
+    if (given->exported != nullptr) {
+        side.exports.release(given->exported);
+    }
 }
 
 status start_get(get_request *get)
 {
-    gpu_side &side = *mca_btl_gpusm_component.gpu;
+    gpu_side &side = *here().gpu;
     if (share_kind::staged == get->remote.kind || share_kind::host == get->remote.kind) {
-        return stage_fetch(get);
+        return here().stage->fetch(get);
     }
     status s = side.import(*get->endpoint, get->remote, *get->into, &get->mapping);
     if (status::not_ready == s) {
@@ -161,12 +197,12 @@ status start_get(get_request *get)
 
 int progress_gets(bool busy)
 {
-    gpu_side *side = mca_btl_gpusm_component.gpu;
+    gpu_side *side = here().gpu;
     if (nullptr == side) {
         return 0;
     }
     constexpr std::uint32_t calls_between_sweeps = 128;
-    static std::uint32_t calls = 0;
+    device_gets &gets = *here().gets;
     get_request *finished = nullptr;
     side->copies.hold(false);
     {
@@ -176,7 +212,7 @@ int progress_gets(bool busy)
         if (!guard.owns_lock()) {
             return 0; // copies that wait go out with the next call, or the next copy
         }
-        if (0 == ++calls % calls_between_sweeps) {
+        if (0 == ++gets.progress_calls % calls_between_sweeps) {
             side->sweep();
             tell_counters(*side);
         }
@@ -199,21 +235,21 @@ int progress_gets(bool busy)
                 break;
             }
             case copy_part::stage:
-                stage_copied(each);
+                here().stage->copied(each);
                 break;
             case copy_part::bounce:
-                bounced(each);
+                side->bounces.copied(each);
                 break;
             }
         }
         // What a window of messages starts goes out together, with the next call: every
         // submission takes the processor, which is what such messages wait for, microseconds.
-        side->copies.hold(stages_several());
-        (void)progress_stage();
-        progress_bounces();
+        side->copies.hold(here().stage->has_several());
+        (void)here().stage->progress();
+        side->bounces.progress();
         side->copies.hold(false);
-        finished = std::exchange(ended, nullptr);
-        end_of_ended = &ended;
+        finished = std::exchange(gets.ended, nullptr);
+        gets.end_of_ended = &gets.ended;
     }
     int completed = 0;
     while (finished != nullptr) {
@@ -229,30 +265,26 @@ int progress_gets(bool busy)
         // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
         get->cbfunc(&mca_btl_gpusm.super, get->endpoint, get->local_address, get->local_handle,
                     get->cbcontext, get->cbdata, copied ? OPAL_SUCCESS : OPAL_ERROR);
-        opal_free_list_return(&gets, &get->super);
+        gets.all.give(get);
         ++completed;
     }
     return completed;
 }
 
-} // namespace gpusm
-
-// All gets but those between host memories.
-[[gnu::noinline]] static int
-get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
-           uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
-           mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
-           mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
+int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
+               uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+               mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
+               mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
 {
     const gpusm::remote_handle remote = remote_handle->remote;
     const registration *local =
         nullptr == local_handle ? nullptr : registration_around(local_handle);
-    gpusm::gpu_side *side = gpusm::gpu();
+    gpu_side *side = gpu();
     // The handle is the peer's word.
-    if (nullptr == side || !gpusm::covers(remote, remote_address, size)) {
+    if (nullptr == side || !covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
-    auto *get = reinterpret_cast<get_request *>(opal_free_list_get(&gets));
+    get_request *get = here().gets->all.take();
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -270,44 +302,25 @@ get_by_gpu(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *loc
     get->copy = {}; // the free list gives what was there before
     get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
     get->copy.len_bytes = size;
-    get->copy.part_of = static_cast<std::uint8_t>(gpusm::copy_part::get);
+    get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
     get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(side->lock);
     // What is streamed to host memory needs no context here.
-    const bool staged =
-        gpusm::share_kind::staged == remote.kind || gpusm::share_kind::host == remote.kind;
+    const bool staged = share_kind::staged == remote.kind || share_kind::host == remote.kind;
     status s = nullptr == get->into && !staged ? side->devices.for_host(&get->into) : status::ok;
     if (status::ok == s) {
-        s = gpusm::start_get(get);
+        s = start_get(get);
     }
     if (status::ok == s || status::busy == s) {
         return OPAL_SUCCESS;
     }
-    gpusm::log_line(gpusm::log_level::info,
-                    "a get of %zu bytes goes through host memory instead: %s", size,
-                    gpusm::to_string(s));
-    opal_free_list_return(&gets, &get->super);
-    return gpusm::to_opal(s);
+    log_line(log_level::info, "a get of %zu bytes goes through host memory instead: %s", size,
+             to_string(s));
+    here().gets->all.give(get);
+    return to_opal(s);
 }
 
-// This, get_by_gpu and get_host have the same parameters, so that one ends with a jump to the
-// other.
-extern "C" int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                                 void *local_address, uint64_t remote_address,
-                                 mca_btl_base_registration_handle_t *local_handle,
-                                 mca_btl_base_registration_handle_t *remote_handle, size_t size,
-                                 int flags, int order, mca_btl_base_rdma_completion_fn_t cbfunc,
-                                 void *cbcontext, void *cbdata)
-{
-    const bool into_host =
-        nullptr == local_handle || nullptr == registration_around(local_handle)->device;
-    if (gpusm::share_kind::host != remote_handle->remote.kind || !into_host) {
-        return get_by_gpu(btl, endpoint, local_address, remote_address, local_handle, remote_handle,
-                          size, flags, order, cbfunc, cbcontext, cbdata);
-    }
-    return gpusm::get_host(btl, endpoint, local_address, remote_address, local_handle,
-                           remote_handle, size, flags, order, cbfunc, cbcontext, cbdata);
-}
+} // namespace gpusm

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_device.h: messages out of or into device memory: what register_mem and get do for
+// them, and their ends.
+#ifndef BTL_GPUSM_DEVICE_H
+#define BTL_GPUSM_DEVICE_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/protocol/stream.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+// What a copy_request is part of, so that its end finds its way; copy_request::part_of.
+enum class copy_part : std::uint8_t {
+    get = 0,    // a get_request
+    stage = 1,  // of a stream
+    bounce = 2, // a piece of a bounce
+};
+
+// What has failed so many times in a row is not tried any more: copies into or out of a ring on a
+// device, whose context may have been destroyed; copies by the sender into a receiver's device
+// memory.
+inline constexpr std::uint32_t failures_in_a_row = 4;
+
+// One btl_get on its way. Ends in finish_get, exactly once.
+struct get_request {
+    opal_free_list_item_t super;
+    copy_request copy;
+    struct mapping *mapping; // referenced while it is copied; null before, and for staged gets
+    struct exported *target; // referenced while the sender may write there by itself; else null
+    mca_btl_base_endpoint_t *endpoint;
+    void *local_address;
+    std::uint64_t remote_address;
+    remote_handle remote;
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+    bounce bouncing;     // of a get that this process copies by hand, alone
+    stream_fetch stream; // of memory that cannot be mapped, or of which the sender copies a part
+    bool has_waited;     // for descriptors, once
+    struct device *into; // in whose context it is copied
+    get_request *next;   // in the list that it waits in
+};
+
+// The gets of device memory. Under the GPU lock, but for `all`, which locks itself.
+struct device_gets {
+    free_list<get_request> all;
+    // Those that have ended and whose callback is due; oldest first.
+    get_request *ended = nullptr;
+    get_request **end_of_ended = &ended;
+    std::uint32_t progress_calls = 0;
+};
+
+// The buffer of the get is host memory.
+inline bool is_for_host(const get_request *get)
+{
+    return nullptr == get->local_handle ||
+           nullptr == registration_around(get->local_handle)->device;
+}
+
+// For register_mem: device memory that the peer is to fetch (`for_peers`), or the buffer of a get.
+// Takes the GPU lock.
+status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
+                       void *base, std::size_t size, bool for_peers);
+// For deregister_mem, in a process that has a GPU side. Takes the GPU lock.
+void deregister_device(gpu_side &side, registration *given);
+// As btl_get, unless both memories are host memory.
+int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
+               std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
+               mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
+               int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+// Completes copies; returns how many. `busy`: this call of progress has found other work. Takes the
+// GPU lock if it is free, in a process that has a GPU side.
+int progress_gets(bool busy);
+
+// Queues the end of a get, good or bad, for the next progress_gets, which calls back and frees it.
+// Under the GPU lock; whatever the get held (mappings, pieces) has been given back.
+void finish_get(get_request *get, status outcome);
+
+// ipc: makes `get`, whose export is not mapped here, wait for the peer's file descriptors,
+// which are asked for if nobody has yet. `busy`: it waits, and start_get is called again when they
+// are there, or it ends as failed. Anything else: it does not wait. Under the GPU lock.
+status wait_for_descriptors(get_request *get);
+// ipc: the memory of that export cannot be mapped here: asks its owner to stage what is on that
+// device from now on, in host memory. Under the GPU lock.
+void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason);
+
+// ipc: sends a control message; false: it could not be taken.
+bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
+
+// Imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
+// lock. Anything but these two: the get is still the caller's.
+status start_get(get_request *get);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_messages.cc: what ob1 calls for every message, and progress, where the layers meet.
+//
+// What ob1 gives sendi is taken at once: messages of the user's up to the eager limit, and ob1's
+// own control messages. They go in the peer's fast box if they fit, else in a fragment. What lies
+// in a fragment already (alloc, prepare_src) is sent without a copy: it counts as done when it is
+// posted. Longer messages ob1 registers and offers; the receiver calls get.
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/short_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+namespace gpusm {
+
+namespace {
+
+// Does the payload lie together in host memory? Then *user is where; null if there is none.
+[[gnu::always_inline]] inline bool lies_together(const opal_convertor_t *convertor,
+                                                 std::size_t payload_size,
+                                                 const unsigned char **user)
+{
+    *user = nullptr;
+    // An empty message may come with a convertor that nobody has set up: do not look at it.
+    if (0 == payload_size || nullptr == convertor) {
+        return true;
+    }
+    constexpr std::uint32_t plain = CONVERTOR_HOMOGENEOUS | OPAL_DATATYPE_FLAG_NO_GAPS;
+    if (plain != (convertor->flags & (plain | CONVERTOR_ACCELERATOR))) {
+        return false;
+    }
+    void *current = nullptr;
+    opal_convertor_get_current_pointer(convertor, &current);
+    *user = static_cast<const unsigned char *>(current);
+    return true;
+}
+
+// Payload that has to be packed: of a derived datatype, or in device memory.
+status pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
+            std::size_t payload_size)
+{
+    if (0 != (convertor->flags & CONVERTOR_ACCELERATOR)) {
+        gpu_message_to(endpoint);
+    }
+    struct iovec iov = {to, payload_size};
+    uint32_t iov_count = 1;
+    size_t packed = payload_size;
+    return opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0 || packed != payload_size
+               ? status::driver_failed
+               : status::ok;
+}
+
+void count_message(const opal_convertor_t *convertor, std::size_t payload_size)
+{
+    if (nullptr == convertor) {
+        return; // a control message of ob1's, not the user's
+    }
+    const bool gpu = payload_size > 0 && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    count(gpu ? counter::staged_messages : counter::host_messages, 1);
+    count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
+}
+
+mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t bytes,
+                                    std::uint8_t order, std::uint32_t flags)
+{
+    frag->segment.seg_len = bytes;
+    frag->base.des_flags = flags;
+    frag->base.des_cbfunc = nullptr;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+// Can this be device memory? Where ob1 says so itself, host messages cost no question.
+bool may_be_device_memory(const void *base, uint32_t flags)
+{
+#if OPAL_CUDA_GDR_SUPPORT
+    (void)base;
+    return 0 != (flags & MCA_BTL_REG_FLAG_CUDA_GPU_MEM);
+#else
+    (void)flags;
+    int device = 0;
+    uint64_t kind = 0;
+    return 0 != opal_accelerator.check_addr(base, &device, &kind);
+#endif
+}
+
+// A message between the glue of two processes.
+void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
+                  const unsigned char *payload)
+{
+    switch (header.kind) {
+    case frag_kind::active_message:
+        break; // the caller's
+    case frag_kind::ipc_control:
+        ipc_message_from(from, payload, header.payload_bytes);
+        return;
+    case frag_kind::stage:
+        if (here().stage->message_from(from, payload, header.payload_bytes)) {
+            return;
+        }
+        break;
+    case frag_kind::cooperative:
+        if (here().host->message_from(from, payload, header.payload_bytes)) {
+            return;
+        }
+        break;
+    }
+    from->peer->close_for_nonsense(); // a peer's byte
+}
+
+} // namespace
+
+int registration_table::number(opal_free_list_item_t *item, void *table)
+{
+    auto *made = reinterpret_cast<registration *>(item);
+    auto *of = static_cast<registration_table *>(table);
+    const std::lock_guard guard(of->lock_);
+    made->number = static_cast<std::uint32_t>(of->numbered_.size());
+    made->turn = 0;
+    of->numbered_.push_back(made);
+    return OPAL_SUCCESS;
+}
+
+registration *registration_table::take()
+{
+    registration *made = list_.take();
+    if (made != nullptr) {
+        ++made->turn;
+        made->exported = nullptr;
+        made->device = nullptr;
+        made->streamed = false;
+        made->plain_until = 0;
+        made->handle.remote = {no_export_slot, no_event_slot, share_kind::none, 0, 0, 0, 0};
+    }
+    return made;
+}
+
+registration *registration_table::named(const remote_handle &handle, std::uint64_t address,
+                                        std::uint64_t len_bytes)
+{
+    registration *found = nullptr;
+    {
+        const std::lock_guard guard(lock_);
+        if (handle.slot < numbered_.size()) {
+            found = numbered_[handle.slot];
+        }
+    }
+    const bool registered = found != nullptr && 0 != found->turn % 2 &&
+                            found->turn == handle.generation &&
+                            found->handle.remote.kind == handle.kind;
+    return registered && covers(found->handle.remote, address, len_bytes) ? found : nullptr;
+}
+
+status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
+                           const stream_memory *memory)
+{
+    struct {
+        stream_message message;
+        stream_memory memory;
+    } both{message, nullptr == memory ? stream_memory{} : *memory};
+    static_assert(sizeof(both) == sizeof(stream_message) + sizeof(stream_memory));
+    return post_control(endpoint_of(to), kind, &both,
+                        nullptr == memory ? sizeof(message) : sizeof(both));
+}
+
+bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
+                        const unsigned char *payload, std::size_t bytes)
+{
+    stream_message message;
+    stream_memory memory;
+    const bool has_memory = sizeof(message) + sizeof(memory) == bytes;
+    if (sizeof(message) != bytes && !has_memory) {
+        return false;
+    }
+    std::memcpy(&message, payload, sizeof(message));
+    if (has_memory) {
+        std::memcpy(&memory, payload + sizeof(message), sizeof(memory));
+    }
+    return streams->take(*from->peer, message, has_memory ? &memory : nullptr);
+}
+
+} // namespace gpusm
+
+extern "C" {
+
+int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                        opal_convertor_t *convertor, void *header, size_t header_size,
+                        size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+                        mca_btl_base_descriptor_t **descriptor)
+{
+    using gpusm::frag_kind;
+    using gpusm::status;
+
+    const size_t size = header_size + payload_size;
+    const unsigned char *user = nullptr;
+    const bool together = gpusm::lies_together(convertor, payload_size, &user);
+    if (descriptor != nullptr) {
+        *descriptor = nullptr;
+    }
+    // Only an inline send gives no place for a descriptor, and goes another way when this one is
+    // closed to it; where there is one, ob1 would try again for ever.
+    if (!together && 0 != (convertor->flags & CONVERTOR_ACCELERATOR) && endpoint->get_enabled &&
+        nullptr == descriptor) {
+        gpusm::here().pointers->will_ask_again(convertor->pBaseBuf);
+        return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
+    }
+    const auto fill = [=](unsigned char *to) {
+        gpusm::short_copy(to, header, header_size);
+        if (user != nullptr) {
+            gpusm::short_copy(to + header_size, user, payload_size);
+        }
+    };
+    if (together && endpoint->peer->send_inline(frag_kind::active_message, tag, size, fill)) {
+        gpusm::count_message(convertor, payload_size);
+        return OPAL_SUCCESS;
+    }
+    mca_btl_gpusm_frag_t *frag = nullptr;
+    if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
+        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
+    }
+    if (nullptr == frag) {
+        if (descriptor != nullptr) {
+            *descriptor = mca_btl_gpusm_alloc(btl, endpoint, order, size, flags);
+        }
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
+    fill(payload);
+    if (!together &&
+        status::ok != gpusm::pack(endpoint, convertor, payload + header_size, payload_size)) {
+        gpusm::frag_return(frag);
+        return OPAL_ERROR;
+    }
+    gpusm::fire_and_forget(frag, size);
+    const status s = gpusm::post(endpoint, frag, frag_kind::active_message, tag);
+    if (status::ok != s && status::busy != s) {
+        gpusm::frag_return(frag);
+        return OPAL_ERR_UNREACH;
+    }
+    gpusm::count_message(convertor, payload_size);
+    return OPAL_SUCCESS;
+}
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
+                                               uint8_t order, size_t size, uint32_t flags)
+{
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    return gpusm::hand_out(frag, size, order, flags);
+}
+
+mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
+                                                     mca_btl_base_endpoint_t *endpoint,
+                                                     opal_convertor_t *convertor, uint8_t order,
+                                                     size_t reserve, size_t *size, uint32_t flags)
+{
+    using gpusm::counter;
+
+    const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    const size_t most = gpu ? btl->btl_accelerator_max_send_size : btl->btl_max_send_size;
+    if (reserve >= most) {
+        return nullptr;
+    }
+    size_t bytes = reserve + std::min(*size, most - reserve);
+    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_part(&bytes);
+    if (nullptr == frag) {
+        return nullptr;
+    }
+    size_t packed = bytes - reserve;
+    const bool first = 0 == convertor->bConverted;
+    if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
+        gpusm::gpu_message_to(endpoint);
+    }
+    struct iovec iov = {static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve,
+                        packed};
+    uint32_t iov_count = 1;
+    if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0) {
+        gpusm::frag_return(frag);
+        return nullptr;
+    }
+    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
+    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
+    *size = packed;
+    return gpusm::hand_out(frag, reserve + packed, order, flags);
+}
+
+int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
+                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+{
+    using gpusm::status;
+
+    auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
+    const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
+    const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
+    if (status::ok != s && status::busy != s) {
+        return OPAL_ERR_UNREACH; // final: OUT_OF_RESOURCE would make ob1 try for ever
+    }
+    // 1: done, and nobody will be called. Also when the fragment still waits for room in the
+    // peer's FIFO: the payload has been taken, and it goes out in order.
+    return calls_back ? OPAL_SUCCESS : 1;
+}
+
+mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *,
+                                                               mca_btl_base_endpoint_t *endpoint,
+                                                               void *base, size_t size,
+                                                               uint32_t flags)
+{
+    using gpusm::status;
+
+    gpusm::transport &here = gpusm::here();
+    const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
+    const bool ask = gpusm::may_be_device_memory(base, flags);
+    if (MCA_BTL_ENDPOINT_ANY == endpoint) {
+        return nullptr; // handles are for one peer
+    }
+    gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
+    if (ask && for_peers && nullptr == side) {
+        return nullptr;
+    }
+    gpusm::registration *made = here.registrations->take();
+    if (nullptr == made) {
+        return nullptr;
+    }
+    status s = status::ok;
+    if (side != nullptr) {
+        s = gpusm::register_device(*side, endpoint, made, base, size, for_peers);
+    } else if (for_peers) {
+        gpusm::offer_host(endpoint, made, base, size);
+    }
+    if (status::ok != s) {
+        gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
+                        size, gpusm::to_string(s));
+        ++made->turn;
+        here.registrations->give(made);
+        return nullptr;
+    }
+    return &made->handle;
+}
+
+int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
+                                 mca_btl_base_registration_handle_t *handle)
+{
+    gpusm::transport &here = gpusm::here();
+    gpusm::registration *given = gpusm::registration_around(handle);
+    if (gpusm::gpu_side *side = here.gpu; side != nullptr) {
+        gpusm::deregister_device(*side, given);
+    } else {
+        ++given->turn;
+    }
+    if (given->streamed) {
+        here.host->forget(given);
+        here.stage->forget(given);
+    }
+    if (gpusm::share_kind::host == handle->remote.kind) {
+        gpusm::add_to(here.host_offers, ~std::uint32_t{0}); // one less
+    }
+    here.registrations->give(given);
+    return OPAL_SUCCESS;
+}
+
+// This, get_device and get_host have the same parameters, so that one ends with a jump to the
+// other.
+int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                      void *local_address, uint64_t remote_address,
+                      mca_btl_base_registration_handle_t *local_handle,
+                      mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
+                      int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
+                      void *cbdata)
+{
+    const bool into_host =
+        nullptr == local_handle || nullptr == gpusm::registration_around(local_handle)->device;
+    const bool of_host = gpusm::share_kind::host == remote_handle->remote.kind;
+    return (of_host && into_host ? gpusm::get_host : gpusm::get_device)(
+        btl, endpoint, local_address, remote_address, local_handle, remote_handle, size, flags,
+        order, cbfunc, cbcontext, cbdata);
+}
+
+// Taken from the peers in one call of progress, so that what waits for others than ob1's messages
+// gets its turn.
+static constexpr int messages_per_progress = 64;
+
+int mca_btl_gpusm_progress(void)
+{
+    // One thread at a time, and never from within a callback: the order of a peer's messages
+    // depends on it. A locked instruction would be a good part of an idle round.
+    gpusm::transport *here = mca_btl_gpusm_component.transport;
+    if (nullptr == here ||
+        (here->threads ? here->progressing.exchange(true, std::memory_order_acquire)
+                       : here->progressing.load(std::memory_order_relaxed))) {
+        return 0;
+    }
+    here->progressing.store(true, std::memory_order_relaxed);
+    // With threads another one may be inside the engine when this one is to send out what it held.
+    if (gpusm::gpu_side *side = here->gpu.load(std::memory_order_acquire);
+        side != nullptr && !here->threads) {
+        side->copies.hold(true); // until progress_gets
+        here->pointers->end_of_question();
+    }
+    int events = here->node->poll(
+        messages_per_progress,
+        [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
+            mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
+            if (gpusm::frag_kind::active_message == header.kind) {
+                gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
+            } else {
+                gpusm::take_our_own(endpoint, header, payload);
+            }
+        });
+    if (here->sends_to_look_after.load(std::memory_order_relaxed)) {
+        events += gpusm::progress_sends();
+    }
+    if (!here->host->idle()) {
+        events += here->host->progress();
+    }
+    if (here->gpu.load(std::memory_order_acquire) != nullptr) {
+        events += gpusm::progress_gets(events > 0);
+    } else if (!here->stage->idle()) {
+        (void)here->stage->progress();
+        ++events;
+    }
+    constexpr std::uint32_t calls_between_looks = 1024;
+    if (0 == ++here->progress_calls % calls_between_looks) {
+        here->node->mend_inbox();
+        gpusm::give_up_closed_peers();
+    }
+    here->progressing.store(false, std::memory_order_release);
+    return events;
+}
+
+} // extern "C"

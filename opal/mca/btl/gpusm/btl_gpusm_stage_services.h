@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_stage_services.h: what streams with a device at one end or both need of the GPU side:
+// rings on devices, memory that is registered with the driver or mapped, and copies.
+//
+// Everything here is called under the GPU lock, if there is a GPU side; without one only what a
+// sender of host memory needs.
+#ifndef BTL_GPUSM_STAGE_SERVICES_H
+#define BTL_GPUSM_STAGE_SERVICES_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace gpusm {
+
+// Rings in host memory, and on each device, where they share staging_device_bytes.
+inline constexpr std::uint32_t host_rings = 8;
+inline constexpr std::uint32_t device_rings = 4;
+// What a sender brings from its device into a receiver's host memory: each part is a copy of the
+// device and a system call.
+inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024, 3};
+// In whole cache lines.
+inline std::uint32_t slot_bytes_of(std::size_t ring_bytes)
+{
+    return static_cast<std::uint32_t>(ring_bytes / stream_pieces / cache_line_bytes *
+                                      cache_line_bytes);
+}
+
+// What a range of ours needs while it is sent.
+struct sending {
+    const registration *source; // null: it is an export
+    exported *entry;            // referenced; of an export
+    mca_btl_base_endpoint_t *to;
+    device *on;      // copies it; null: the processor does
+    mapping *mapped; // of the ring or the target; referenced, or null
+    CUevent wait_for;
+    bool for_kernel;
+    bool over_bus;
+    std::uint32_t failures; // of writes to that peer, when it began
+};
+
+// A copy of the engine's.
+struct stage_copy {
+    copy_request copy;
+    stream_copy *of;
+    mca_btl_base_endpoint_t *with;
+    enum class is : std::uint8_t { host_ring, device_ring, target } way;
+    std::uint32_t failures;
+};
+
+// A part that is copied through registered memory, for a stream.
+struct stage_bounce {
+    bounce job;
+    stream_copy *of;
+    recycled<stage_bounce> *list; // where it comes from
+};
+
+// The rings on a device.
+struct device_pool {
+    device *on;
+    stream_pool pool;
+    bool unusable; // for good
+    struct slots {
+        std::uint64_t base;
+        exported *entry; // referenced
+    };
+    std::vector<slots> rings;
+};
+
+inline get_request *get_of(const stream_fetch *fetch)
+{
+    return enclosing<get_request>(const_cast<stream_fetch *>(fetch), offsetof(get_request, stream));
+}
+
+class stage_services final : public stream_services {
+  public:
+    stage_services() = default;
+    ~stage_services();
+    stage_services(const stage_services &) = delete;
+    stage_services &operator=(const stage_services &) = delete;
+
+    status send(peer &to, const stream_message &message, const stream_memory *memory) override;
+    void open(peer &to, const stream_message &message, const stream_memory *memory,
+              stream_source *out) override;
+    void close(const stream_source &source) override;
+    void made_ring(const unsigned char *ring, std::size_t bytes) override;
+    status make_slots(const stream_pool &pool, std::size_t bytes, std::uint64_t *slots,
+                      stream_memory *memory) override;
+    void copy_in(const stream_source &source, stream_copy *copy) override;
+    void copy_out(const stream_fetch &fetch, stream_copy *copy) override;
+    void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
+
+    // A copy_part::stage has ended.
+    void copied(copy_request *copy);
+    // From which rings of ours a get is streamed.
+    stream_pool *pool_for(const get_request *get);
+    // No rings on that pool's device from now on.
+    void give_up(const stream_pool *pool);
+    // What its rings may take of our segment.
+    static std::size_t ring_bytes();
+
+    stream_pool host_pool{slot_bytes_of(mca_btl_gpusm_component.staging_host_bytes), host_rings};
+    stream_pool without_slots{cache_line_bytes, host_rings};
+
+  private:
+    status map_target(sending *made, const stream_memory &target, std::uint64_t address);
+    bool open_target(sending *made, const stream_message &message, const stream_memory &target,
+                     stream_source *out);
+    void open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
+                     const stream_memory &target, stream_source *out);
+    bool waits_for_legacy(device &of);
+    void register_ring(const stream_source &source, std::size_t bytes, device *in);
+    stage_copy *take_copy(const stream_copy *of);
+    void start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with, bool for_kernel,
+                    stream_copy *of);
+
+    static gpu_side &gpu() { return *here().gpu; }
+
+    recycled<sending> sendings_;
+    recycled<stage_copy> copies_;
+    recycled<stage_bounce> parts_;
+    std::deque<device_pool> pools_;
+    bool rings_are_registered_ = true; // of ours
+    // Peers' rings, with the driver, and in whose context; null: the driver refused.
+    std::vector<std::pair<std::uint64_t, device *>> registered_;
+    // Are copies that return to the program complete? By device.
+    enum class mark : std::uint8_t { unknown, synchronous, cannot };
+    std::vector<mark> marked_;
+};
+
+// Would this process copy so many bytes of page-locked host memory into that peer's device memory
+// by itself, if the peer names some? Any thread.
+bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// transport.h: all that a process keeps between init and finalize. The parts have an owner each,
+// which this struct owns; tests/lint sees to it that no file keeps state of its own beside it. Two
+// things belong to the process and not to a transport: the table of the CUDA driver's functions,
+// loaded once (gpu/driver.cc), and where log lines go (base/log.cc).
+#ifndef GPUSM_TRANSPORT_H
+#define GPUSM_TRANSPORT_H
+
+#include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/shm/node.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+struct mca_btl_base_endpoint_t;
+
+namespace gpusm {
+
+class gpu_side;           // btl_gpusm_gpu.h
+class host_side;          // btl_gpusm_host.h
+class pointer_check;      // btl_gpusm_gpu.h
+class registration_table; // btl_gpusm.h
+class stage_side;         // btl_gpusm_stage.h
+struct device_gets;       // btl_gpusm_device.h
+struct frag_store;        // btl_gpusm_frags.cc
+
+// Made by component_init, in the order of its members as far as they can be made then, and ended by
+// release_component.
+struct transport {
+    transport(bool with_threads, bool is_oversubscribed);
+    ~transport();
+    transport(const transport &) = delete;
+    transport &operator=(const transport &) = delete;
+
+    const bool threads;        // MPI_THREAD_MULTIPLE
+    const bool oversubscribed; // this machine has fewer processors than processes of ours
+
+    // Of the endpoints, fragments and registrations, and of `gpu` being made. Free lists take it
+    // inside their own lock: never ask one for an item under it.
+    optional_mutex lock;
+    std::unique_ptr<gpusm::node> node;
+    std::vector<mca_btl_base_endpoint_t *> endpoints; // owned
+    std::unique_ptr<registration_table> registrations;
+    frag_store *frags = nullptr; // owned
+    std::unique_ptr<host_side> host;
+    std::unique_ptr<pointer_check> pointers;
+    std::unique_ptr<device_gets> gets;
+    std::atomic<gpu_side *> gpu{nullptr}; // owned; null until the first GPU message
+    std::unique_ptr<stage_side> stage;    // after the GPU lock, if there is a GPU side
+
+    std::atomic<bool> progressing{false};
+    std::uint32_t progress_calls = 0;             // of the one that is progressing
+    std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends
+    std::atomic<std::uint32_t> host_offers{0}; // host memory that peers may be reading, in messages
+};
+
+} // namespace gpusm
+
+#endif
