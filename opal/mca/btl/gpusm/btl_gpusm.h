@@ -12,8 +12,8 @@
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
-//                           _bounce (pageable host memory), _stage* (memory that cannot be
-//                           mapped) and _gpu (what gpu/ and ipc/ keep; is a buffer device memory?)
+//                           _stage* (memory that cannot be mapped) and _gpu (what gpu/ and ipc/
+//                           keep; is a buffer device memory?)
 //   btl_gpusm_help.cc       messages for the user
 //
 // State is in transport.h, and nowhere else.

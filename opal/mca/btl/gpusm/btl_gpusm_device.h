@@ -7,7 +7,6 @@
 #define BTL_GPUSM_DEVICE_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/protocol/stream.h"
 
@@ -15,13 +14,6 @@
 #include <cstdint>
 
 namespace gpusm {
-
-// What a copy_request is part of, so that its end finds its way; copy_request::part_of.
-enum class copy_part : std::uint8_t {
-    get = 0,    // a get_request
-    stage = 1,  // of a stream
-    bounce = 2, // a piece of a bounce
-};
 
 // What has failed so many times in a row is not tried any more: copies into or out of a ring on a
 // device, whose context may have been destroyed; copies by the sender into a receiver's device

@@ -3,7 +3,6 @@
 //
 // btl_gpusm_frags.cc: the fragments that messages lie in: made, taken, posted, and taken back when
 // the peer has read them (shm/peer.h).
-#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/mixed.h"
@@ -38,7 +39,8 @@ gpu_side::gpu_side(const driver_api &api, bool threads)
                const mca_btl_base_endpoint_t *endpoint = endpoint_at(number);
                return nullptr == endpoint ? nullptr : endpoint->peer;
            }}),
-      imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes), bounces(*this)
+      imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes),
+      bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce))
 {
 }
 
@@ -127,6 +129,35 @@ bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char 
             CUDA_SUCCESS == result && reinterpret_cast<std::uint64_t>(at) == there;
     }
     return *in.same_host_addresses;
+}
+
+unsigned char *gpu_side::bounce_memory(std::size_t bytes)
+{
+    segment &own = here().node->own();
+    std::uint32_t granule = 0;
+    status s = status::ok;
+    {
+        const std::lock_guard guard(here().lock);
+        s = own.carve(bytes, &granule, page_bytes);
+    }
+    return status::ok == s && is_registered(own.at(granule), bytes) ? own.at(granule) : nullptr;
+}
+
+bool gpu_side::kernel_touches_bounce(device &in, const unsigned char *at)
+{
+    return kernel_touches(in, registered_by(at), at);
+}
+
+status gpu_side::read(void *peer, void *local, std::uint64_t remote, std::size_t bytes)
+{
+    const status s = smsc_read(static_cast<mca_btl_base_endpoint_t *>(peer), local, remote, bytes);
+    count(counter::pulled_host_bytes, status::ok == s ? bytes : 0);
+    return s;
+}
+
+status gpu_side::write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes)
+{
+    return smsc_write(static_cast<mca_btl_base_endpoint_t *>(peer), local, remote, bytes);
 }
 
 bool gpu_side::is_page_locked(std::uint64_t address, std::size_t len_bytes)

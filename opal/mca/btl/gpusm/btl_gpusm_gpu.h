@@ -8,7 +8,7 @@
 
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+#include "opal/mca/btl/gpusm/gpu/bounce_copies.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
@@ -26,7 +26,14 @@
 
 namespace gpusm {
 
-class gpu_side {
+// What a copy_request is part of, so that its end finds its way; copy_request::part_of.
+enum class copy_part : std::uint8_t {
+    get = 0,    // a get_request
+    stage = 1,  // of a stream
+    bounce = 2, // a piece of a bounce
+};
+
+class gpu_side final : private bounce_services {
   public:
     gpu_side(const driver_api &driver, bool threads);
     // Closes all mappings, gives back streams, events and host registrations.
@@ -89,6 +96,10 @@ class gpu_side {
     void sweep();
 
   private:
+    unsigned char *bounce_memory(std::size_t bytes) override;
+    bool kernel_touches_bounce(device &in, const unsigned char *at) override;
+    status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) override;
+    status write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes) override;
     void look_at_contexts();
 
     // Hashes of memory that the driver has called pageable, in places by their upper bits.

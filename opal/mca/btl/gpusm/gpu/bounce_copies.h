@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_bounce.h: copies between device memory and ordinary host memory, ours or a peer's, in
-// pieces through registered memory of ours (btl_gpusm_bounce.cc).
-//
-// Everything here is called under the GPU lock.
-#ifndef BTL_GPUSM_BOUNCE_H
-#define BTL_GPUSM_BOUNCE_H
+// gpu/bounce_copies.h: copies between device memory and ordinary host memory. The driver copies
+// into pages that it does not know by halting the caller and at a fraction of the bus's speed. So
+// such a copy goes in pieces through registered memory of ours, the processor's part of one piece
+// while others are on the bus. The host memory may be a peer's, to which the processor has access
+// by single copies: one processor does not keep up with the bus, so both sides of a message copy
+// parts of it (docs/staging.md).
+#ifndef GPUSM_GPU_BOUNCE_COPIES_H
+#define GPUSM_GPU_BOUNCE_COPIES_H
 
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
 #include <array>
@@ -18,8 +20,6 @@
 #include <vector>
 
 namespace gpusm {
-
-class gpu_side;
 
 enum class bounce_way : std::uint8_t {
     out,  // device memory to host memory of this process
@@ -37,7 +37,7 @@ struct bounce {
     CUevent wait_for; // for the device memory to be read; null: nothing
     bool for_kernel;  // a kernel may touch the device memory
     bool is_part;     // of a message that is copied in parts: in one piece, if there are such
-    mca_btl_base_endpoint_t *peer;
+    void *peer;       // whose host memory it is; the services know it
     void (*over)(bounce *job); // it has ended, as `failed` says
 
     std::uint64_t sent_bytes; // of which pieces have been sent out
@@ -93,24 +93,46 @@ struct bounce_list {
     }
 };
 
-// All such copies of a process. When it goes copies have been cancelled.
+// What these copies need of others.
+class bounce_services {
+  public:
+    // Registered memory of that size, from a page on, for good; null: there is none.
+    virtual unsigned char *bounce_memory(std::size_t bytes) = 0;
+    // May a kernel in the context of `in` touch that memory?
+    virtual bool kernel_touches_bounce(device &in, const unsigned char *at) = 0;
+    // Single copies out of and into host memory of a peer. `read`: so many bytes will go to our
+    // device.
+    virtual status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) = 0;
+    virtual status write(void *peer, const void *local, std::uint64_t remote,
+                         std::size_t bytes) = 0;
+
+  protected:
+    ~bounce_services() = default;
+};
+
+// All such copies of a process. Not thread-safe: the caller holds its GPU lock. When it goes copies
+// have been cancelled.
 class bounce_copies {
   public:
-    explicit bounce_copies(gpu_side &side) : side_(side) {}
+    // The pieces' copies carry `part_of`.
+    bounce_copies(copy_engine &engine, bounce_services &services, std::uint8_t part_of)
+        : engine_(engine), services_(services), part_of_(part_of)
+    {
+    }
     bounce_copies(const bounce_copies &) = delete;
     bounce_copies &operator=(const bounce_copies &) = delete;
 
-    // Is there memory for pieces? The first call takes it out of our segment and has it registered.
+    // Is there memory for pieces? The first call asks for it.
     bool available();
     // Begins a copy of 1 byte or more; available() has been true.
     void start(bounce *job);
-    // A copy_part::bounce has ended.
+    // The copy of a piece has ended.
     void copied(copy_request *copy);
     // Copies what has arrived, some tens of microseconds at most, so that other messages do not
     // wait longer, and sends out further pieces.
     void progress();
 
-    // What it may take of our segment, once.
+    // The most that it asks for, once.
     static std::size_t memory_bytes();
 
   private:
@@ -121,13 +143,14 @@ class bounce_copies {
     void progress_pulls(std::size_t bytes);
     void count_to_deliver(const bounce_piece &piece, bool arrives);
     void make_pieces(unsigned char *memory, std::size_t share);
-    bool kernel_touches(const bounce_piece &piece, device &in) const;
+    status deliver(const bounce_piece &piece);
 
-    gpu_side &side_;
+    copy_engine &engine_;
+    bounce_services &services_;
+    const std::uint8_t part_of_;
     std::array<bounce_pool, bounce_pools.size()> pools_ = bounce_pools;
     std::vector<bounce_piece> pieces_; // of all pools; empty: they have no memory
     bool asked_for_memory_ = false;
-    const device *registered_by_ = nullptr; // the pages of all pieces; their context may be gone
 
     bounce_list waiting_; // for places of pieces that the device fills
     bounce_list pulling_; // for places of pieces that are pulled

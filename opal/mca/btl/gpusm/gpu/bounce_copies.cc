@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-//
-// btl_gpusm_bounce.cc: copies between device memory and ordinary host memory. The driver copies
-// into pages that it does not know by halting the caller and at a fraction of the bus's speed. So
-// such a copy goes in pieces through registered memory of ours, the processor's part of one piece
-// while others are on the bus. The host memory may be a peer's, to which the processor has access
-// by the single copies of Open MPI's framework smsc: one processor does not keep up with the bus,
-// so both sides of a message copy parts of it (docs/staging.md).
-#include "opal/mca/btl/gpusm/btl_gpusm_bounce.h"
+#include "opal/mca/btl/gpusm/gpu/bounce_copies.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <utility>
-#include <vector>
 
 namespace gpusm {
 
@@ -47,44 +35,30 @@ void give_piece(bounce_piece *piece)
     piece->next = std::exchange(piece->pool->free, piece);
 }
 
-// The processor's part of a piece that the device has filled.
-status deliver_piece(const bounce_piece &piece)
-{
-    const bounce &job = *piece.job;
-    const std::uint64_t to = job.destination + piece.place;
-    if (bounce_way::push == job.way) {
-        return smsc_write(job.peer, piece.at, to, piece.copy.len_bytes);
-    }
-    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
-    return status::ok;
-}
-
 // Where the segment has no room for all pieces, a quarter of them will do.
 constexpr std::size_t small_share = 4;
 
 std::size_t bytes_of(std::size_t share)
 {
-    std::size_t bytes = page_bytes; // they begin with one
+    std::size_t bytes = 0;
     for (const bounce_pool &each : bounce_pools) {
         bytes += each.pieces / share * each.piece_bytes;
     }
     return bytes;
 }
 
-// Null: there is no room.
-unsigned char *carve(std::size_t bytes)
-{
-    segment &own = here().node->own();
-    const std::lock_guard guard(here().lock);
-    std::uint32_t granule = 0;
-    return status::ok == own.carve(bytes, &granule) ? own.at(granule) : nullptr;
-}
-
 } // namespace
 
-bool bounce_copies::kernel_touches(const bounce_piece &piece, device &in) const
+// The processor's part of a piece that the device has filled.
+status bounce_copies::deliver(const bounce_piece &piece)
 {
-    return side_.kernel_touches(in, registered_by_, piece.at);
+    const bounce &job = *piece.job;
+    const std::uint64_t to = job.destination + piece.place;
+    if (bounce_way::push == job.way) {
+        return services_.write(job.peer, piece.at, to, piece.copy.len_bytes);
+    }
+    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
+    return status::ok;
 }
 
 // Its copy by the engine, between the place in the job where it begins and the piece.
@@ -98,10 +72,11 @@ void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t b
     piece->copy.source = is_pull ? at : job->source + piece->place;
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = job->wait_for;
-    piece->copy.for_kernel = job->for_kernel && kernel_touches(*piece, *job->on);
+    piece->copy.for_kernel =
+        job->for_kernel && services_.kernel_touches_bounce(*job->on, piece->at);
     job->sent_bytes += bytes;
     ++job->under_way;
-    side_.copies.submit(*job->on, &piece->copy);
+    engine_.submit(*job->on, &piece->copy);
 }
 
 // Sends out what has places. False: some of the job has to wait for one.
@@ -141,12 +116,11 @@ bool bounce_copies::pull_piece(bounce *job)
     }
     const std::uint64_t bytes =
         std::min<std::uint64_t>(pool.piece_bytes, job->len_bytes - job->sent_bytes);
-    if (status::ok != smsc_read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
+    if (status::ok != services_.read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
         job->failed = true;
         return true;
     }
     pool.free = piece->next;
-    count(counter::pulled_host_bytes, bytes);
     send_piece(job, piece, bytes);
     return true;
 }
@@ -174,14 +148,12 @@ void bounce_copies::count_to_deliver(const bounce_piece &piece, bool arrives)
     if (piece.job->way != bounce_way::pull) {
         const std::uint64_t bytes = piece.copy.len_bytes;
         to_deliver_bytes_ += arrives ? bytes : -bytes;
-        side_.copies.gather_over_bus(to_deliver_bytes_ >= enough_bytes);
+        engine_.gather_over_bus(to_deliver_bytes_ >= enough_bytes);
     }
 }
 
 void bounce_copies::make_pieces(unsigned char *memory, std::size_t share)
 {
-    const auto start = reinterpret_cast<std::uintptr_t>(memory);
-    unsigned char *at = memory + (page_bytes - start % page_bytes) % page_bytes;
     std::size_t count = 0;
     for (const bounce_pool &each : pools_) {
         count += each.pieces / share;
@@ -191,10 +163,10 @@ void bounce_copies::make_pieces(unsigned char *memory, std::size_t share)
     for (bounce_pool &pool : pools_) {
         for (std::size_t i = 0; i < pool.pieces / share; ++i, ++next) {
             next->pool = &pool;
-            next->at = at;
-            next->copy.part_of = static_cast<std::uint8_t>(copy_part::bounce);
+            next->at = memory;
+            next->copy.part_of = part_of_;
             next->copy.over_bus = true;
-            at += pool.piece_bytes;
+            memory += pool.piece_bytes;
             give_piece(next);
         }
     }
@@ -206,17 +178,16 @@ bool bounce_copies::available()
         return !pieces_.empty();
     }
     std::size_t share = 1;
-    unsigned char *memory = carve(bytes_of(share));
+    unsigned char *memory = services_.bounce_memory(bytes_of(share));
     if (nullptr == memory) {
         share = small_share;
-        memory = carve(bytes_of(share));
+        memory = services_.bounce_memory(bytes_of(share));
     }
-    if (nullptr == memory || !side_.is_registered(memory, bytes_of(share))) {
+    if (nullptr == memory) {
         log_line(log_level::info,
                  "device memory goes to host memory directly, without registered memory between");
         return false;
     }
-    registered_by_ = side_.registered_by(memory);
     make_pieces(memory, share);
     return true;
 }
@@ -241,7 +212,7 @@ void bounce_copies::start(bounce *job)
 
 void bounce_copies::copied(copy_request *copy)
 {
-    bounce_piece *piece = enclosing<bounce_piece>(copy, offsetof(bounce_piece, copy));
+    bounce_piece *piece = reinterpret_cast<bounce_piece *>(copy);
     piece->next = nullptr;
     *end_of_arrived_ = piece;
     end_of_arrived_ = &piece->next;
@@ -259,7 +230,7 @@ void bounce_copies::progress()
         if (status::ok != piece->copy.outcome) {
             job->failed = true;
         } else if (!is_pull) {
-            job->failed |= status::ok != deliver_piece(*piece);
+            job->failed |= status::ok != deliver(*piece);
             copied += piece->copy.len_bytes;
         }
         give_piece(piece);
