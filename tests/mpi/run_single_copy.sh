@@ -54,6 +54,28 @@ no_single="--mca btl_gpusm_use_single_copy 0"
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-them-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
 
+# Process numbers of other PID namespaces are other processes here. In namespaces of their own all ranks
+# have the same number, and who reads memory of that process reads its own, at the same addresses.
+apart="unshare --pid --fork --kill-child --mount-proc setarch -R"
+# shellcheck disable=SC2086 # a list of words
+if ! $apart true 2>/dev/null; then
+    skip pid-namespaces "this user may not make a PID namespace, mount its /proc or choose addresses"
+else
+    printf '#!/bin/sh\nexec %s "$@"\n' "$apart" >"$work/apart"
+    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec %s "$@"\nexec "$@"\n' "$apart" >"$work/rank-1-apart"
+    printf '#!/bin/sh\nexec %s %s "$@"\n' "$apart" "$GPUSM_MPIRUN" >"$work/job-apart"
+    chmod +x "$work/apart" "$work/rank-1-apart" "$work/job-apart"
+    host_case pid-namespaces-of-their-own no "$work/apart"
+    host_mode=bibw host_case pid-namespaces-of-their-own-both-ways no "$work/apart"
+    host_case pid-namespace-of-one-rank no "$work/rank-1-apart"
+    GPUSM_MPIRUN=$work/job-apart host_case pid-namespace-of-the-job $can
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$work/rank-1-apart" "$perf" latency --src H --dst H --sizes 1M \
+        --iterations 2 --no-limit
+    told_status=$? told=$([ $can = no ] && echo 0 || echo 2)
+    judge pid-namespaces-are-told 0 $told_status '! says "in a single copy"' "read in a single copy" \
+        '[ $(count_in_output "in another PID namespace") -eq $told ]' "not both have said so"
+fi
+
 # What is longer than the eager limit is offered, whatever the user makes it.
 host_case a-small-eager-limit $can --mca btl_gpusm_eager_limit 1024 --mca btl_gpusm_rndv_eager_limit 1024
 host_case a-large-eager-limit $can --mca btl_gpusm_eager_limit 65536 --mca btl_gpusm_max_send_size 65536 \

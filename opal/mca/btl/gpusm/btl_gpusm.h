@@ -43,6 +43,7 @@ struct stream_message;
 
 // Single copies between our memory and a peer's (btl_gpusm_host.cc).
 struct single_copy {
+    bool same_pids = false;                 // both are in one PID namespace
     std::atomic<bool> asked{false};         // `peer` is known
     mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
     std::atomic<std::uint32_t> failures{0}; // of reads, in a row

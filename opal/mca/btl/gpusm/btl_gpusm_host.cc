@@ -11,10 +11,10 @@ namespace gpusm {
 
 namespace {
 
-// Whether single copies work is known per pair and direction only when it is tried: permissions,
-// PID namespaces and kinds of memory are in the way. A get that fails makes ob1 send that region in
-// fragments. Who has failed some times in a row says so in its own peer slot, where the sender sees
-// it before it offers the next message.
+// Single copies are not tried between PID namespaces. Elsewhere it is known per pair and direction
+// only when it is tried: permissions and kinds of memory are in the way. A get that fails makes ob1
+// send that region in fragments. Who has failed some times in a row says so in its own peer slot,
+// where the sender sees it before it offers the next message.
 
 // Single copies of or to a peer that have failed so many times in a row are not tried any more.
 constexpr std::uint32_t failures_before_refusal = 4;
@@ -30,8 +30,9 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     if (nullptr == proc) {
         return nullptr; // a sender that add_procs has not spoken of yet
     }
-    // Outside of the lock, since it asks the runtime.
-    mca_smsc_endpoint_t *made = MCA_SMSC_CALL(get_endpoint, proc);
+    // Outside of the lock, since it asks the runtime. CMA finds a process by the number that it has
+    // in its own PID namespace; in another one some other process has it, or this one.
+    mca_smsc_endpoint_t *made = with.same_pids ? MCA_SMSC_CALL(get_endpoint, proc) : nullptr;
     {
         const std::lock_guard guard(here().lock);
         if (!with.asked.load(std::memory_order_relaxed)) {
@@ -44,7 +45,9 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     }
     log_line(log_level::info, "host memory of process %u is read %s",
              static_cast<unsigned>(endpoint->peer->identity().vpid),
-             nullptr == with.peer ? "in fragments" : "in a single copy");
+             with.peer != nullptr ? "in a single copy"
+             : with.same_pids     ? "in fragments"
+                                  : "in fragments, because it may be in another PID namespace");
     return with.peer;
 }
 
@@ -253,7 +256,8 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    return smsc_reads_plainly() && endpoint->single.failed_writes < failures_before_refusal;
+    return smsc_reads_plainly() && endpoint->single.same_pids &&
+           endpoint->single.failed_writes < failures_before_refusal;
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gpusm {
@@ -27,17 +28,27 @@ constexpr std::uint32_t event_slots = 32;
 // room for the next.
 constexpr std::uint32_t export_slots = 1024;
 
-// What a process posts through the modex: where its segment is.
+// What a process posts through the modex: where its segment is, and what its number means.
 struct modex_t {
     std::uint32_t wire_version;
     std::uint32_t reserved;
-    segment_identity identity; // and behind it the path of the directory, without a zero
+    segment_identity identity;
+    std::uint64_t pid_namespace; // and behind it the path of the directory, without a zero
 };
-static_assert(sizeof(modex_t) == 24);
+static_assert(sizeof(modex_t) == 32);
 
-// Where `proc` keeps its segment, from the modex. False: it cannot be reached from
-// here (it runs elsewhere, has no gpusm, or does not share our file system).
-bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory)
+// That of this process; 0 where /proc does not say.
+std::uint64_t own_pid_namespace()
+{
+    struct stat about;
+    return 0 == stat("/proc/self/ns/pid", &about) ? about.st_ino : 0;
+}
+
+// Where `proc` keeps its segment, from the modex, and whether process numbers mean the same to it.
+// False: it cannot be reached from here (it runs elsewhere, has no gpusm, or does not share our
+// file system).
+bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::string *directory,
+                     bool *same_pids)
 {
     // Processes of other jobs carry no locality: for them the answer decides, and it may have
     // to be fetched. For the rest, asking about another node could wait for the network.
@@ -67,6 +78,7 @@ bool find_segment_of(const opal_proc_t &proc, segment_identity *identity, std::s
     bool usable = wire_version == about.wire_version && bytes > sizeof(about);
     if (usable) {
         *identity = about.identity;
+        *same_pids = 0 != about.pid_namespace && own_pid_namespace() == about.pid_namespace;
         directory->assign(static_cast<const char *>(data) + sizeof(about), bytes - sizeof(about));
         // Another container's /dev/shm looks like ours until one tries.
         usable = 0 == access(segment_path(*directory, *identity).c_str(), R_OK | W_OK);
@@ -116,7 +128,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
 bool post_modex()
 {
     const segment &own = here().node->own();
-    const modex_t about{wire_version, 0, own.identity()};
+    const modex_t about{wire_version, 0, own.identity(), own_pid_namespace()};
     std::string posted(reinterpret_cast<const char *>(&about), sizeof(about));
     posted += own.directory();
     int rc = OPAL_SUCCESS;
@@ -160,11 +172,14 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         endpoints[i] = nullptr;
         gpusm::segment_identity identity;
         std::string directory;
-        if (procs[i] == self || !gpusm::find_segment_of(*procs[i], &identity, &directory)) {
+        bool same_pids = false;
+        if (procs[i] == self ||
+            !gpusm::find_segment_of(*procs[i], &identity, &directory, &same_pids)) {
             continue;
         }
         gpusm::peer *peer = gpusm::here().node->add_peer(identity, directory);
         endpoints[i] = gpusm::endpoint_of(*peer);
+        endpoints[i]->single.same_pids = same_pids;
         endpoints[i]->proc = procs[i];
         gpusm::here().pointers->install();
         if (reachable != nullptr) {
