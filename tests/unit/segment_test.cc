@@ -233,12 +233,21 @@ TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
 {
     const scratch_folder folder;
     const segment alive = make_segment(folder.path(), 0);
-    const std::string dead =
-        gpusm::segment_path(folder.path(), {alive.identity().jobid, 5, 0x1234});
-    write_orphan(dead, 4096);
-    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 1);
-    EXPECT_FALSE(is_file(dead));
+    write_orphan(alive.path() + gpusm::companion_suffix, 0);
+    // With their companions, which the folder may list before them or after.
+    for (std::uint32_t vpid = 5; vpid < 13; ++vpid) {
+        const std::string dead =
+            gpusm::segment_path(folder.path(), {alive.identity().jobid, vpid, 0x1234});
+        write_orphan(dead, 4096);
+        write_orphan(dead + gpusm::companion_suffix, 0);
+        if (5 == vpid) {
+            ASSERT_EQ(unlink(dead.c_str()), 0); // a companion without a segment
+        }
+    }
+    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 15);
+    EXPECT_EQ(folder.files(), 2U);
     EXPECT_TRUE(is_file(alive.path()));
+    EXPECT_TRUE(is_file(alive.path() + gpusm::companion_suffix));
     EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
 }
 

@@ -365,7 +365,9 @@ int segment_sweep(const std::string &directory)
         // O_NONBLOCK: whoever has a lease on the file is not waited for.
         const file_mapping file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
         if (file.fd() >= 0 && 0 == flock(file.fd(), LOCK_EX | LOCK_NB)) {
-            removed += 0 == unlink(path.c_str()) ? 1 : 0; // and at the next look its companion
+            // Both: the companion may have been listed before.
+            removed += 0 == unlink((path + companion_suffix).c_str()) ? 1 : 0;
+            removed += 0 == unlink(path.c_str()) ? 1 : 0;
         }
     }
     (void)closedir(entries);
