@@ -16,22 +16,20 @@
 
 namespace gpusm {
 
-// The fragments of one size. Of short ones the one that was used last is used next. Long ones are
-// used in the order in which they came back, and there come to be 2 MiB of them, more than the
-// second-level caches of two processors hold: lines that the peer's cache still holds would have to
-// be taken from it one by one when they are written again.
+// The fragments of one size. Of the smallest and of long ones the one that came back last is used
+// next, as it is in this processor's cache; of those between, the one that came back first, whose
+// lines the peer has held longest, so that they need not be taken from its cache.
 struct frag_list {
     std::size_t payload_bytes = 0;
     std::size_t most = 0; // fragments
-    bool is_long = false;
-    unsigned taken = 0;       // so far; wraps
+    bool oldest_first = false;
     outgoing *free = nullptr; // the next one first
     outgoing *last = nullptr; // valid if there is a free one
     std::deque<mca_btl_gpusm_frag_t> made;
 };
 
 struct frag_store {
-    frag_list lists[4];                               // by length
+    frag_list lists[5];                               // by length
     std::deque<mca_btl_gpusm_frag_t *> deferred = {}; // control messages outside the segment
     // Have fragments to post or to call back for.
     std::vector<mca_btl_base_endpoint_t *> active = {};
@@ -42,10 +40,8 @@ namespace {
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
-// Of long fragments: see frag_list. Fresh memory costs more than a message: one more fragment for
-// so many that are sent.
-constexpr std::size_t recycled_bytes = 2048 * 1024;
-constexpr unsigned messages_for_a_frag = 128;
+// A message of 8 KiB and a header of ob1's.
+constexpr std::size_t short_payload_bytes = 8448;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
 
@@ -87,7 +83,7 @@ void put_back(frag_list &list, outgoing *out)
     out->next = nullptr;
     if (nullptr == list.free) {
         list.free = list.last = out;
-    } else if (list.is_long) {
+    } else if (list.oldest_first) {
         list.last = list.last->next = out;
     } else {
         out->next = std::exchange(list.free, out);
@@ -118,12 +114,6 @@ mca_btl_gpusm_frag_t *take_free(frag_list &list)
     }
     list.free = out->next;
     return frag_around(out);
-}
-
-bool is_time_for_one_more(frag_list &list)
-{
-    return list.is_long && 0 == ++list.taken % messages_for_a_frag &&
-           list.made.size() * list.payload_bytes < recycled_bytes;
 }
 
 void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
@@ -202,12 +192,19 @@ int send_deferred()
 std::size_t plan_frags()
 {
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const std::size_t most = mca_btl_gpusm_component.free_list_max;
-    here().frags = new frag_store{
-        .lists = {{small_payload_bytes, most},
-                  {module.btl_eager_limit, most, true},
-                  {module.btl_max_send_size, most, true},
-                  {module.btl_accelerator_max_send_size, most / 8}}}; // to which devices write
+    const std::size_t sizes[] = {small_payload_bytes,
+                                 std::min(short_payload_bytes, module.btl_eager_limit),
+                                 module.btl_eager_limit, module.btl_max_send_size,
+                                 module.btl_accelerator_max_send_size}; // to which devices write
+    here().frags = new frag_store;
+    frag_list *lists = here().frags->lists;
+    for (std::size_t i = 0; i < std::size(sizes); ++i) {
+        const bool is_new = 0 == i || sizes[i] > sizes[i - 1]; // the first of its size is used
+        const std::size_t most = mca_btl_gpusm_component.free_list_max;
+        lists[i].payload_bytes = sizes[i];
+        lists[i].most = !is_new ? 0 : i + 1 < std::size(sizes) ? most : most / 8;
+        lists[i].oldest_first = 1 == i;
+    }
     std::size_t bytes = stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
         bytes += frag_bytes(list) * list.most;
@@ -219,9 +216,11 @@ bool make_first_frags()
 {
     const std::lock_guard guard(here().lock);
     frag_list *lists = here().frags->lists;
+    add_frags(lists[2], first_eager_frags);
     add_frags(lists[1], first_eager_frags);
     add_frags(lists[0], first_small_frags);
-    return lists[0].free != nullptr && lists[1].free != nullptr;
+    return lists[0].free != nullptr && lists[1].free != nullptr &&
+           (0 == lists[2].most || lists[2].free != nullptr);
 }
 
 void release_frags()
@@ -243,9 +242,6 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         }
         {
             const std::lock_guard guard(here().lock);
-            if (is_time_for_one_more(list)) {
-                add_frags(list, 1);
-            }
             if (mca_btl_gpusm_frag_t *frag = take_free(list); frag != nullptr) {
                 return frag;
             }

@@ -7,6 +7,7 @@
 
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -104,6 +105,22 @@ const parameter parameters[] = {
      0, 100},
 };
 
+constexpr std::size_t short_eager_limit = 8 * kibi;
+constexpr std::size_t long_eager_limit = 64 * kibi;
+
+// Two copies through shared memory move every cache line between the processors twice, a single
+// copy moves it once but is a system call. Between AMD's cores lines move so fast, within a core
+// complex and across, that up to 64 KiB two copies take half the time or less; between others the
+// single copy is the faster one from some 16 KiB on (docs/performance-host.md).
+std::size_t eager_limit()
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd") ? long_eager_limit : short_eager_limit;
+#else
+    return short_eager_limit;
+#endif
+}
+
 bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std::uint64_t most)
 {
     if (value < least || value > most) {
@@ -133,11 +150,12 @@ void register_parameters()
     }
 
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
-    // 8 KiB and 32 KiB with a header of ob1's, none of which is longer.
+    // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
-    module.btl_eager_limit = 8 * kibi + header_bytes;
-    module.btl_rndv_eager_limit = module.btl_eager_limit;
-    module.btl_max_send_size = 32 * kibi + header_bytes;
+    module.btl_rndv_eager_limit = short_eager_limit + header_bytes;
+    const std::size_t eager = eager_limit();
+    module.btl_eager_limit = eager + header_bytes;
+    module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
