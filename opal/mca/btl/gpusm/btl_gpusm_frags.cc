@@ -54,7 +54,8 @@ struct private_frag {
 // Made at the start, where an error can still be reported: whatever memory there is later, messages
 // up to the eager limit can go in these, one after the other.
 constexpr std::size_t first_small_frags = 16;
-constexpr std::size_t first_eager_frags = 2;
+constexpr std::size_t first_short_frags = 2;
+constexpr std::size_t first_eager_frags = 1; // of a longer eager limit
 
 std::size_t frag_bytes(const frag_list &list)
 {
@@ -217,7 +218,7 @@ bool make_first_frags()
     const std::lock_guard guard(here().lock);
     frag_list *lists = here().frags->lists;
     add_frags(lists[2], first_eager_frags);
-    add_frags(lists[1], first_eager_frags);
+    add_frags(lists[1], first_short_frags);
     add_frags(lists[0], first_small_frags);
     return lists[0].free != nullptr && lists[1].free != nullptr &&
            (0 == lists[2].most || lists[2].free != nullptr);
