@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +28,10 @@ namespace {
 // Growth goes in steps: large enough to be rare, small enough for many ranks on a node, and for the
 // message that has to wait for one.
 constexpr std::size_t commit_step_bytes = 32 * 1024;
+
+// Where there is no memory callers ask for it in every call of progress. Each time the system takes
+// the last pages that others may need, finds that they are too few, and gives them back.
+constexpr std::chrono::milliseconds pause_after_refusal{10};
 
 constexpr std::size_t round_up(std::size_t value, std::size_t unit)
 {
@@ -212,10 +217,17 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t ali
     const std::size_t have = committed.load(std::memory_order_relaxed);
     if (to > have) {
         const std::size_t want = std::min(round_up(to, commit_step_bytes), mapping_.len_bytes());
+        const auto now = std::chrono::steady_clock::now();
+        if (want >= refused_bytes_ && now < ask_again_) {
+            return status::no_memory;
+        }
         if (const int error = allocate_range(mapping_.fd(), have, want - have); error != 0) {
+            refused_bytes_ = want;
+            ask_again_ = now + pause_after_refusal;
             if (!std::exchange(told_that_it_is_full_, true)) {
-                log_line(log_level::warn, "cannot put more memory behind %s: %s", path().c_str(),
-                         std::strerror(error));
+                log_line(log_level::warn,
+                         "cannot put more memory behind %s: %s; messages go on with what it has",
+                         path().c_str(), std::strerror(error));
             }
             return status::no_memory;
         }

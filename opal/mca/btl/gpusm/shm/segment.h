@@ -17,6 +17,7 @@
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,7 +103,8 @@ class segment : public mapped_segment {
 
     // Gives `bytes` of fresh zeroed shared memory at a granule, a multiple of `alignment`, for
     // good. `no_memory` when the segment has reached its bound or the file system is full, which is
-    // logged once. Any thread.
+    // logged once; nothing is taken then, and for some milliseconds as much is not asked for again.
+    // Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment = granule_bytes);
 
     // Where the next fragment would start, after moving that up to a page: no fragment lies
@@ -123,6 +125,8 @@ class segment : public mapped_segment {
     std::unique_ptr<std::mutex> carving_ = std::make_unique<std::mutex>();
     std::size_t next_frag_offset_ = 0;
     bool told_that_it_is_full_ = false;
+    std::size_t refused_bytes_ = 0; // so much of the file could not be had the last time
+    std::chrono::steady_clock::time_point ask_again_{};
 };
 
 class peer_segment : public mapped_segment {
