@@ -174,7 +174,7 @@ int send_deferred()
         if (!sent_now) {
             frag_return(place);
         }
-        if (status::system_failed == s) {
+        if (status::system_failed == s || status::no_memory == s) {
             break; // passing: the same message again with the next progress
         }
         {
