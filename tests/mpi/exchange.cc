@@ -140,6 +140,8 @@ bool parse(int argc, char **argv, context &c)
             c.rounds = std::atoi(argv[++i]);
         } else if ("--live" == argument && i + 1 < argc) {
             c.live = std::atoi(argv[++i]);
+        } else if ("--fill" == argument && i + 1 < argc) {
+            c.fill = argv[++i];
         } else if ("--mebibytes" == argument && i + 1 < argc) {
             c.mebibytes = std::strtoul(argv[++i], nullptr, 10);
         } else {
@@ -197,7 +199,8 @@ int usage()
 {
     std::fprintf(stderr,
                  "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
-                 "[--allow-errors] [--rounds N] [--mebibytes N] [--live N]\nsubtests: print-gpu");
+                 "[--allow-errors] [--rounds N] [--mebibytes N] [--live N] [--fill FOLDER]\n"
+                 "subtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
     }

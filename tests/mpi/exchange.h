@@ -42,6 +42,7 @@ struct context {
     int rounds = 0;                 // --rounds; 0: as many as the subtest likes
     std::size_t mebibytes = 0;      // --mebibytes, of a buffer; 0: as the subtest likes
     int live = 0;                   // --live, small allocations that are there all the time
+    std::string fill;               // --fill, a folder of a file system that becomes full
     char **argv = nullptr;
     std::atomic<int> failures{0};
     std::atomic<int> mpi_errors{0};
@@ -107,12 +108,27 @@ void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
 void swap_side_by_side(context &c, buffer &out, buffer &in, std::size_t len_bytes,
                        std::size_t messages, int tag, const std::string &what);
 
+// What is left of the file system under --fill, as a file of this rank while there is one; nothing
+// without --fill.
+class filler {
+  public:
+    explicit filler(const context &c);
+    ~filler() { make_room(); }
+    filler(const filler &) = delete;
+    filler &operator=(const filler &) = delete;
+    void fill() const;
+    void make_room() const;
+
+  private:
+    std::string path_;
+};
+
 // Where the test is, for the message that the deadline prints. Keeps only the text.
 void at_step(const std::string &text);
 
 // Messages both ways between ranks 0 and 1 until they go by get: the handshake goes on in
 // progress(), and opening a handle takes its time. False when they still do not after some seconds.
-// For these two ranks only. In exchange_paths.cc.
+// For these two ranks only. Under --fill the file system is full meanwhile. In exchange_paths.cc.
 bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_t len_bytes = 64);
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);

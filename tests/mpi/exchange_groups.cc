@@ -60,12 +60,16 @@ drawn_message draw_message(const context &c, std::mt19937_64 &draw)
 
 } // namespace
 
-// Messages between random ranks, from and into random memory.
+// Messages between random ranks, from and into random memory. With --fill every rank finds a full
+// file system when it sends its first one, and later becomes short of memory now and then while
+// messages are under way.
 void test_random(context &c)
 {
     constexpr int at_once = 48;
     const int rounds = c.rounds > 0 ? c.rounds : 20;
     std::mt19937_64 draw(static_cast<std::uint64_t>(rounds)); // the same numbers in all ranks
+    const filler space(c);
+    space.fill();
     for (int round = 0; round < rounds; ++round) {
         const std::string what = "random messages, round " + std::to_string(round);
         at_step(what);
@@ -94,8 +98,14 @@ void test_random(context &c)
                 }
             }
         }
+        if (0 == round % 8) {
+            space.fill();
+        }
         if (!under_way.wait()) {
             return;
+        }
+        if (5 == round % 8) {
+            space.make_room();
         }
         for (std::size_t i = 0; i < at_once; ++i) {
             const drawn_message &each = messages[i];

@@ -28,6 +28,8 @@ bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
     const unsigned long long before = counters.read()["get_messages"];
     auto out = c.make(kind, len_bytes);
     auto in = c.make(kind, len_bytes);
+    const filler space(c);
+    space.fill();
     at_step("until messages go by get");
     for (int i = 0; i < most_rounds; ++i) {
         c.send_receive(out->data(), len_bytes, in->data(), len_bytes, peer, tag);

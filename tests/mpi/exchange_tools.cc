@@ -313,6 +313,28 @@ void pause_ms(long ms)
     (void)nanosleep(&pause, nullptr);
 }
 
+filler::filler(const context &c)
+    : path_(c.fill.empty() ? "" : c.fill + "/filler." + std::to_string(c.rank))
+{
+}
+
+void filler::fill() const
+{
+    std::FILE *file = path_.empty() ? nullptr : std::fopen(path_.c_str(), "a");
+    if (file != nullptr) {
+        std::setbuf(file, nullptr);
+        const std::string page(4096, 'x');
+        while (page.size() == std::fwrite(page.data(), 1, page.size(), file)) {
+        }
+        (void)std::fclose(file);
+    }
+}
+
+void filler::make_room() const
+{
+    (void)std::remove(path_.c_str());
+}
+
 sign::sign(context &c)
 {
     if (1 == c.rank) {

@@ -187,6 +187,25 @@ TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
         testing::ExitedWithCode(0), "");
 }
 
+TEST_F(FullFileSystem, TheSlotsOfExpectedPeersHaveMemoryFromTheStart)
+{
+    MOUNT_OR_SKIP("size=2m");
+    constexpr std::uint32_t in_a_page = gpusm::page_bytes / sizeof(gpusm::peer_slot);
+    segment_options options = small_options(folder_.path(), 0);
+    options.peer_slots = 4 * in_a_page;
+    options.expected_peers = in_a_page + 1;
+    const segment own = make_segment(options);
+    gpusm::peer_segment theirs;
+    ASSERT_EQ(gpusm::peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs),
+              status::ok);
+    fill();
+    std::uint32_t slot = 0;
+    for (std::uint32_t i = 0; i < 2 * in_a_page; ++i) {
+        ASSERT_EQ(theirs.claim_peer_slot({1, i, 3}, &slot), status::ok);
+    }
+    EXPECT_EQ(theirs.claim_peer_slot({1, 0, 4}, &slot), status::no_memory);
+}
+
 TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
 {
     MOUNT_OR_SKIP("size=2m");

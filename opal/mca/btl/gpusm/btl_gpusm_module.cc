@@ -104,6 +104,8 @@ status make_node(std::size_t frags_bytes, std::string *why)
     options.event_slots = event_slots;
     options.export_slots = export_slots;
     options.segment_bytes = component.segment_size;
+    // Those of this job; as memory comes in pages, others find room, too.
+    options.expected_peers = opal_process_info.num_local_peers + 1;
     if (0 == options.segment_bytes) {
         constexpr std::size_t slack_bytes = 1U << 20;
         options.segment_bytes = std::min(
@@ -117,6 +119,9 @@ status make_node(std::size_t frags_bytes, std::string *why)
     if (const status s = segment::create(options, &own, why); status::ok != s) {
         return s;
     }
+    // A page of them, so that device messages do not all go in fragments where the file system is
+    // full before the first one.
+    (void)own.commit_exports(page_bytes / sizeof(export_slot));
     // In case this process is killed: the runtime then removes the files.
     for (std::string path : {own.path(), own.path() + companion_suffix}) {
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);

@@ -180,10 +180,12 @@ status segment::create(const segment_options &options, segment *out, std::string
     if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
         return give_up("size", errno);
     }
-    // All up to the peers, the events, and room for the first fragments and a fast box.
+    // All up to the peers that are expected, the events, and room for the first fragments and a
+    // fast box.
+    const std::uint32_t peers = std::min(options.expected_peers, options.peer_slots);
     for (const auto &[from, to] :
-         {std::pair{std::size_t{0}, at.peers}, std::pair{at.events, at.exports},
-          std::pair{at.frags, first_bytes}}) {
+         {std::pair{std::size_t{0}, at.peers + peers * sizeof(peer_slot)},
+          std::pair{at.events, at.exports}, std::pair{at.frags, first_bytes}}) {
         if (const int error = allocate_range(fd, from, to - from); error != 0) {
             return give_up("put memory behind", error);
         }

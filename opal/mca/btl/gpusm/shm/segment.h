@@ -31,7 +31,8 @@ struct segment_options : segment_counts {
     const char *directory = "/dev/shm";
     std::uint32_t jobid = 0;
     std::uint32_t vpid = 0;
-    std::uint64_t segment_bytes = 0; // upper bound of its growth
+    std::uint64_t segment_bytes = 0;  // upper bound of its growth
+    std::uint32_t expected_peers = 0; // so many peer slots have memory from the start
 };
 
 // A file descriptor and a shared mapping of its file; both are given back at the end. A file with a
@@ -95,9 +96,9 @@ class mapped_segment {
 
 class segment : public mapped_segment {
   public:
-    // Makes the file with memory behind the header, the FIFO, the event slots and
-    // the first fragments. When it fails, nothing is left behind and *why has the cause.
-    // `no_memory`: the file system is full; `system_failed`: anything else the system said;
+    // Makes the file with memory behind the header, the FIFO, the slots of the expected peers, the
+    // event slots and the first fragments. When it fails, nothing is left behind and *why has the
+    // cause. `no_memory`: the file system is full; `system_failed`: anything else the system said;
     // `bad_argument`: sizes that do not fit each other.
     static status create(const segment_options &options, segment *out, std::string *why);
 
