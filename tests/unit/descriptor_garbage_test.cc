@@ -115,6 +115,39 @@ TEST_P(DescriptorGarbage, IsDroppedWithOneLineAndItsDescriptorsAreClosed)
     EXPECT_EQ(got_.slot, 4U);
 }
 
+TEST_F(DescriptorReceiver, WhateverComesNothingStaysOpenAndWhatFollowsArrives)
+{
+    std::mt19937_64 random(4);
+    int taken = 0;
+    for (int round = 0; round < 1000; ++round) {
+        raw_message spoilt = three_;
+        for (std::uint64_t i = random() % 3; i > 0; --i) {
+            std::uint64_t word = 0;
+            char *at = &spoilt.payload[random() % (spoilt.payload.size() / sizeof(word)) * 8];
+            std::memcpy(&word, at, sizeof(word));
+            word = any_word(random, word);
+            std::memcpy(at, &word, sizeof(word));
+        }
+        if (0 == random() % 4) {
+            spoilt.payload.resize(random() % 4096);
+        }
+        if (0 == random() % 4) {
+            spoilt.fds.resize(random() % 253, file_.get());
+        }
+        ASSERT_EQ(send_raw(receiver_.path(), spoilt), 0);
+        if (status::ok == receiver_.receive(&got_)) {
+            ++taken;
+            ASSERT_TRUE(got_.fds.size() == spoilt.fds.size() &&
+                        got_.fds.size() == got_.lengths.size());
+            got_ = {};
+        }
+        ASSERT_EQ(open_descriptors(), before_);
+    }
+    EXPECT_GT(taken, 100);
+    ASSERT_EQ(send(4, {file_.get()}), status::ok);
+    EXPECT_EQ(receiver_.receive(&got_), status::ok);
+}
+
 // So that the table above spoils what would otherwise be taken.
 TEST_F(DescriptorReceiver, TakesAMessageThatNobodySpoilt)
 {

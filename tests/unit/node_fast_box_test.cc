@@ -173,10 +173,13 @@ TEST_F(NodeFastBox, GarbageInAFastBoxClosesItsSenderAndNobodyElse)
 // The owner's word about where the fast box is.
 TEST_F(NodeFastBox, AFastBoxThatCannotBeIsNotUsed)
 {
-    for (const std::uint32_t granule : {1U, (1U << 20) / 64 - 1, 0xffffffU, 0xffffffffU}) {
+    for (std::uint32_t granule : {0U, 1U, (1U << 20) / 64 - 1, 0xffffffU, 0xffffffffU}) {
         process honest(folder_.path(), 10 + granule % 7, 4);
         process liar(folder_.path(), 20 + granule % 7);
         (void)honest.send(liar, "a");
+        if (0 == granule) { // where other things are
+            ASSERT_EQ(gpusm::status::ok, liar.its().own().carve(sizeof(gpusm::fast_box), &granule));
+        }
         liar.its().own().view().peers[0].fast_box.store(granule);
         warm_up(honest, liar);
         EXPECT_FALSE(honest.send_inline(liar, "x")) << granule;

@@ -8,8 +8,10 @@
 #include "tests/unit/shm_support.h"
 
 #include <optional>
+#include <set>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -20,6 +22,7 @@ using gpusm::segment;
 using gpusm::segment_header;
 using gpusm::segment_identity;
 using gpusm::status;
+using gpusm_test::any_word;
 using gpusm_test::log_capture;
 using gpusm_test::make_segment;
 using gpusm_test::scratch_folder;
@@ -181,6 +184,10 @@ TEST_F(PeerSegment, ALaterChangeOfTheHeaderChangesNothing)
     EXPECT_EQ(theirs_.view().frag_offset, own_->view().frag_offset);
     own_->view().header->segment_bytes = ~0ULL;
     EXPECT_FALSE(has_fragment(theirs_, 0xffffff));
+    const gpusm::outgoing sent = gpusm_test::make_fragment(*own_, "payload");
+    ASSERT_TRUE(has_fragment(theirs_, sent.granule));
+    own_->view().header->committed_bytes.store(0);
+    EXPECT_TRUE(has_fragment(theirs_, sent.granule)) << "it never shrinks";
 }
 
 TEST_F(PeerSegment, EachClaimGetsAPeerSlotOfItsOwnAndDescribesTheClaimerUntilAllAreTaken)
@@ -200,6 +207,65 @@ TEST_F(PeerSegment, EachClaimGetsAPeerSlotOfItsOwnAndDescribesTheClaimerUntilAll
     }
     EXPECT_EQ(slot, 1000U);
     EXPECT_EQ(own_->view().header->peers_claimed.load(), 8U) << "so that it cannot wrap";
+}
+
+// By their number in the header, or by their own word.
+TEST_F(PeerSegment, WhateverIsStoredThereEachClaimGetsASlotThatNobodyHas)
+{
+    for (const std::uint32_t number : {0U, 1U, 7U, 8U, 9U, 1U << 31, ~0U}) {
+        SCOPED_TRACE(number);
+        own_ = make_segment(folder_.path(), 1);
+        ASSERT_EQ(attach(own_->identity(), &theirs_), status::ok);
+        own_->view().peers[3].ready.store(number);
+        std::set<std::uint32_t> claimed;
+        std::uint32_t slot = 0;
+        for (std::uint32_t i = 0 == number ? 0 : 1; i < 8; ++i) {
+            own_->view().header->peers_claimed.store(number);
+            ASSERT_EQ(theirs_.claim_peer_slot(stranger, &slot), status::ok);
+            EXPECT_TRUE(slot < 8 && claimed.insert(slot).second) << slot;
+        }
+        EXPECT_EQ(theirs_.claim_peer_slot(stranger, &slot), status::no_memory);
+    }
+}
+
+TEST_F(PeerSegment, WhateverItsHeaderSaysItIsRefusedOrAllThatItHasLiesInTheFile)
+{
+    (void)alarm(60);
+    const log_capture log;
+    std::mt19937_64 random(3);
+    const std::string good(reinterpret_cast<const char *>(own_->base()), sizeof(segment_header));
+    int used = 0;
+    for (int round = 0; round < 5000; ++round) {
+        std::memcpy(own_->base(), good.data(), good.size());
+        for (std::uint64_t i = random() % 3; i < 3; ++i) {
+            unsigned char *at = own_->base() + random() % 16 * sizeof(std::uint32_t);
+            std::uint32_t word = 0;
+            std::memcpy(&word, at, sizeof(word));
+            word = static_cast<std::uint32_t>(0 == random() % 2 ? 1ULL << random() % 32
+                                                                : any_word(random, word));
+            std::memcpy(at, &word, sizeof(word));
+        }
+        peer_segment theirs;
+        if (status::ok != attach(own_->identity(), &theirs)) {
+            continue;
+        }
+        ++used;
+        const gpusm::segment_view &view = theirs.view();
+        const auto in_file = [&](const auto *end) {
+            return reinterpret_cast<const unsigned char *>(end) <= theirs.base() + view.frag_offset;
+        };
+        ASSERT_LE(view.frag_offset, 1U << 20);
+        ASSERT_TRUE(
+            in_file(view.fifo.slot + view.fifo.slots) && in_file(view.peers + view.peer_slots) &&
+            in_file(view.events + view.event_slots) && in_file(view.exports + view.export_slots));
+        std::uint32_t slot = 0;
+        if (status::ok == theirs.claim_peer_slot(stranger, &slot)) {
+            ASSERT_LT(slot, view.peer_slots);
+        }
+        (void)(status::ok == gpusm::fifo_post(view.fifo, {slot, 1}));
+    }
+    EXPECT_GT(used, 100);
+    (void)alarm(0);
 }
 
 TEST_F(PeerSegment, AFragmentIsFoundOnlyInsideTheFragmentSection)

@@ -171,6 +171,8 @@ TEST_F(Peer, APeerThatGivesBackMoreThanItGotGetsNothingThatStillWaits)
     }
     ASSERT_EQ(to_.post(fragment("b")), status::busy);
     consume(~0ULL);
+    EXPECT_EQ(to_.reap(), nullptr) << "that cannot be";
+    consume(room + 1);
     EXPECT_EQ(to_.reap(), &fragments_[0]);
     EXPECT_EQ(to_.reclaim(), &fragments_[1]);
     EXPECT_EQ(fragments_[room - 1].next, nullptr);

@@ -229,6 +229,23 @@ TEST(Segment, ExportSlotsAreCommittedUpToTheirNumber)
     EXPECT_EQ(committed.load(), 4U);
 }
 
+TEST(Segment, WhatOthersHaveStoredOverItsHeaderIsNotBelieved)
+{
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    gpusm::segment_header &header = *own.view().header;
+    std::uint32_t granule = 0;
+    ASSERT_EQ(own.commit_exports(3), status::ok);
+    header.committed_bytes.store(~0ULL);
+    ASSERT_EQ(own.carve(100 * 1024, &granule), status::ok);
+    const std::uint64_t committed = header.committed_bytes.load();
+    EXPECT_GE(committed, granule * gpusm::granule_bytes + 100 * 1024);
+    EXPECT_LE(committed, 1U << 20);
+    header.exports_committed.store(9);
+    ASSERT_EQ(own.commit_exports(4), status::ok);
+    EXPECT_EQ(header.exports_committed.load(), 4U);
+}
+
 TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
 {
     const scratch_folder folder;

@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -130,6 +132,14 @@ inline bool take(gpusm::fifo_reader &reader, gpusm::fifo_message *message)
         reader.pop();
     }
     return found;
+}
+
+// What somebody may have stored over a word.
+inline std::uint64_t any_word(std::mt19937_64 &random, std::uint64_t old)
+{
+    const std::uint64_t values[] = {
+        random(), 0, ~0ULL, old + random() % 33 - 16, random() % 64, old ^ 1ULL << random() % 64};
+    return values[random() % std::size(values)];
 }
 
 // A segment of 1 MiB with room for 4 messages and 8 peers.

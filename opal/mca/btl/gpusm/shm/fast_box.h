@@ -55,6 +55,12 @@ constexpr std::uint64_t pack(fast_box_message message)
     return std::uint64_t{message.sequence} << 32 | std::uint64_t{message.tag} << 24 |
            std::uint64_t{message.kind} << 16 | message.bytes;
 }
+// Stands in front of one that its writer, of that peer slot, has not begun to use, so that nothing
+// else is taken for it. Reads as no message.
+constexpr std::uint64_t unused(std::uint32_t slot)
+{
+    return pack({0, static_cast<std::uint16_t>(slot), nothing, 0x5a});
+}
 constexpr fast_box_message unpack(std::uint64_t word)
 {
     return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word),

@@ -32,9 +32,7 @@ bool node::new_sender(std::uint32_t slot, peer **from)
 {
     const segment_view &view = own_.view();
     // In this order: a slot that nobody has taken may have no memory behind it.
-    if (slot >= view.peer_slots ||
-        slot >= view.header->peers_claimed.load(std::memory_order_acquire) ||
-        1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
+    if (!own_.commit_peer(slot) || 1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
         log_line(log_level::error,
                  "a message from peer slot %" PRIu32 ", which nobody has taken, was dropped", slot);
         return true;
@@ -78,8 +76,9 @@ void node::open_fast_box(peer &of)
         return; // it goes on with fragments
     }
     peer_slot &slot = own_.view().peers[of.inbound_slot];
-    of.inbox =
-        fast_box_reader(reinterpret_cast<fast_box *>(own_.at(granule)), &slot.fast_box_taken);
+    auto *box = reinterpret_cast<fast_box *>(own_.at(granule));
+    box->unit[0].word.store(fast_box_word::unused(of.inbound_slot), std::memory_order_relaxed);
+    of.inbox = fast_box_reader(box, &slot.fast_box_taken);
     fast_boxes_.push_back(&of);
     // Release: pairs with peer_segment::fast_box_at.
     slot.fast_box.store(granule, std::memory_order_release);

@@ -151,9 +151,11 @@ outgoing *peer::take_back(std::size_t most, bool with_those_that_stay)
         return nullptr;
     }
     // Acquire pairs with node::poll: the peer has read the fragments to their end. The counter is
-    // the peer's word: it can give back early what is ours, never more than what was posted.
-    const std::uint64_t done =
+    // the peer's word: it can give back early what is ours, never more than what was posted; one
+    // that cannot be counts for nothing.
+    std::uint64_t done =
         connected_ ? segment_.view().peers[slot_].consumed.load(std::memory_order_acquire) : 0;
+    done = done <= next_to_post_ ? done : 0;
     outgoing *const oldest = in_flight_;
     outgoing *newest = nullptr;
     for (; most > 0 && in_flight_ != nullptr; --most) {

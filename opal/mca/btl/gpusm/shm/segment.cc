@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/shm/fast_box.h"
 
 #include <algorithm>
 #include <bit>
@@ -200,6 +201,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     header->identity = made.identity_;
     header->segment_bytes = bytes;
     header->counts = options;
+    made.committed_bytes_ = first_bytes;
     header->committed_bytes.store(first_bytes, std::memory_order_release);
     made.view_ = view_of(made.base(), options);
     made.next_frag_offset_ = at.frags;
@@ -210,14 +212,12 @@ status segment::create(const segment_options &options, segment *out, std::string
 status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment)
 {
     const std::lock_guard guard(*carving_);
-    std::atomic<std::uint64_t> &committed = view_.header->committed_bytes;
     const std::size_t from = round_up(next_frag_offset_, alignment);
     const std::size_t to = from + round_up(bytes, granule_bytes);
     if (bytes > mapping_.len_bytes() || to > mapping_.len_bytes()) {
         return status::no_memory;
     }
-    const std::size_t have = committed.load(std::memory_order_relaxed);
-    if (to > have) {
+    if (const std::size_t have = committed_bytes_; to > have) {
         const std::size_t want = std::min(round_up(to, commit_step_bytes), mapping_.len_bytes());
         const auto now = std::chrono::steady_clock::now();
         if (want >= refused_bytes_ && now < ask_again_) {
@@ -233,7 +233,8 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t ali
             }
             return status::no_memory;
         }
-        committed.store(want, std::memory_order_release);
+        committed_bytes_ = want;
+        view_.header->committed_bytes.store(want, std::memory_order_release);
     }
     next_frag_offset_ = to;
     *granule = static_cast<std::uint32_t>(from / granule_bytes);
@@ -249,9 +250,8 @@ std::size_t segment::seal()
 
 status segment::commit_exports(std::uint32_t count)
 {
-    segment_header &header = *view_.header;
-    const std::uint32_t have = header.exports_committed.load(std::memory_order_relaxed);
-    if (count <= have) {
+    const std::lock_guard guard(*carving_);
+    if (count <= exports_committed_) {
         return status::ok;
     }
     const auto offset = reinterpret_cast<unsigned char *>(view_.exports) - base();
@@ -259,7 +259,8 @@ status segment::commit_exports(std::uint32_t count)
                        count * sizeof(export_slot)) != 0) {
         return status::no_memory;
     }
-    header.exports_committed.store(count, std::memory_order_release);
+    exports_committed_ = count;
+    view_.header->exports_committed.store(count, std::memory_order_release);
     return status::ok;
 }
 
@@ -298,26 +299,35 @@ status peer_segment::attach(const char *directory, const segment_identity &ident
     return status::ok;
 }
 
+bool mapped_segment::commit_peer(std::uint32_t slot) const
+{
+    const auto table = reinterpret_cast<unsigned char *>(view_.peers) - base();
+    const std::size_t offset = static_cast<std::size_t>(table) + slot * sizeof(peer_slot);
+    return slot < view_.peer_slots && 0 == allocate_range(mapping_.fd(), offset, sizeof(peer_slot));
+}
+
 status peer_segment::claim_peer_slot(const segment_identity &self, std::uint32_t *slot) const
 {
-    std::atomic<std::uint32_t> &claimed = view_.header->peers_claimed;
-    std::uint32_t index = claimed.load(std::memory_order_relaxed);
-    do {
-        if (index >= view_.peer_slots) {
-            return status::no_memory;
-        }
+    // Anybody may have stored something there, so it only says where to begin.
+    std::atomic<std::uint32_t> &next = view_.header->peers_claimed;
+    std::uint32_t index = next.load(std::memory_order_relaxed);
+    for (std::uint32_t tries = 0; tries < view_.peer_slots; ++tries, ++index) {
+        index = index < view_.peer_slots ? index : 0;
         // Before it is claimed, so that a full file system costs no slot.
-        const auto offset = reinterpret_cast<unsigned char *>(&view_.peers[index]) - base();
-        if (allocate_range(mapping_.fd(), static_cast<std::size_t>(offset), sizeof(peer_slot)) !=
-            0) {
+        if (!commit_peer(index)) {
             return status::no_memory;
         }
-    } while (!claimed.compare_exchange_weak(index, index + 1, std::memory_order_relaxed));
-    peer_slot &mine = view_.peers[index];
-    mine.identity = self;
-    mine.ready.store(1, std::memory_order_release); // pairs with node::sender_at
-    *slot = index;
-    return status::ok;
+        peer_slot &mine = view_.peers[index];
+        std::uint32_t nobodys = 0;
+        if (mine.ready.compare_exchange_strong(nobodys, 2, std::memory_order_relaxed)) {
+            next.store(index + 1, std::memory_order_relaxed);
+            mine.identity = self;
+            mine.ready.store(1, std::memory_order_release); // pairs with node::new_sender
+            *slot = index;
+            return status::ok;
+        }
+    }
+    return status::no_memory;
 }
 
 bool peer_segment::read_fragment(std::uint32_t granule, frag_header *copy,
@@ -336,8 +346,12 @@ fast_box *peer_segment::fast_box_at(std::uint32_t slot) const
 {
     // Acquire pairs with node::open_fast_box: it is ready, and has memory behind it.
     const std::uint32_t granule = view_.peers[slot].fast_box.load(std::memory_order_acquire);
-    return holds(std::uint64_t{granule} * granule_bytes, sizeof(fast_box))
-               ? reinterpret_cast<fast_box *>(at(granule))
+    if (!holds(std::uint64_t{granule} * granule_bytes, sizeof(fast_box))) {
+        return nullptr;
+    }
+    auto *box = reinterpret_cast<fast_box *>(at(granule));
+    return box->unit[0].word.load(std::memory_order_relaxed) == fast_box_word::unused(slot)
+               ? box
                : nullptr;
 }
 

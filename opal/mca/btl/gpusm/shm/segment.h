@@ -88,6 +88,8 @@ class mapped_segment {
     {
         return base() + static_cast<std::size_t>(granule) * granule_bytes;
     }
+    // Puts memory behind that peer slot. False: there is none now, or no such slot.
+    bool commit_peer(std::uint32_t slot) const;
 
   protected:
     file_mapping mapping_;
@@ -112,7 +114,7 @@ class segment : public mapped_segment {
     // across the returned offset. For whoever treats the parts before and after it differently.
     std::size_t seal();
 
-    // Puts memory behind the first `count` export slots.
+    // Puts memory behind the first `count` export slots. Any thread.
     status commit_exports(std::uint32_t count);
 
     const segment_identity &identity() const { return identity_; }
@@ -122,6 +124,8 @@ class segment : public mapped_segment {
   private:
     // Kept here as well: peers can write over the header.
     segment_identity identity_{};
+    std::uint64_t committed_bytes_ = 0;
+    std::uint32_t exports_committed_ = 0;
     std::string directory_;
     std::unique_ptr<std::mutex> carving_ = std::make_unique<std::mutex>();
     std::size_t next_frag_offset_ = 0;
@@ -153,9 +157,19 @@ class peer_segment : public mapped_segment {
     // touching more could be a SIGBUS.
     bool holds(std::uint64_t offset, std::uint64_t bytes) const
     {
-        const std::uint64_t limit = std::min<std::uint64_t>(
+        const auto lies_before = [&](std::uint64_t limit) {
+            return offset >= view_.frag_offset && offset <= limit && bytes <= limit - offset;
+        };
+        // It only grows, so what has been seen once is believed, whatever is stored there later.
+        const std::atomic_ref seen(committed_seen_);
+        std::uint64_t limit = seen.load(std::memory_order_relaxed);
+        if (lies_before(limit)) [[likely]] {
+            return true;
+        }
+        limit = std::min<std::uint64_t>(
             view_.header->committed_bytes.load(std::memory_order_acquire), mapping_.len_bytes());
-        return offset >= view_.frag_offset && offset <= limit && bytes <= limit - offset;
+        seen.store(limit, std::memory_order_relaxed);
+        return lies_before(limit);
     }
 
     // The fast box that the owner has given to the peer behind that slot; null: none, or nonsense.
@@ -163,6 +177,10 @@ class peer_segment : public mapped_segment {
 
     // False once the owner's process has ended, in whatever way.
     bool owner_alive() const;
+
+  private:
+    alignas(std::atomic_ref<std::uint64_t>::required_alignment) mutable std::uint64_t
+        committed_seen_ = 0;
 };
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);

@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 14;
+inline constexpr std::uint32_t wire_version = 15;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -65,7 +65,7 @@ struct segment_header {
 
     // Next FIFO ticket as far as the senders have moved it; writers: all senders. See fifo.h.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> fifo_tail;
-    // Peer slots given out; writers: peers that connect.
+    // Where the next free peer slot is likely to be; writers: peers that connect.
     alignas(cache_line_bytes) std::atomic<std::uint32_t> peers_claimed;
     // Writer: the owner. Bytes of the file that have memory behind them, counted from 0.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> committed_bytes;
@@ -93,7 +93,7 @@ static_assert(sizeof(fifo_slot) == 8);
 // A peer that sends to the owner describes itself here, once, before its first post.
 struct alignas(cache_line_bytes) peer_slot {
     segment_identity identity; // writer: the peer
-    // Writer: the peer; 1 once its identity is complete.
+    // 0: nobody's; 2: taken; 1: its identity is complete. Writer: the peer that has taken it.
     std::atomic<std::uint32_t> ready;
     std::uint32_t reserved;
     // Writer: the owner. The owner is done with all messages of that peer before this sequence
