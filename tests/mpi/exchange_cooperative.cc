@@ -49,10 +49,11 @@ void receive_all(context &c, const buffers &all, const std::string &what)
     }
 }
 
-// What the sender has had a part in.
+// What the sender has had a part in, by single copies of its own or through a ring.
 unsigned long long together(const bench::path_counters &counters)
 {
-    return counters.read()["cooperative_copy_bytes"];
+    auto counts = counters.read();
+    return counts["cooperative_copy_bytes"] + counts["host_ring_bytes"];
 }
 
 // Messages until the sender has copied a part of them. False: it never does.

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_single_copy.sh: long messages between host memories are read in single copies where the machine
-# lets us, and by both sides; and all bytes are right where single copies are refused, all of them or some.
+# run_single_copy.sh: long messages between host memories are streamed, or read in single copies where the
+# machine lets us, and by both sides; and all bytes are right where single copies are refused, all of them
+# or some.
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
@@ -36,6 +37,8 @@ else
     can=yes
 fi
 no_single="--mca btl_gpusm_use_single_copy 0"
+# Whether long messages are streamed is different from processor to processor; here it is said.
+export OMPI_MCA_btl_gpusm_stream_host=0
 # shellcheck disable=SC2086 # lists of options
 {
     host_case as-the-machine-says $can
@@ -80,6 +83,32 @@ fi
 host_case a-small-eager-limit $can --mca btl_gpusm_eager_limit 1024 --mca btl_gpusm_rndv_eager_limit 1024
 host_case a-large-eager-limit $can --mca btl_gpusm_eager_limit 65536 --mca btl_gpusm_max_send_size 65536 \
     --mca btl_gpusm_rndv_eager_limit 4096
+
+# stream_case NAME WANTED OPTIONS...: WANTED says whether messages come through rings
+stream_case() {
+    stream_name=$1 stream_wanted=$2
+    shift 2
+    launch 90 2 --mca btl_gpusm_stream_host 1 "$@" "$perf" "${host_mode:-bw}" --src H --dst H \
+        --sizes 8K,9000,16385,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
+    stream_status=$?
+    streamed=$(path_says host_ring_messages)
+    judge "$stream_name" 0 $stream_status '[ $streamed = $stream_wanted ]' "through rings: $streamed, expected $stream_wanted"
+}
+can_stream=$can
+[ "$processors" -ge 2 ] || can_stream=no # and not where processes are more than processors
+bound="--bind-to core"
+# shellcheck disable=SC2086 # lists of options
+{
+    stream_case streamed $can_stream $bound
+    host_mode=bibw stream_case streamed-both-ways $can_stream $bound
+    stream_case streamed-with-threads $can_stream $bound -x OMPI_MPI_THREAD_LEVEL=3
+    stream_case streamed-in-gets-of-a-part-each $can_stream $bound --mca btl_gpusm_get_limit 20000
+    stream_case streamed-through-a-small-segment $can_stream $bound --mca btl_gpusm_segment_size 2M
+    stream_case not-streamed-by-unbound-processes no --bind-to none
+    stream_case not-streamed-without-single-copies no $bound $no_single
+    [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host 1 \
+        "$exchange" cooperative-late
+}
 
 # cooperative_case NAME WANTED OPTIONS...: WANTED says whether the sender has copied a part of what went in
 # single copies. It may be that it never comes to it, so some attempts are made.

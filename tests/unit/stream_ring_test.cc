@@ -18,16 +18,17 @@ namespace {
 
 using gpusm::stream_answer;
 using gpusm::stream_piece_facts;
-using gpusm::stream_pieces;
 using gpusm::stream_reader;
 using gpusm::stream_ring;
 using gpusm::stream_writer;
 
+constexpr std::uint32_t stream_pieces = 24;
+
 class StreamRing : public testing::Test {
   protected:
     const std::unique_ptr<stream_ring> ring_ = std::make_unique<stream_ring>();
-    stream_writer writer_{ring_.get(), 0};
-    stream_reader reader_{ring_.get()};
+    stream_writer writer_{ring_.get(), stream_pieces, 0};
+    stream_reader reader_{ring_.get(), stream_pieces};
 
     // A piece of one byte, which says in which order it has been written.
     static void write(stream_writer *to, std::uint64_t offset)
@@ -114,7 +115,7 @@ TEST_F(StreamRing, EveryPieceHasASlotOfItsOwnUntilItIsReleased)
 TEST_F(StreamRing, TheNextWriterGoesOnWhereTheLastOneEnded)
 {
     for (std::uint32_t message = 0; message < 200; ++message) {
-        stream_writer lone(ring_.get(), reader_.next());
+        stream_writer lone(ring_.get(), stream_pieces, reader_.next());
         for (std::uint64_t i = 0; i < 3; ++i) {
             EXPECT_EQ((3 * message + i) % stream_pieces, lone.slot());
             write(&lone, i);

@@ -188,10 +188,10 @@ class stream_process final : public gpusm::stream_services {
     both_ends streams;
 };
 
-inline stream_pool host_pool{16 * kibi, 8};
-inline stream_pool small_pool{1 * kibi, 2}; // for devices
+inline stream_pool host_pool{16 * kibi, 128, 8};
+inline stream_pool small_pool{1 * kibi, 128, 2}; // for devices
 inline int any_device;
-inline stream_pool device_pool{4 * kibi, 2, &any_device};
+inline stream_pool device_pool{4 * kibi, 128, 2, &any_device};
 
 // A message with the bytes that it should have.
 struct message {
@@ -239,6 +239,12 @@ struct message {
         fetch.target =
             target ? gpusm::host_target(fetch.destination, fetch.len_bytes) : stream_memory{};
         return *this;
+    }
+    // The receiver gets them once it has looked so many times in vain.
+    message &of_both_after(std::uint32_t looks)
+    {
+        fetch.back_after = looks;
+        return of_both(false);
     }
     bool right() const { return source == destination; }
 

@@ -184,6 +184,32 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
     EXPECT_NE(std::string::npos, log.text().find("makes no sense"));
 }
 
+TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
+{
+    constexpr std::uint32_t looks = 5;
+    message one(300 * kibi);
+    one.of_both_after(looks);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    for (std::uint32_t i = 1; i < looks; ++i) {
+        EXPECT_EQ(nullptr, reader_.streams.progress());
+        EXPECT_EQ(0, reader_.parts_read) << i;
+    }
+    (void)run(1, false);
+    EXPECT_EQ(status::ok, one.fetch.outcome);
+    EXPECT_EQ(0U, one.fetch.received) << "through the ring";
+    EXPECT_TRUE(one.right());
+    ASSERT_TRUE(reader_.deliver_to(sender_)) << "the sender is back, and has nothing to do";
+
+    message two(300 * kibi, 2);
+    two.of_both_after(looks);
+    reader_.parts_read = 0;
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    (void)run(1);
+    EXPECT_EQ(0, reader_.parts_read) << "of a sender that answers";
+    EXPECT_TRUE(two.right());
+}
+
 TEST_F(Stream, MessagesThatMakeNoSenseAreNotTaken)
 {
     peer &from = sender_.towards(reader_);
@@ -201,6 +227,8 @@ TEST_F(Stream, MessagesThatMakeNoSenseAreNotTaken)
     EXPECT_FALSE(takes([](auto &m) { m.len_bytes = 0; })) << "of no bytes";
     EXPECT_FALSE(takes([](auto &m) { m.slot_bytes = 0; })) << "in no slots";
     EXPECT_FALSE(takes([](auto &m) { m.slot_bytes = 1U << 30; })) << "longer than the segment";
+    EXPECT_FALSE(takes([](auto &m) { m.pieces = 0; })) << "in no pieces";
+    EXPECT_FALSE(takes([](auto &m) { m.pieces = gpusm::most_stream_pieces + 1; })) << "in too many";
     EXPECT_FALSE(takes([](auto &m) { m.sequence = UINT64_MAX; })) << "goes on from nothing";
     EXPECT_FALSE(takes([](auto &m) { m.uses = stream_memory_use::target; })) << "no target";
     EXPECT_FALSE(takes([](auto &) {}, &memory)) << "memory for nothing";

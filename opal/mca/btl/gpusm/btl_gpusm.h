@@ -105,7 +105,7 @@ namespace gpusm {
       "Of the messages fetched, those that came through a ring on a device of this process")       \
     X(device_ring_bytes, "Bytes of those messages")                                                \
     X(host_ring_messages,                                                                          \
-      "Of the messages fetched, those that came through a ring in host memory, in part at least")  \
+      "Messages that came to this process through a ring in host memory, in part at least")        \
     X(host_ring_bytes, "Bytes that came so")                                                       \
     X(direct_host_messages,                                                                        \
       "Of the messages fetched, those that the sender copied here itself, out of page-locked "     \
@@ -117,7 +117,8 @@ namespace gpusm {
     X(pushed_host_bytes,                                                                           \
       "Bytes that peers have written from their devices into this process's host memory")          \
     X(single_copy_messages,                                                                        \
-      "Messages that this process read from a peer's host memory in a single copy")                \
+      "Messages that this process read from a peer's host memory in a single copy, in part at "    \
+      "least")                                                                                     \
     X(single_copy_bytes, "Bytes of those messages")                                                \
     X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
     X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
@@ -153,6 +154,7 @@ struct mca_btl_gpusm_component_t {
     bool use_direct_host;
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
+    bool stream_host;
 
     // MCA holds pointers to them for as long as the component is loaded.
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

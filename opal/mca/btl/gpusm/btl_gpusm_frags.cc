@@ -57,10 +57,23 @@ constexpr std::size_t first_small_frags = 16;
 constexpr std::size_t first_short_frags = 2;
 constexpr std::size_t first_eager_frags = 1; // of a longer eager limit
 
+// Long fragments keep off the ends of pages, for the same reason as the slots of rings
+// (stream_slots_offset).
+std::uint32_t skipped_granules(const frag_list &list)
+{
+    return list.payload_bytes < page_bytes ? 0 : 2;
+}
+
+std::uint32_t off_page_ends(std::uint32_t granule, std::uint32_t skipped)
+{
+    constexpr std::uint32_t granules = page_bytes / granule_bytes;
+    return granule + ((granule + 1) % granules < skipped ? skipped : 0);
+}
+
 std::size_t frag_bytes(const frag_list &list)
 {
     const std::size_t bytes = sizeof(frag_header) + list.payload_bytes;
-    return (bytes + granule_bytes - 1) / granule_bytes * granule_bytes;
+    return ((bytes + granule_bytes - 1) / granule_bytes + skipped_granules(list)) * granule_bytes;
 }
 
 mca_btl_gpusm_frag_t *frag_around(outgoing *out)
@@ -100,8 +113,8 @@ void add_frags(frag_list &list, std::size_t count)
            status::ok == own.carve(frag_bytes(list), &granule);
          --count) {
         mca_btl_gpusm_frag_t &made = list.made.emplace_back();
-        made.out.granule = granule;
-        made.out.header = reinterpret_cast<frag_header *>(own.at(granule));
+        made.out.granule = off_page_ends(granule, skipped_granules(list));
+        made.out.header = reinterpret_cast<frag_header *>(own.at(made.out.granule));
         set_up(&made, &list, made.out.header + 1);
         put_back(list, &made.out);
     }

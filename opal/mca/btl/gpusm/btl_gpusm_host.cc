@@ -5,6 +5,7 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 
+#include <algorithm>
 #include <mutex>
 
 namespace gpusm {
@@ -62,11 +63,23 @@ host_get *get_around(const stream_fetch *fetch)
     return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
 }
 
-// Shortest message of which the sender copies a part by itself: a shorter one is there before the
-// request and the further system calls have paid.
+// Shortest message of which the sender makes a single copy of a part: a shorter one is there before
+// the request and the further system calls have paid.
 constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
+constexpr std::uint32_t most_rings = 8; // of a kind
+// A sender that polls answers in a microsecond or two, in about as many looks of the receiver's.
+// One that does not, or to whose memory the way is so long that a single copy is faster, is not
+// waited for longer than a part takes.
+constexpr std::uint32_t streams_patience = 32;
+
+// Between sockets every line of a ring takes as long as one of the sender's memory, twice.
+bool is_streamed_from(const mca_btl_base_endpoint_t *endpoint)
+{
+    return mca_btl_gpusm_component.stream_host && endpoint->proc != nullptr &&
+           OPAL_PROC_ON_LOCAL_SOCKET(endpoint->proc->proc_flags);
+}
 
 stream_copy::is made(status s)
 {
@@ -76,7 +89,8 @@ stream_copy::is made(status s)
 } // namespace
 
 host_side::host_side(gpusm::node &local, bool threads)
-    : receiver_(local, *this, threads), sender_(*this, threads)
+    : rings_{16 * 1024, 32, most_rings}, rings_without_slots_{cache_line_bytes, 1, most_rings},
+      receiver_(local, *this, threads), sender_(*this, threads)
 {
 }
 
@@ -93,13 +107,15 @@ void host_side::open(peer &to, const stream_message &message, const stream_memor
         share_kind::host == message.handle.kind
             ? here().registrations->named(message.handle, message.address, message.len_bytes)
             : nullptr;
-    out->user = reader;
-    out->by_services = true;
-    out->parts = cooperative_parts;
-    out->unreachable = nullptr == memory || !smsc_writes_to(reader);
+    if (memory != nullptr) {
+        out->user = reader;
+        out->by_services = true;
+        out->parts = cooperative_parts;
+        out->unreachable = !smsc_writes_to(reader);
+        out->target = memory->address;
+    }
     if (named != nullptr && !out->unreachable) {
         named->streamed = true;
-        out->target = memory->address;
         out->owner = named;
         out->memory = reinterpret_cast<const unsigned char *>(message.address);
     }
@@ -124,10 +140,15 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
                       const host_get::arguments &arguments)
 {
     // Where processes are more than the processors that they may use the sender is likely not to
-    // run, and if it is interrupted in a copy, the receiver waits for its next turn. Where messages
-    // go both ways both processors are busy already.
-    if (len_bytes < cooperative_least_bytes || here().oversubscribed || endpoint->reads_alone ||
-        here().host_offers.load(std::memory_order_relaxed) > 0) {
+    // run, and if it is interrupted in a copy, the receiver waits for its next turn.
+    if (here().oversubscribed) {
+        return false;
+    }
+    const bool streams = is_streamed_from(endpoint);
+    // Where messages go both ways both processors are busy already; two single copies at the same
+    // time then bring nothing.
+    if (!streams && (len_bytes < cooperative_least_bytes || endpoint->reads_alone ||
+                     here().host_offers.load(std::memory_order_relaxed) > 0)) {
         return false;
     }
     host_get *get = gets_.take();
@@ -142,9 +163,13 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     both.address = remote_address;
     both.destination = reinterpret_cast<std::uint64_t>(arguments.local_address);
     both.len_bytes = len_bytes;
-    both.pool = &rings_without_slots_;
+    both.pool = streams ? &rings_ : &rings_without_slots_;
     both.back_parts = cooperative_parts;
-    both.target = host_target(both.destination, both.len_bytes);
+    if (streams) {
+        both.back_after = streams_patience;
+    } else {
+        both.target = host_target(both.destination, both.len_bytes);
+    }
     if (status::ok == receiver_.fetch(*endpoint->peer, &both)) {
         return true;
     }
@@ -164,7 +189,15 @@ int host_side::progress()
         mca_btl_base_endpoint_t *endpoint = get->endpoint;
         const bool good = status::ok == each->outcome;
         endpoint->reads_alone = endpoint->reads_alone || each->sender_cannot;
-        count_single_copy(each->len_bytes);
+        const std::uint64_t by_ring =
+            each->pool == &rings_ ? std::min(each->received, each->len_bytes) : 0;
+        if (by_ring > 0) {
+            count(counter::host_ring_messages, 1);
+            count(counter::host_ring_bytes, by_ring);
+        }
+        if (by_ring < each->len_bytes) {
+            count_single_copy(each->len_bytes - by_ring);
+        }
         count(counter::cooperative_copy_bytes, each->written);
         each = each->next;
         const host_get::arguments given = get->given;

@@ -3,11 +3,13 @@
 //
 // btl_gpusm_host.h: messages longer than the eager limit between host memories.
 //
-// The sender offers them, and the receiver reads them in a single copy, through what Open MPI's
-// framework smsc has found on this machine (CMA or XPMEM; KNEM wants regions registered, and is not
-// used), long ones together with the sender (protocol/stream.h). ob1 does this by the same RGET as
-// for device memory; only the handle says host. Where there are no single copies ob1 sends
-// fragments. Any thread.
+// The sender offers them, by the same RGET of ob1's as for device memory; only the handle says
+// host. The receiver reads them in a single copy, through what Open MPI's framework smsc has found
+// on this machine (CMA or XPMEM; KNEM wants regions registered, and is not used). With
+// btl_gpusm_stream_host they are streamed instead (protocol/stream.h) if the peer runs on the same
+// socket, and single copies only take the place of a sender that is busy elsewhere; else the sender
+// has a part in long single copies. Where there are no single copies ob1 sends fragments. Any
+// thread.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
@@ -18,7 +20,7 @@
 
 namespace gpusm {
 
-// A btl_get of which both sides copy a part.
+// A btl_get in which both sides copy.
 struct host_get {
     opal_free_list_item_t super;
     stream_fetch fetch;
@@ -39,14 +41,15 @@ struct host_get {
     } given;
 };
 
-// Host messages of which both sides copy a part. Any thread.
+// Host messages that both sides copy. Any thread.
 class host_side final : private stream_services {
   public:
     host_side(node &local, bool threads);
 
-    // While this process reads from the end, by single copies, the sender, which would only be
-    // waiting, writes from the front. One that is busy elsewhere is not waited for: then this
-    // process reads all of it. True: it ends in progress().
+    // Both sides copy at the same time: through a ring; or by single copies, of which this process
+    // makes those at the end, and the sender, which would only be waiting, those at the front. A
+    // sender that is busy elsewhere is not waited for: then this process reads all of it. True: it
+    // ends in progress().
     bool fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
                const remote_handle &remote, std::size_t len_bytes,
                const host_get::arguments &arguments);
@@ -70,7 +73,8 @@ class host_side final : private stream_services {
     void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
 
     free_list<host_get> gets_;
-    stream_pool rings_without_slots_{cache_line_bytes, 8};
+    stream_pool rings_;               // that stay in the caches of both
+    stream_pool rings_without_slots_; // which only tell how far a sender is
     stream_receiver receiver_;
     stream_sender sender_;
 };

@@ -86,6 +86,11 @@ const parameter parameters[] = {
      "Let peers read long messages straight from host memory, and both sides of a message between "
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "
      "XPMEM); without it host messages go in fragments, and one side copies the others alone"},
+    {"stream_host", flag, &component.stream_host, 0, OPAL_INFO_LVL_5,
+     "Stream long host messages through a ring in shared memory, in pieces that the sender copies "
+     "in while the receiver copies out the ones before; without it the receiver makes a single "
+     "copy, of long messages together with the sender. The default is what is faster on the "
+     "machine's processors."},
     {"staging_device_bytes", bytes, &component.staging_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
      "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
@@ -105,19 +110,16 @@ const parameter parameters[] = {
      0, 100},
 };
 
-constexpr std::size_t short_eager_limit = 8 * kibi;
-constexpr std::size_t long_eager_limit = 64 * kibi;
-
-// Two copies through shared memory move every cache line between the processors twice, a single
-// copy moves it once but is a system call. Between AMD's cores lines move so fast, within a core
-// complex and across, that up to 64 KiB two copies take half the time or less; between others the
-// single copy is the faster one from some 16 KiB on (docs/performance-host.md).
-std::size_t eager_limit()
+// Is it faster here that both sides copy at the same time, through shared memory, than that one
+// makes a single copy? Two copies move every cache line between the processors twice, a single copy
+// once. AMD's processors move lines so fast that two copies take half the time; between Intel's a
+// single copy is the faster one (docs/performance-host.md).
+bool lines_move_fast()
 {
 #if defined(__x86_64__)
-    return __builtin_cpu_is("amd") ? long_eager_limit : short_eager_limit;
+    return 0 != __builtin_cpu_is("amd");
 #else
-    return short_eager_limit;
+    return false;
 #endif
 }
 
@@ -135,8 +137,9 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
+    component.stream_host = lines_move_fast();
     for (const parameter &each : parameters) {
-        if (flag == each.type) {
+        if (flag == each.type && each.storage != &component.stream_host) {
             *static_cast<bool *>(each.storage) = 0 != each.value;
         } else if (number == each.type) {
             *static_cast<unsigned *>(each.storage) = static_cast<unsigned>(each.value);
@@ -152,10 +155,9 @@ void register_parameters()
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
-    module.btl_rndv_eager_limit = short_eager_limit + header_bytes;
-    const std::size_t eager = eager_limit();
-    module.btl_eager_limit = eager + header_bytes;
-    module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
+    module.btl_eager_limit = (lines_move_fast() ? 16 : 8) * kibi + header_bytes;
+    module.btl_rndv_eager_limit = 8 * kibi + header_bytes;
+    module.btl_max_send_size = 32 * kibi + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message

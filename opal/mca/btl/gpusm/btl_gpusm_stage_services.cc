@@ -56,7 +56,7 @@ stage_services::~stage_services()
 std::size_t stage_services::ring_bytes()
 {
     return host_rings *
-           (mca_btl_gpusm_component.staging_host_bytes + sizeof(stream_ring) + page_bytes);
+           (mca_btl_gpusm_component.staging_host_bytes + stream_slots_offset + page_bytes);
 }
 
 status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
@@ -144,15 +144,17 @@ bool stage_services::waits_for_legacy(device &of)
 // Registered memory is copied without the processor's help. A refusal costs that, no more.
 void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
 {
+    // The pages that the slots lie in.
+    const std::uint64_t pages = source.slots / page_bytes * page_bytes;
     if (!mca_btl_gpusm_component.register_segments || 0 != bytes % page_bytes ||
         std::any_of(registered_.begin(), registered_.end(),
-                    [&](const auto &each) { return each.first == source.slots; })) {
+                    [&](const auto &each) { return each.first == pages; })) {
         return;
     }
     const driver_scope scope(gpu().driver, in->context);
-    const CUresult result = gpu().driver.mem_host_register(reinterpret_cast<void *>(source.slots),
-                                                           bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    registered_.emplace_back(source.slots, CUDA_SUCCESS == result ? in : nullptr);
+    const CUresult result = gpu().driver.mem_host_register(
+        reinterpret_cast<void *>(pages), bytes + page_bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    registered_.emplace_back(pages, CUDA_SUCCESS == result ? in : nullptr);
     if (CUDA_SUCCESS != result) {
         log_line(log_level::info, "the ring of a peer stays unregistered with the driver: %s",
                  gpu().driver.error_name(result));
@@ -206,7 +208,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
     made->source = named;
     made->to = endpoint_of(to);
     out->user = made;
-    const std::size_t ring_bytes = std::size_t{stream_pieces} * message.slot_bytes;
+    const std::size_t ring_bytes = std::size_t{message.pieces} * message.slot_bytes;
     if (of_host) {
         out->by_services =
             memory != nullptr && here().gpu != nullptr && open_target(made, message, *memory, out);
@@ -350,8 +352,8 @@ stream_pool *stage_services::pool_for(const get_request *get)
     device_pool &found = pools_[get->into->index];
     if (nullptr == found.on) {
         found.on = get->into;
-        found.pool = {slot_bytes_of(mca_btl_gpusm_component.staging_device_bytes / device_rings),
-                      device_rings, get->into};
+        found.pool = pool_of(mca_btl_gpusm_component.staging_device_bytes / device_rings,
+                             device_rings, get->into);
     }
     if (std::any_of(found.rings.begin(), found.rings.end(),
                     [](const auto &each) { return each.entry->retired; })) {

@@ -25,11 +25,12 @@ inline constexpr std::uint32_t device_rings = 4;
 // What a sender brings from its device into a receiver's host memory: each part is a copy of the
 // device and a system call.
 inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024, 3};
-// In whole cache lines.
-inline std::uint32_t slot_bytes_of(std::size_t ring_bytes)
+// Rings of so many bytes.
+inline stream_pool pool_of(std::size_t ring_bytes, std::uint32_t most_rings, device *on = nullptr)
 {
-    return static_cast<std::uint32_t>(ring_bytes / stream_pieces / cache_line_bytes *
-                                      cache_line_bytes);
+    const std::size_t lines = ring_bytes / most_stream_pieces / cache_line_bytes;
+    return {static_cast<std::uint32_t>(lines * cache_line_bytes), most_stream_pieces, most_rings,
+            on};
 }
 
 // What a range of ours needs while it is sent.
@@ -105,8 +106,8 @@ class stage_services final : public stream_services {
     // What its rings may take of our segment.
     static std::size_t ring_bytes();
 
-    stream_pool host_pool{slot_bytes_of(mca_btl_gpusm_component.staging_host_bytes), host_rings};
-    stream_pool without_slots{cache_line_bytes, host_rings};
+    stream_pool host_pool = pool_of(mca_btl_gpusm_component.staging_host_bytes, host_rings);
+    stream_pool without_slots{cache_line_bytes, most_stream_pieces, host_rings};
 
   private:
     status map_target(sending *made, const stream_memory &target, std::uint64_t address);

@@ -16,10 +16,10 @@
 //
 // The receiver says what it wants and in which order, so nothing waits behind a message that is not
 // expected yet. It may get parts of a message by itself, from the end, by copies of the sender's
-// memory, while the sender copies from the front: so both processors are busy, and a sender that is
-// not inside MPI is not waited for. The two tell each other by two words in the ring, where each
-// stores its own before it looks at the other's: how much of the range is still wanted, and how
-// much the sender has begun.
+// memory, while the sender copies from the front, or once the sender has been silent for a while:
+// so both processors are busy, and a sender that is not inside MPI is not waited for. The two tell
+// each other by two words in the ring, where each stores its own before it looks at the other's:
+// how much of the range is still wanted, and how much the sender has begun.
 #ifndef GPUSM_PROTOCOL_STREAM_H
 #define GPUSM_PROTOCOL_STREAM_H
 
@@ -37,6 +37,7 @@ namespace gpusm {
 // Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait.
 struct stream_pool {
     std::uint32_t slot_bytes; // a multiple of a cache line
+    std::uint32_t pieces;     // of a ring, most_stream_pieces at most
     std::uint32_t most_rings;
     void *device = nullptr; // whose memory the pieces lie in; null: in our segment
 };
@@ -64,7 +65,8 @@ struct stream_fetch {
     std::uint64_t len_bytes;
     stream_pool *pool;
     bool to_device = false;       // the services copy what comes
-    stream_parts back_parts{};    // that this process gets by itself, from the end
+    stream_parts back_parts{};    // that this process gets by itself, from the end,
+    std::uint32_t back_after = 0; // once it has looked so many times in a row and nothing had come
     bool may_end_early = true;    // when all of it is here, but the sender, whose processor copies
                                   // it, has not answered; else it may still be read by a device
     stream_memory target{};       // which the sender may write to; kind none: nowhere

@@ -17,11 +17,13 @@ namespace {
 // Copies of a message by a device that run. Each takes the processor microseconds, so what comes
 // meanwhile goes together.
 constexpr std::size_t copies_at_once = 2;
-// The longest of them, so that the sender gets slots back early.
-constexpr std::uint32_t most_pieces = stream_pieces / 4;
+// The longest of them is a fourth of the ring, so that the sender gets slots back early.
+constexpr std::uint32_t rings_part = 4;
 
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::chrono::milliseconds life_check{100};
+// A look at the clock takes about as long as one at the ring.
+constexpr std::uint32_t looks_between_clocks = 64;
 // Parts of one peer's messages that are on their way.
 constexpr std::size_t parts_at_once = 32;
 
@@ -29,12 +31,12 @@ constexpr std::size_t parts_at_once = 32;
 
 status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
 {
-    const std::size_t slots_bytes = std::size_t{stream_pieces} * pool.slot_bytes;
+    const std::size_t slots_bytes = std::size_t{pool.pieces} * pool.slot_bytes;
     const bool on_device = pool.device != nullptr;
     std::uint32_t granule = 0;
     std::uint64_t slots = 0;
     stream_memory memory{};
-    const std::size_t bytes = sizeof(stream_ring) + (on_device ? 0 : slots_bytes);
+    const std::size_t bytes = on_device ? sizeof(stream_ring) : stream_slots_offset + slots_bytes;
     if (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
         return status::no_memory;
     }
@@ -43,10 +45,12 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     }
     auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(granule));
     if (!on_device) {
-        slots = reinterpret_cast<std::uint64_t>(ring + 1);
-        services_.made_ring(local_.own().at(granule), bytes);
+        unsigned char *begin = local_.own().at(granule);
+        slots = reinterpret_cast<std::uint64_t>(begin + stream_slots_offset);
+        services_.made_ring(begin, bytes);
     }
-    *out = &inlets_.emplace_back(inlet{&pool, stream_reader(ring), granule, slots, memory});
+    *out = &inlets_.emplace_back(
+        inlet{&pool, stream_reader(ring, pool.pieces), granule, slots, memory});
     return status::ok;
 }
 
@@ -92,9 +96,11 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
                                   ring->granule,
                                   ring->next_want,
                                   message->pool->slot_bytes,
+                                  message->pool->pieces,
                                   on_device    ? stream_memory_use::slots
                                   : has_target ? stream_memory_use::target
-                                               : stream_memory_use::none};
+                                               : stream_memory_use::none,
+                                  0};
     ring->in.want(wants.want, wants.len_bytes);
     const status s = services_.send(from, wants,
                                     on_device    ? &ring->memory
@@ -107,6 +113,7 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     ++ring->next_want;
     ring->fetches.push_back({message, wants.len_bytes, wants.len_bytes, wants.want});
     ring->quiet_since = {};
+    ring->looks_in_vain = 0;
     if (!ring->listed) {
         ring->listed = true;
         receiving_.push_back(ring);
@@ -189,6 +196,7 @@ bool stream_receiver::end_copies(inlet *of, ended_list *ended)
 bool stream_receiver::copy_run(inlet *from, awaited *range, const stream_piece_facts &first)
 {
     const std::uint32_t slot_bytes = from->pool->slot_bytes;
+    const std::uint32_t most_pieces = std::max(1U, from->in.pieces() / rings_part);
     std::uint64_t bytes = first.bytes;
     std::uint32_t pieces = 1;
     stream_piece_facts next;
@@ -346,7 +354,7 @@ void stream_receiver::begin_backs(inlet *of)
     std::uint64_t begun_bytes = 0;
     for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
         awaited &range = of->fetches[i];
-        if (nullptr == range.message) {
+        if (nullptr == range.message || of->looks_in_vain < range.message->back_after) {
             continue;
         }
         while (range.backs < range.message->back_parts.at_once) {
@@ -389,6 +397,9 @@ void stream_receiver::wait_for(inlet *quiet, ended_list *ended)
     if (quiet->reading == quiet->fetches.size()) {
         return;
     }
+    if (0 != ++quiet->looks_in_vain % looks_between_clocks) {
+        return;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (decltype(now){} == quiet->quiet_since) {
         quiet->quiet_since = now;
@@ -410,7 +421,7 @@ stream_fetch *stream_receiver::progress()
         const std::uint64_t most = stream_bytes_at_once * receiving_.size();
         std::uint64_t copied = 0;
         bool any = true;
-        for (std::uint32_t steps = 0; any && copied < most && steps < stream_pieces; ++steps) {
+        for (std::uint32_t steps = 0; any && copied < most && steps < most_stream_pieces; ++steps) {
             any = false;
             for (inlet *each : receiving_) {
                 const bool came = receive_some(each, &copied, &ended);
@@ -421,6 +432,7 @@ stream_fetch *stream_receiver::progress()
         unlist(&receiving_, [&](inlet *each) {
             if (std::exchange(each->came, false)) {
                 each->quiet_since = {};
+                each->looks_in_vain = 0;
             } else {
                 wait_for(each, &ended);
             }

@@ -19,15 +19,15 @@ bool stream_sender::take(peer &from, const stream_message &message, const stream
 {
     const std::uint64_t offset = std::uint64_t{message.granule} * granule_bytes;
     const bool in_segment = stream_memory_use::slots != message.uses;
+    const std::uint64_t slots_bytes = std::uint64_t{message.pieces} * message.slot_bytes;
     const std::uint64_t bytes =
-        sizeof(stream_ring) + (in_segment ? std::uint64_t{stream_pieces} * message.slot_bytes : 0);
+        in_segment ? stream_slots_offset + slots_bytes : sizeof(stream_ring);
     if (!from.shared().holds(offset, bytes) || 0 != offset % page_bytes ||
-        0 == message.slot_bytes || 0 == message.len_bytes ||
+        0 == message.slot_bytes || 0 == message.len_bytes || 0 == message.pieces ||
+        message.pieces > most_stream_pieces ||
         (stream_memory_use::none == message.uses) != (nullptr == memory) ||
         (memory != nullptr &&
-         !covers(memory->handle, memory->address,
-                 in_segment ? message.len_bytes
-                            : std::uint64_t{stream_pieces} * message.slot_bytes))) {
+         !covers(memory->handle, memory->address, in_segment ? message.len_bytes : slots_bytes))) {
         return false;
     }
     const std::lock_guard guard(mutex_);
@@ -38,19 +38,19 @@ bool stream_sender::take(peer &from, const stream_message &message, const stream
         }
         to.to = &from;
         to.out = stream_writer(reinterpret_cast<stream_ring *>(from.shared().base() + offset),
-                               message.sequence);
+                               message.pieces, message.sequence);
         to.slot_bytes = message.slot_bytes;
         to.first_pieces = in_segment ? 1 : 4;
-        to.most_pieces = stream_pieces / (in_segment ? 16 : 4);
+        to.most_pieces = std::max(1U, message.pieces / (in_segment ? 16 : 4));
     } else if (!to.out.open() || to.slot_bytes != message.slot_bytes ||
-               to.wants.size() >= stream_wants) {
+               to.out.pieces() != message.pieces || to.wants.size() >= stream_wants) {
         return false;
     }
     wanted &range = to.wants.emplace_back();
     range.len_bytes = message.len_bytes;
     range.want = message.want;
     range.source.slots =
-        reinterpret_cast<std::uint64_t>(from.shared().base() + offset + sizeof(stream_ring));
+        reinterpret_cast<std::uint64_t>(from.shared().base() + offset + stream_slots_offset);
     services_.open(from, message, memory, &range.source);
     if (!to.listed) {
         to.listed = true;
@@ -221,7 +221,7 @@ void stream_sender::progress()
     const std::uint64_t most = stream_bytes_at_once * sending_.size();
     std::uint64_t copied = 0;
     bool any = true;
-    for (std::uint32_t steps = 0; any && copied < most && steps < stream_pieces; ++steps) {
+    for (std::uint32_t steps = 0; any && copied < most && steps < most_stream_pieces; ++steps) {
         any = false;
         for (outlet *each : sending_) {
             any = send_some(each, &copied) || any;

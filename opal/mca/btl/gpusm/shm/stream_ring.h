@@ -34,19 +34,20 @@ struct stream_piece_facts {
 class stream_writer {
   public:
     stream_writer() = default;
-    // `next`: the sequence number of the first piece, in a ring that is empty.
-    stream_writer(stream_ring *ring, std::uint64_t next)
-        : ring_(ring), claimed_(next), published_(next), released_(next)
+    // `next`: the sequence number of the first piece, in a ring that is empty and has `pieces`.
+    stream_writer(stream_ring *ring, std::uint32_t pieces, std::uint64_t next)
+        : ring_(ring), pieces_(pieces), claimed_(next), published_(next), released_(next)
     {
     }
 
     bool open() const { return ring_ != nullptr; }
+    std::uint32_t pieces() const { return pieces_; }
 
     // How many pieces there is room for, in slots one behind the other from slot() on. There may be
     // room for more when it is enough for `wanted`.
     std::uint32_t room(std::uint32_t wanted = 1)
     {
-        if (claimed_ - released_ + wanted > stream_pieces) {
+        if (claimed_ - released_ + wanted > pieces_) {
             // Acquire pairs with stream_reader::release: the piece has been read. The value is the
             // peer's word: one that cannot be is ignored.
             const std::uint64_t released = ring_->released.load(std::memory_order_acquire);
@@ -54,16 +55,16 @@ class stream_writer {
                 released_ = released;
             }
         }
-        const std::uint64_t free = stream_pieces - (claimed_ - released_);
-        return static_cast<std::uint32_t>(std::min<std::uint64_t>(free, stream_pieces - slot()));
+        const std::uint64_t free = pieces_ - (claimed_ - released_);
+        return static_cast<std::uint32_t>(std::min<std::uint64_t>(free, pieces_ - slot()));
     }
-    std::uint32_t slot() const { return static_cast<std::uint32_t>(claimed_ % stream_pieces); }
+    std::uint32_t slot() const { return static_cast<std::uint32_t>(claimed_ % pieces_); }
     // Takes so many of these slots, which are to be published in the same order.
     void claim(std::uint32_t pieces) { claimed_ += pieces; }
     // The oldest slot that has been claimed and not published.
     void publish(const stream_piece_facts &facts)
     {
-        stream_piece &piece = ring_->pieces[published_ % stream_pieces];
+        stream_piece &piece = ring_->pieces[published_ % pieces_];
         piece.offset = facts.offset;
         piece.bytes = facts.bytes;
         piece.want = facts.want;
@@ -95,6 +96,7 @@ class stream_writer {
 
   private:
     stream_ring *ring_ = nullptr;
+    std::uint32_t pieces_ = 0;
     std::uint64_t claimed_ = 0;
     std::uint64_t published_ = 0;
     std::uint64_t released_ = 0; // as last seen: never ahead of the truth
@@ -103,19 +105,21 @@ class stream_writer {
 class stream_reader {
   public:
     stream_reader() = default;
-    explicit stream_reader(stream_ring *ring) : ring_(ring) {}
+    stream_reader(stream_ring *ring, std::uint32_t pieces) : ring_(ring), pieces_(pieces) {}
+
+    std::uint32_t pieces() const { return pieces_; }
 
     // The piece after `ahead` others, if it is there. All that it says, but the slot, is the
     // writer's word.
     bool look(std::uint32_t ahead, stream_piece_facts *out) const
     {
         const std::uint64_t number = next_ + ahead;
-        const stream_piece &piece = ring_->pieces[number % stream_pieces];
+        const stream_piece &piece = ring_->pieces[number % pieces_];
         if (piece.sequence.load(std::memory_order_acquire) != number + 1) {
             return false;
         }
         *out = {piece.offset, piece.bytes, piece.want, piece.answer,
-                static_cast<std::uint32_t>(number % stream_pieces)};
+                static_cast<std::uint32_t>(number % pieces_)};
         return true;
     }
     // The writer may use so many slots again.
@@ -146,6 +150,7 @@ class stream_reader {
 
   private:
     stream_ring *ring_ = nullptr;
+    std::uint32_t pieces_ = 0;
     std::uint64_t next_ = 0;
 };
 

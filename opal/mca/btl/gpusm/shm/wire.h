@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 15;
+inline constexpr std::uint32_t wire_version = 16;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -215,8 +215,8 @@ static_assert(sizeof(ipc_message) == 40);
 
 // A ring of pieces that its owner lends to a sender (shm/stream_ring.h). This part of it lies in
 // the owner's segment, at a page. The bytes of the pieces lie in slots of one length, one for each
-// piece, behind it or in memory of a device.
-inline constexpr std::uint32_t stream_pieces = 128;
+// piece, at stream_slots_offset behind its beginning or in memory of a device.
+inline constexpr std::uint32_t most_stream_pieces = 128;
 enum class stream_answer : std::uint32_t {
     bytes = 0,       // the next ones of the range
     skipped = 1,     // none: the copy has failed, and `ended` follows
@@ -242,8 +242,13 @@ struct alignas(page_bytes) stream_ring {
     alignas(cache_line_bytes) std::atomic<std::uint64_t> wanted_bytes[stream_wants];
     // Writer: the sender, once it has the message. How much of a range it has begun to copy.
     alignas(cache_line_bytes) std::atomic<std::uint64_t> begun_bytes[stream_wants];
-    alignas(cache_line_bytes) stream_piece pieces[stream_pieces];
+    alignas(cache_line_bytes) stream_piece pieces[most_stream_pieces];
 };
+// In the middle of a page. Processors of AMD's copy with REP MOVSB, which glibc before 2.40 takes
+// for 2 KiB and more, at a twentieth of their speed when the destination lies up to 31 bytes
+// further on in its page than the source (glibc bug 30994), and most long buffers begin at a page
+// or 16 bytes behind it.
+inline constexpr std::size_t stream_slots_offset = sizeof(stream_ring) + page_bytes / 2;
 
 // A receiver wants a range of memory to be streamed to it. The ranges that it wants through one
 // ring come in the order of these messages, and every one is answered in the ring: by all of its
@@ -261,9 +266,11 @@ struct stream_message {
     std::uint32_t granule;    // of the ring in the receiver's segment
     std::uint32_t want;       // number of this message; counts up, and wraps
     std::uint32_t slot_bytes; // of each piece
+    std::uint32_t pieces;     // that the ring has, most_stream_pieces at most
     stream_memory_use uses;   // of the stream_memory behind this; none: there is none
+    std::uint32_t reserved;
 };
-static_assert(sizeof(stream_message) == 72);
+static_assert(sizeof(stream_message) == 80);
 // Memory of the receiver, and an address of the receiver in it: an export, or, of kind `host`,
 // memory that the sender can reach by single copies.
 struct stream_memory {
