@@ -17,9 +17,6 @@ namespace {
 // Copies of a message by a device that run. Each takes the processor microseconds, so what comes
 // meanwhile goes together.
 constexpr std::size_t copies_at_once = 2;
-// The longest of them is a fourth of the ring, so that the sender gets slots back early.
-constexpr std::uint32_t rings_part = 4;
-
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::chrono::milliseconds life_check{100};
 // A look at the clock takes about as long as one at the ring.
@@ -87,25 +84,22 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     if (ring->fetches.size() >= stream_wants) {
         return status::busy;
     }
-    const bool on_device = message->pool->device != nullptr;
+    const stream_pool &pool = *message->pool;
     const bool has_target = share_kind::none != message->target.handle.kind;
-    const stream_message wants = {message->source,
-                                  message->address,
-                                  message->len_bytes,
-                                  ring->fetches.empty() ? ring->in.next() : stream_continues,
-                                  ring->granule,
-                                  ring->next_want,
-                                  message->pool->slot_bytes,
-                                  message->pool->pieces,
-                                  on_device    ? stream_memory_use::slots
-                                  : has_target ? stream_memory_use::target
-                                               : stream_memory_use::none,
-                                  0};
+    const stream_memory *memory = pool.device != nullptr ? &ring->memory
+                                  : has_target           ? &message->target
+                                                         : nullptr;
+    stream_message wants = {
+        message->source,         message->address,
+        message->len_bytes,      ring->fetches.empty() ? ring->in.next() : stream_continues,
+        ring->granule,           ring->next_want,
+        pool.slot_bytes,         pool.pieces,
+        stream_memory_use::none, 0};
+    wants.uses = nullptr == memory        ? stream_memory_use::none
+                 : pool.device != nullptr ? stream_memory_use::slots
+                                          : stream_memory_use::target;
     ring->in.want(wants.want, wants.len_bytes);
-    const status s = services_.send(from, wants,
-                                    on_device    ? &ring->memory
-                                    : has_target ? &message->target
-                                                 : nullptr);
+    const status s = services_.send(from, wants, memory);
     if (status::ok != s && status::busy != s) {
         return s;
     }
@@ -196,7 +190,7 @@ bool stream_receiver::end_copies(inlet *of, ended_list *ended)
 bool stream_receiver::copy_run(inlet *from, awaited *range, const stream_piece_facts &first)
 {
     const std::uint32_t slot_bytes = from->pool->slot_bytes;
-    const std::uint32_t most_pieces = std::max(1U, from->in.pieces() / rings_part);
+    const std::uint32_t most_pieces = std::max(1U, from->in.pieces() / 4); // slots come back early
     std::uint64_t bytes = first.bytes;
     std::uint32_t pieces = 1;
     stream_piece_facts next;
@@ -237,15 +231,9 @@ bool stream_receiver::receive_some(inlet *from, std::uint64_t *copied_bytes, end
     awaited &range = from->fetches[from->reading];
     stream_fetch *message = range.message;
     const bool is_bytes = stream_answer::bytes == piece.answer;
-    const bool has_sense =
-        piece.want == range.want && piece.answer <= stream_answer::unreachable &&
-        (!is_bytes || (piece.offset == range.received && piece.bytes > 0 &&
-                       piece.bytes <= from->pool->slot_bytes &&
-                       piece.bytes <= range.len_bytes - range.received)) &&
-        (stream_answer::written != piece.answer ||
-         (piece.offset > range.received && piece.offset <= range.len_bytes &&
-          (nullptr == message || share_kind::none != message->target.handle.kind)));
-    if (!has_sense) {
+    const bool with_target = nullptr == message || share_kind::none != message->target.handle.kind;
+    if (!piece.makes_sense(range.want, range.received, range.len_bytes, from->pool->slot_bytes,
+                           with_target)) {
         log_line(log_level::error,
                  "process %u streamed a piece that makes no sense; nothing more is sent to it or "
                  "taken from it",

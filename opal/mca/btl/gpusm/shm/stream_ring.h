@@ -29,6 +29,22 @@ struct stream_piece_facts {
     std::uint32_t want;
     stream_answer answer;
     std::uint32_t slot = 0; // where its bytes are; in the reader's copy
+
+    // Can it be the next one of the range `of`, of `len_bytes`, of which `received` are here?
+    // `with_target`: the writer may have written to one.
+    bool makes_sense(std::uint32_t of, std::uint64_t received, std::uint64_t len_bytes,
+                     std::uint32_t slot_bytes, bool with_target) const
+    {
+        if (want != of || answer > stream_answer::unreachable) {
+            return false;
+        }
+        if (stream_answer::bytes == answer) {
+            return offset == received && bytes > 0 && bytes <= slot_bytes &&
+                   bytes <= len_bytes - received;
+        }
+        return stream_answer::written != answer ||
+               (with_target && offset > received && offset <= len_bytes);
+    }
 };
 
 class stream_writer {
