@@ -186,7 +186,7 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
 
 TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
 {
-    constexpr std::uint32_t looks = 5;
+    constexpr std::uint32_t looks = 64;
     message one(300 * kibi);
     one.of_both_after(looks);
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
@@ -208,6 +208,17 @@ TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
     (void)run(1);
     EXPECT_EQ(0, reader_.parts_read) << "of a sender that answers";
     EXPECT_TRUE(two.right());
+
+    message three(700 * kibi, 3);
+    three.of_both_after(looks);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &three.fetch));
+    ASSERT_TRUE(reader_.deliver_to(sender_));
+    EXPECT_EQ(nullptr, sender_.streams.progress());
+    (void)run(1, false);
+    EXPECT_GT(reader_.parts_read, 0) << "of a sender that leaves in the middle";
+    EXPECT_GT(three.fetch.received, 0U);
+    EXPECT_LT(three.fetch.received, three.fetch.len_bytes);
+    EXPECT_TRUE(three.right());
 }
 
 TEST_F(Stream, MessagesThatMakeNoSenseAreNotTaken)

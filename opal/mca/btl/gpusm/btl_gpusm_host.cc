@@ -69,9 +69,9 @@ constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 constexpr std::uint32_t most_rings = 8; // of a kind
-// A sender that polls answers in a microsecond or two, in about as many looks of the receiver's.
-// One that does not, or to whose memory the way is so long that a single copy is faster, is not
-// waited for longer than a part takes.
+// Looks in vain, which take a tenth of a microsecond each. A sender that polls answers in fewer.
+// One that does not, or to whom the way is so long that a single copy is as fast, is not waited for
+// longer than a part takes.
 constexpr std::uint32_t streams_patience = 32;
 
 // Between sockets every line of a ring takes as long as one of the sender's memory, twice.

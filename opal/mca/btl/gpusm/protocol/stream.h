@@ -75,6 +75,13 @@ struct stream_fetch {
     bool sender_cannot = false;   // write to the target, now or ever
     status outcome = status::ok;  // not_found: the sender cannot map the memory of the ring
     stream_fetch *next = nullptr; // in the list that progress() gives
+
+    // Looks, when so much has come: the first piece takes a request and its answer, each further
+    // one a copy only.
+    std::uint32_t patience(std::uint64_t bytes) const
+    {
+        return bytes > 0 ? back_after / 8 : back_after;
+    }
 };
 
 // A target in host memory of this process.

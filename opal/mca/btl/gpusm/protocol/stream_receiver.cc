@@ -336,13 +336,11 @@ bool stream_receiver::begin_back(inlet *of, awaited *range)
 // Of the oldest messages first.
 void stream_receiver::begin_backs(inlet *of)
 {
-    if (of->from->closed()) {
-        return;
-    }
     std::uint64_t begun_bytes = 0;
-    for (std::size_t i = of->reading; i < of->fetches.size(); ++i) {
+    for (std::size_t i = of->reading; i < of->fetches.size() && !of->from->closed(); ++i) {
         awaited &range = of->fetches[i];
-        if (nullptr == range.message || of->looks_in_vain < range.message->back_after) {
+        if (nullptr == range.message ||
+            of->looks_in_vain < range.message->patience(range.received)) {
             continue;
         }
         while (range.backs < range.message->back_parts.at_once) {
