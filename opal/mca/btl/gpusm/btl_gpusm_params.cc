@@ -110,10 +110,11 @@ const parameter parameters[] = {
      0, 100},
 };
 
-// Is it faster here that both sides copy at the same time, through shared memory, than that one
-// makes a single copy? Two copies move every cache line between the processors twice, a single copy
-// once. AMD's processors move lines so fast that two copies take half the time; between Intel's a
-// single copy is the faster one (docs/performance-host.md).
+// Are two copies through shared memory faster here than a single copy with its system call? They
+// move every cache line between the processors twice, a single copy once. AMD's processors move
+// lines so fast that eager messages of up to 64 KiB, and longer ones that both sides copy at the
+// same time, take half the time; between Intel's a single copy is the faster one from some 16 KiB
+// on (docs/performance-host.md).
 bool lines_move_fast()
 {
 #if defined(__x86_64__)
@@ -155,9 +156,10 @@ void register_parameters()
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
-    module.btl_eager_limit = (lines_move_fast() ? 16 : 8) * kibi + header_bytes;
+    const std::size_t eager = (lines_move_fast() ? 64 : 8) * kibi;
+    module.btl_eager_limit = eager + header_bytes;
     module.btl_rndv_eager_limit = 8 * kibi + header_bytes;
-    module.btl_max_send_size = 32 * kibi + header_bytes;
+    module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
