@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_single_copy.sh: long messages between host memories are streamed, or read in single copies where the
-# machine lets us, and by both sides; and all bytes are right where single copies are refused, all of them
-# or some.
+# run_single_copy.sh: long messages between host memories are streamed, or read in single copies by one or both
+# sides where the machine lets us; and all bytes are right where these are refused, all of them or some.
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
@@ -37,8 +36,7 @@ else
     can=yes
 fi
 no_single="--mca btl_gpusm_use_single_copy 0"
-# Whether long messages are streamed is different from processor to processor; here it is said.
-export OMPI_MCA_btl_gpusm_stream_host=0
+export OMPI_MCA_btl_gpusm_stream_host=0 # the default is not the same everywhere
 # shellcheck disable=SC2086 # lists of options
 {
     host_case as-the-machine-says $can

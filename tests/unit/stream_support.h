@@ -240,12 +240,6 @@ struct message {
             target ? gpusm::host_target(fetch.destination, fetch.len_bytes) : stream_memory{};
         return *this;
     }
-    // The receiver gets them once it has looked so many times in vain.
-    message &of_both_after(std::uint32_t looks)
-    {
-        fetch.back_after = looks;
-        return of_both(false);
-    }
     bool right() const { return source == destination; }
 
     std::vector<unsigned char> source;
