@@ -184,13 +184,13 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
     EXPECT_NE(std::string::npos, log.text().find("makes no sense"));
 }
 
-TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
+TEST_F(Stream, ASilentSenderIsPolledAsOftenAsTheMessageSaysAndNoLonger)
 {
-    constexpr std::uint32_t looks = 64;
+    constexpr std::uint32_t polls = 64;
     message one(300 * kibi);
-    one.of_both(false).fetch.back_after = looks;
+    one.of_both(false).fetch.empty_polls = polls;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    for (std::uint32_t i = 1; i < looks; ++i) {
+    for (std::uint32_t i = 1; i < polls; ++i) {
         EXPECT_EQ(nullptr, reader_.streams.progress());
         EXPECT_EQ(0, reader_.parts_read) << i;
     }
@@ -201,7 +201,7 @@ TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
     ASSERT_TRUE(reader_.deliver_to(sender_)) << "the sender is back, and has nothing to do";
 
     message two(300 * kibi, 2);
-    two.of_both(false).fetch.back_after = looks;
+    two.of_both(false).fetch.empty_polls = polls;
     reader_.parts_read = 0;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_));
@@ -210,7 +210,7 @@ TEST_F(Stream, ASilentSenderIsWaitedForAsOftenAsTheMessageSaysAndNoLonger)
     EXPECT_TRUE(two.right());
 
     message three(700 * kibi, 3);
-    three.of_both(false).fetch.back_after = looks;
+    three.of_both(false).fetch.empty_polls = polls;
     ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &three.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_));
     EXPECT_EQ(nullptr, sender_.streams.progress());

@@ -69,10 +69,10 @@ constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 constexpr std::uint32_t most_rings = 8; // of a kind
-// Looks in vain, which take a tenth of a microsecond each. A sender that polls answers in fewer.
-// One that does not, or to whom the way is so long that a single copy is as fast, is not waited for
-// longer than a part takes.
-constexpr std::uint32_t streams_patience = 32;
+// Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
+// fewer. One that does not, or to which lines move so slowly that a single copy is as fast, is not
+// waited for longer than a part takes.
+constexpr std::uint32_t stream_empty_polls = 32;
 
 // Between sockets every line of a ring takes as long as one of the sender's memory, twice.
 bool is_streamed_from(const mca_btl_base_endpoint_t *endpoint)
@@ -166,7 +166,7 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     both.pool = streams ? &rings_ : &rings_without_slots_;
     both.back_parts = cooperative_parts;
     if (streams) {
-        both.back_after = streams_patience;
+        both.empty_polls = stream_empty_polls;
     } else {
         both.target = host_target(both.destination, both.len_bytes);
     }

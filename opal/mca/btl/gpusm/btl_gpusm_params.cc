@@ -115,7 +115,7 @@ const parameter parameters[] = {
 // lines so fast that eager messages of up to 64 KiB, and longer ones that both sides copy at the
 // same time, take half the time; between Intel's a single copy is the faster one from some 16 KiB
 // on (docs/performance-host.md).
-bool lines_move_fast()
+bool two_copies_are_faster()
 {
 #if defined(__x86_64__)
     return 0 != __builtin_cpu_is("amd");
@@ -138,7 +138,7 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
-    component.stream_host = lines_move_fast();
+    component.stream_host = two_copies_are_faster();
     for (const parameter &each : parameters) {
         if (flag == each.type && each.storage != &component.stream_host) {
             *static_cast<bool *>(each.storage) = 0 != each.value;
@@ -156,7 +156,7 @@ void register_parameters()
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
-    const std::size_t eager = (lines_move_fast() ? 64 : 8) * kibi;
+    const std::size_t eager = (two_copies_are_faster() ? 64 : 8) * kibi;
     module.btl_eager_limit = eager + header_bytes;
     module.btl_rndv_eager_limit = 8 * kibi + header_bytes;
     module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;

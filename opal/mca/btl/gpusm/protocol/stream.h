@@ -64,23 +64,23 @@ struct stream_fetch {
     std::uint64_t destination; // in ours
     std::uint64_t len_bytes;
     stream_pool *pool;
-    bool to_device = false;       // the services copy what comes
-    stream_parts back_parts{};    // that this process gets by itself, from the end,
-    std::uint32_t back_after = 0; // once it has looked so many times in a row and nothing had come
-    bool may_end_early = true;    // when all of it is here, but the sender, whose processor copies
-                                  // it, has not answered; else it may still be read by a device
-    stream_memory target{};       // which the sender may write to; kind none: nowhere
-    std::uint64_t received = 0;   // from the front
-    std::uint64_t written = 0;    // bytes that the sender has written to the target
-    bool sender_cannot = false;   // write to the target, now or ever
-    status outcome = status::ok;  // not_found: the sender cannot map the memory of the ring
-    stream_fetch *next = nullptr; // in the list that progress() gives
+    bool to_device = false;        // the services copy what comes
+    stream_parts back_parts{};     // that this process gets by itself, from the end,
+    std::uint32_t empty_polls = 0; // after so many polls in a row that found nothing
+    bool may_end_early = true;     // when all of it is here, but the sender, whose processor copies
+                                   // it, has not answered; else it may still be read by a device
+    stream_memory target{};        // which the sender may write to; kind none: nowhere
+    std::uint64_t received = 0;    // from the front
+    std::uint64_t written = 0;     // bytes that the sender has written to the target
+    bool sender_cannot = false;    // write to the target, now or ever
+    status outcome = status::ok;   // not_found: the sender cannot map the memory of the ring
+    stream_fetch *next = nullptr;  // in the list that progress() gives
 
-    // Looks, when so much has come: the first piece takes a request and its answer, each further
+    // The same, when so much has come: the first piece takes a request and its answer, each further
     // one a copy only.
-    std::uint32_t patience(std::uint64_t bytes) const
+    std::uint32_t polls_before_back(std::uint64_t bytes) const
     {
-        return bytes > 0 ? back_after / 8 : back_after;
+        return bytes > 0 ? empty_polls / 8 : empty_polls;
     }
 };
 

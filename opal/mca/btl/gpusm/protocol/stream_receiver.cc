@@ -19,8 +19,6 @@ namespace {
 constexpr std::size_t copies_at_once = 2;
 // How long a peer may be silent before we look whether it still lives.
 constexpr std::chrono::milliseconds life_check{100};
-// A look at the clock takes about as long as one at the ring.
-constexpr std::uint32_t looks_between_clocks = 64;
 // Parts of one peer's messages that are on their way.
 constexpr std::size_t parts_at_once = 32;
 
@@ -107,7 +105,7 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     ++ring->next_want;
     ring->fetches.push_back({message, wants.len_bytes, wants.len_bytes, wants.want});
     ring->quiet_since = {};
-    ring->looks_in_vain = 0;
+    ring->empty_polls = 0;
     if (!ring->listed) {
         ring->listed = true;
         receiving_.push_back(ring);
@@ -340,7 +338,7 @@ void stream_receiver::begin_backs(inlet *of)
     for (std::size_t i = of->reading; i < of->fetches.size() && !of->from->closed(); ++i) {
         awaited &range = of->fetches[i];
         if (nullptr == range.message ||
-            of->looks_in_vain < range.message->patience(range.received)) {
+            of->empty_polls < range.message->polls_before_back(range.received)) {
             continue;
         }
         while (range.backs < range.message->back_parts.at_once) {
@@ -383,9 +381,7 @@ void stream_receiver::wait_for(inlet *quiet, ended_list *ended)
     if (quiet->reading == quiet->fetches.size()) {
         return;
     }
-    if (0 != ++quiet->looks_in_vain % looks_between_clocks) {
-        return;
-    }
+    ++quiet->empty_polls;
     const auto now = std::chrono::steady_clock::now();
     if (decltype(now){} == quiet->quiet_since) {
         quiet->quiet_since = now;
@@ -418,7 +414,7 @@ stream_fetch *stream_receiver::progress()
         unlist(&receiving_, [&](inlet *each) {
             if (std::exchange(each->came, false)) {
                 each->quiet_since = {};
-                each->looks_in_vain = 0;
+                each->empty_polls = 0;
             } else {
                 wait_for(each, &ended);
             }

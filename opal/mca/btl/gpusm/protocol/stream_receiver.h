@@ -82,9 +82,9 @@ class stream_receiver {
         std::uint32_t next_want = 0; // number of the next message
         // The epoch: the peer was not waited for when we last looked.
         std::chrono::steady_clock::time_point quiet_since{};
-        std::uint32_t looks_in_vain = 0; // in a row
-        bool came = false;               // something, in this call of progress()
-        bool listed = false;             // in receiving_
+        std::uint32_t empty_polls = 0; // in a row
+        bool came = false;             // something, in this call of progress()
+        bool listed = false;           // in receiving_
     };
     // Messages that have ended.
     struct ended_list {
