@@ -186,6 +186,9 @@ int mca_btl_gpusm_progress(void);
 
 namespace gpusm {
 
+// Has this machine fewer processors than the job has processes here? Known once PMIx is.
+bool is_oversubscribed();
+
 // params: registers everything with MCA.
 void register_parameters();
 // False, after a help text, when a value is out of range.

@@ -16,6 +16,12 @@
 
 namespace gpusm {
 
+bool is_oversubscribed()
+{
+    return is_oversubscribed(opal_process_info.num_local_peers + 1,
+                             opal_process_info.proc_is_bound);
+}
+
 int to_opal(status s)
 {
     const bool may_pass = status::busy == s || status::no_memory == s || status::not_ready == s;
@@ -114,9 +120,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     if (!gpusm::check_parameters()) {
         return nullptr;
     }
-    component.transport = new gpusm::transport(
-        enable_mpi_threads, gpusm::is_oversubscribed(opal_process_info.num_local_peers + 1,
-                                                     opal_process_info.proc_is_bound));
+    component.transport = new gpusm::transport(enable_mpi_threads, gpusm::is_oversubscribed());
     mca_btl_gpusm.super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(gpusm::plan_frags(), &why)) {

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <sched.h>
 
 namespace gpusm {
 
@@ -432,7 +433,16 @@ int mca_btl_gpusm_progress(void)
         here->node->mend_inbox();
         gpusm::give_up_closed_peers();
     }
+    // A thread that polls may keep the processor from the one that is to reply: where threads
+    // share one, Open MPI's hand-over of the waiting would cost a time slice a message.
+    constexpr std::uint32_t empty_polls_before_yield = 64;
+    here->empty_polls = events > 0 ? 0 : here->empty_polls + 1;
+    const bool yields = here->threads && 0 != here->empty_polls &&
+                        0 == here->empty_polls % empty_polls_before_yield;
     here->progressing.store(false, std::memory_order_release);
+    if (yields) {
+        (void)sched_yield();
+    }
     return events;
 }
 

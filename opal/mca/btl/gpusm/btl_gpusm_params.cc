@@ -112,9 +112,8 @@ const parameter parameters[] = {
 
 // Are two copies through shared memory faster here than a single copy with its system call? They
 // move every cache line between the processors twice, a single copy once. AMD's processors move
-// lines so fast that eager messages of up to 64 KiB, and longer ones that both sides copy at the
-// same time, take half the time; between Intel's a single copy is the faster one from some 16 KiB
-// on (docs/performance-host.md).
+// lines so fast that eager and streamed messages take half the time; between Intel's a single copy
+// is the faster one from some 16 KiB on (docs/performance-host.md).
 bool two_copies_are_faster()
 {
 #if defined(__x86_64__)
@@ -122,6 +121,14 @@ bool two_copies_are_faster()
 #else
     return false;
 #endif
+}
+
+// Longer eager messages where processes outnumber processors: neither a stream nor a single copy's
+// request and answer has both processes at work there, and whoever gets a whole message needs to
+// wait for nobody.
+std::size_t default_eager_bytes()
+{
+    return (!two_copies_are_faster() ? 8 : is_oversubscribed() ? 64 : 16) * kibi;
 }
 
 bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std::uint64_t most)
@@ -156,7 +163,7 @@ void register_parameters()
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
-    const std::size_t eager = (two_copies_are_faster() ? 64 : 8) * kibi;
+    const std::size_t eager = default_eager_bytes();
     module.btl_eager_limit = eager + header_bytes;
     module.btl_rndv_eager_limit = 8 * kibi + header_bytes;
     module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
