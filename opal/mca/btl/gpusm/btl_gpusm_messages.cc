@@ -434,8 +434,9 @@ int mca_btl_gpusm_progress(void)
         gpusm::give_up_closed_peers();
     }
     // A thread that polls may keep the processor from the one that is to reply: where threads
-    // share one, Open MPI's hand-over of the waiting would cost a time slice a message.
-    constexpr std::uint32_t empty_polls_before_yield = 64;
+    // share one, Open MPI's hand-over of the waiting would cost a time slice a message. Not sooner:
+    // while one thread has all the messages to itself nothing is handed over.
+    constexpr std::uint32_t empty_polls_before_yield = 1024;
     here->empty_polls = events > 0 ? 0 : here->empty_polls + 1;
     const bool yields = here->threads && 0 != here->empty_polls &&
                         0 == here->empty_polls % empty_polls_before_yield;
