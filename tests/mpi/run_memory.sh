@@ -11,8 +11,7 @@
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
-# The ranks take turns here, and many test machines have few processors: whoever waits lets others
-# run.
+# The ranks take turns, and many test machines have few processors: whoever waits lets others run.
 export OMPI_MCA_mpi_yield_when_idle=1
 
 need_gpusm memory || finish
