@@ -433,13 +433,12 @@ int mca_btl_gpusm_progress(void)
         here->node->mend_inbox();
         gpusm::give_up_closed_peers();
     }
-    // A thread that polls may keep the processor from the one that is to reply: where threads
-    // share one, Open MPI's hand-over of the waiting would cost a time slice a message. Not sooner:
-    // while one thread has all the messages to itself nothing is handed over.
+    // Where threads share a processor, the one that polls can keep it for a time slice from the one
+    // that is to reply. Not after fewer polls: a thread that gets message after message by itself
+    // would hand the polling over for nothing.
     constexpr std::uint32_t empty_polls_before_yield = 1024;
-    here->empty_polls = events > 0 ? 0 : here->empty_polls + 1;
-    const bool yields = here->threads && 0 != here->empty_polls &&
-                        0 == here->empty_polls % empty_polls_before_yield;
+    here->empty_polls = events > 0 ? 0 : here->empty_polls % empty_polls_before_yield + 1;
+    const bool yields = here->threads && empty_polls_before_yield == here->empty_polls;
     here->progressing.store(false, std::memory_order_release);
     if (yields) {
         (void)sched_yield();

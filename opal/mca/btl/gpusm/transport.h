@@ -54,7 +54,7 @@ struct transport {
 
     std::atomic<bool> progressing{false};
     std::uint32_t progress_calls = 0;             // of the one that is progressing
-    std::uint32_t empty_polls = 0;                // in a row, of the one that is progressing
+    std::uint32_t empty_polls = 0;                // in a row, since the last yield
     std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends
     std::atomic<std::uint32_t> host_offers{0}; // host memory that peers may be reading, in messages
 };

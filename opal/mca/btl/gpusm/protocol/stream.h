@@ -76,8 +76,8 @@ struct stream_fetch {
     status outcome = status::ok;   // not_found: the sender cannot map the memory of the ring
     stream_fetch *next = nullptr;  // in the list that progress() gives
 
-    // The same, when so much has come: the first piece takes a request and its answer, each further
-    // one a copy only.
+    // Empty polls before this process gets a part by itself when `bytes` of the message are here:
+    // the first piece takes a request and its answer, each further one a copy only.
     std::uint32_t polls_before_back(std::uint64_t bytes) const
     {
         return bytes > 0 ? empty_polls / 8 : empty_polls;
