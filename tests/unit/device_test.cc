@@ -294,9 +294,11 @@ TEST_F(DeviceOfAnAddress, HostMemoryHasNoDevice)
     EXPECT_TRUE(table_->all().empty());
 }
 
-TEST_F(DeviceOfAnAddress, WhatTheDriverDoesNotAnswerIsHostMemory)
+TEST_F(DeviceOfAnAddress, OfWhatTheDriverDoesNotAnswerNobodyKnowsWhetherItIsHostMemory)
 {
     fake().fail("pointer_get_attributes", 0, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::driver_failed);
+    fake().fail("pointer_get_attributes", 0, CUDA_ERROR_NOT_INITIALIZED); // it has no memory
     expect_nothing_plain();
     EXPECT_EQ(found_, nullptr);
 }

@@ -272,6 +272,7 @@ struct registration {
     struct device *device;     // whose context the memory wants; null for host memory
     std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
     bool streamed;             // it is or was being streamed
+    bool unusable;             // nobody knows in which context: gets into it fail
     std::uint32_t number;      // for good; what a handle of kind `staged` or `host` calls `slot`
     std::uint64_t turn;        // raised by every register_mem and every deregister_mem: odd while
                                // it is registered; what such a handle calls `generation`
@@ -305,9 +306,11 @@ class registration_table {
     free_list<registration> list_;
 };
 
+// Null for null: a get may come without a handle.
 inline registration *registration_around(mca_btl_base_registration_handle_t *handle)
 {
-    return enclosing<registration>(handle, offsetof(registration, handle));
+    return nullptr == handle ? nullptr
+                             : enclosing<registration>(handle, offsetof(registration, handle));
 }
 
 // Adds to a number that other threads change only where the program has said that it has some.

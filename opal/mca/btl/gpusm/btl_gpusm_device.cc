@@ -277,8 +277,7 @@ int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void 
                mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
 {
     const gpusm::remote_handle remote = remote_handle->remote;
-    const registration *local =
-        nullptr == local_handle ? nullptr : registration_around(local_handle);
+    const registration *local = registration_around(local_handle);
     gpu_side *side = gpu();
     // The handle is the peer's word.
     if (nullptr == side || !covers(remote, remote_address, size)) {

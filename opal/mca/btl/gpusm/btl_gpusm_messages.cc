@@ -96,6 +96,7 @@ bool may_be_device_memory(const void *base, uint32_t flags)
 void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
                   const unsigned char *payload)
 {
+    bool sensible = false;
     switch (header.kind) {
     case frag_kind::active_message:
         break; // the caller's
@@ -103,17 +104,15 @@ void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
         ipc_message_from(from, payload, header.payload_bytes);
         return;
     case frag_kind::stage:
-        if (here().stage->message_from(from, payload, header.payload_bytes)) {
-            return;
-        }
+        sensible = here().stage->message_from(from, payload, header.payload_bytes);
         break;
     case frag_kind::cooperative:
-        if (here().host->message_from(from, payload, header.payload_bytes)) {
-            return;
-        }
+        sensible = here().host->message_from(from, payload, header.payload_bytes);
         break;
     }
-    from->peer->close_for_nonsense(); // a peer's byte
+    if (!sensible) {
+        from->peer->close_for_nonsense(); // a peer's byte
+    }
 }
 
 } // namespace
@@ -137,6 +136,7 @@ registration *registration_table::take()
         made->exported = nullptr;
         made->device = nullptr;
         made->streamed = false;
+        made->unusable = false;
         made->plain_until = 0;
         made->handle.remote = {no_export_slot, no_event_slot, share_kind::none, 0, 0, 0, 0};
     }
@@ -253,10 +253,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_
                                                uint8_t order, size_t size, uint32_t flags)
 {
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
-    if (nullptr == frag) {
-        return nullptr;
-    }
-    return gpusm::hand_out(frag, size, order, flags);
+    return nullptr == frag ? nullptr : gpusm::hand_out(frag, size, order, flags);
 }
 
 mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
@@ -320,24 +317,24 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     gpusm::transport &here = gpusm::here();
     const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
     const bool ask = gpusm::may_be_device_memory(base, flags);
-    if (MCA_BTL_ENDPOINT_ANY == endpoint) {
-        return nullptr; // handles are for one peer
-    }
     gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
-    if (ask && for_peers && nullptr == side) {
-        return nullptr;
-    }
-    gpusm::registration *made = here.registrations->take();
+    const bool for_all = MCA_BTL_ENDPOINT_ANY == endpoint; // handles are for one peer
+    gpusm::registration *made = for_all ? nullptr : here.registrations->take();
     if (nullptr == made) {
         return nullptr;
     }
     status s = status::ok;
     if (side != nullptr) {
         s = gpusm::register_device(*side, endpoint, made, base, size, for_peers);
+    } else if (ask) {
+        s = status::not_ready;
     } else if (for_peers) {
         gpusm::offer_host(endpoint, made, base, size);
     }
-    if (status::ok != s) {
+    // The receiver's ob1 would ask again, and not say again that this is device memory: it gets a
+    // handle with which gets fail.
+    made->unusable = status::ok != s;
+    if (made->unusable && for_peers) {
         gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
                         size, gpusm::to_string(s));
         ++made->turn;
@@ -377,8 +374,11 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
                       int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
                       void *cbdata)
 {
-    const bool into_host =
-        nullptr == local_handle || nullptr == gpusm::registration_around(local_handle)->device;
+    const gpusm::registration *local = gpusm::registration_around(local_handle);
+    const bool into_host = nullptr == local || nullptr == local->device;
+    if (local != nullptr && local->unusable) [[unlikely]] {
+        return OPAL_ERROR; // ob1 takes fragments
+    }
     const bool of_host = gpusm::share_kind::host == remote_handle->remote.kind;
     return (of_host && into_host ? gpusm::get_host : gpusm::get_device)(
         btl, endpoint, local_address, remote_address, local_handle, remote_handle, size, flags,

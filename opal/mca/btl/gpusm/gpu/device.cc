@@ -142,6 +142,9 @@ status device_table::for_address(std::uint64_t address, device **out, std::uint6
                        ? facts.len_bytes - (address - facts.start)
                        : 0;
     *out = nullptr;
+    if (!facts.answered) {
+        return status::driver_failed; // the processor must not touch what may be device memory
+    }
     return facts.on_device ? for_memory(facts, out) : status::ok;
 }
 

@@ -56,8 +56,8 @@ struct pointer_facts {
     bool plain() const { return on_device && !managed && (context != nullptr || accessible); }
 };
 
-// Never fails: a pointer that the driver does not know, or no driver, is host memory. `managed`
-// memory counts as device memory without legacy IPC.
+// A pointer that the driver does not know, or no driver, is host memory. `managed` memory counts as
+// device memory without legacy IPC.
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
 
 // Is it host memory that the program has page-locked, from the first byte to the last, which the
@@ -88,9 +88,10 @@ class device_table {
         return for_memory(facts.context, facts.ordinal, out);
     }
 
-    // The same for a buffer of which nothing is known yet: null for host memory. *plain_bytes:
-    // how many bytes from `address` on are one allocation of that device's context, which a kernel
-    // there can touch without harm; 0 for every other kind of memory.
+    // The same for a buffer of which nothing is known yet: null for host memory, `driver_failed`
+    // where the driver does not tell. *plain_bytes: how many bytes from `address` on are one
+    // allocation of that device's context, which a kernel there can touch without harm; 0 for every
+    // other kind of memory.
     status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes);
 
     // A device for work that touches only host memory here: the calling thread's current
