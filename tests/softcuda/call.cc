@@ -32,6 +32,7 @@ namespace {
 
 // Never destroyed: calls may come during exit.
 auto &forced = *new std::map<std::string, forced_answers>;
+auto &failing_caller = *new std::string; // whose calls are forced; empty: everybody's
 auto &log_dir = *new std::string;
 std::atomic<int> log_fd{-1};
 
@@ -75,8 +76,22 @@ void after_fork()
     }
 }
 
+// The file name of the shared object or program that has this address.
+std::string file_of(const void *caller)
+{
+    Dl_info info{};
+    if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) {
+        return "?";
+    }
+    const std::string path = info.dli_fname;
+    return path.substr(path.rfind('/') + 1);
+}
+
 bool read_settings()
 {
+    if (const char *text = std::getenv("GPUSM_SOFTCUDA_FAIL_CALLER")) {
+        failing_caller = text;
+    }
     if (const char *text = std::getenv("GPUSM_SOFTCUDA_FAIL")) {
         read_faults(text);
     }
@@ -104,14 +119,14 @@ call_site::call_site(const char *symbol)
     capture_unsafe = softcuda::capture_unsafe(name);
 }
 
-bool enter(call_site &site, need what, CUresult *answer) noexcept
+bool enter(call_site &site, need what, CUresult *answer, const void *caller) noexcept
 {
     const life now = stage.load(std::memory_order_acquire);
     if (now == life::exiting && what != need::nothing) {
         *answer = CUDA_ERROR_DEINITIALIZED;
         return false;
     }
-    if (site.forced != nullptr) {
+    if (site.forced != nullptr && (failing_caller.empty() || file_of(caller) == failing_caller)) {
         const unsigned long n = site.forced->calls.fetch_add(1) + 1;
         for (const auto &[which, code] : site.forced->answers) {
             if (which == 0 || which == n) {
@@ -147,15 +162,9 @@ void leave(const call_site &site, CUresult answer, const void *caller) noexcept
         return;
     }
     const int kept = errno;
-    Dl_info info{};
-    const char *file = "?";
-    if (dladdr(caller, &info) != 0 && info.dli_fname != nullptr) {
-        const char *slash = std::strrchr(info.dli_fname, '/');
-        file = slash != nullptr ? slash + 1 : info.dli_fname;
-    }
     char line[256];
-    const int n =
-        std::snprintf(line, sizeof(line), "%s %d %s\n", site.name, static_cast<int>(answer), file);
+    const int n = std::snprintf(line, sizeof(line), "%s %d %s\n", site.name,
+                                static_cast<int>(answer), file_of(caller).c_str());
     if (write(log_fd, line, static_cast<std::size_t>(n)) < 0) { // one write: one whole line
         log_fd = -1;
     }

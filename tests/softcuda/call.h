@@ -31,10 +31,11 @@ struct call_site {
     bool capture_unsafe = false;
 };
 
-// True when the body may run; false when *answer is the call's answer already.
-bool enter(call_site &site, need what, CUresult *answer) noexcept;
+// True when the body may run; false when *answer is the call's answer already. `caller` is an address
+// inside the code that called.
+bool enter(call_site &site, need what, CUresult *answer, const void *caller) noexcept;
 
-// Writes the log line. `caller` is an address inside the code that called.
+// Writes the log line.
 void leave(const call_site &site, CUresult answer, const void *caller) noexcept;
 
 // Stream capture (capture.h). Whether the public name is that of a call that a capture may forbid,
@@ -79,10 +80,11 @@ bool capture_forbids() noexcept;
     {                                                                                              \
         static softcuda::call_site site(#name);                                                    \
         CUresult answer = CUDA_SUCCESS;                                                            \
-        if (softcuda::enter(site, softcuda::need::what, &answer)) {                                \
+        const void *const caller = __builtin_return_address(0);                                    \
+        if (softcuda::enter(site, softcuda::need::what, &answer, caller)) {                        \
             run;                                                                                   \
         }                                                                                          \
-        softcuda::leave(site, answer, __builtin_return_address(0));                                \
+        softcuda::leave(site, answer, caller);                                                     \
         return answer;                                                                             \
     }
 

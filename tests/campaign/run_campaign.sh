@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_campaign.sh: a sample of each campaign. The whole of them takes hours: faults, kills, and
+# `load soak` with more messages.
+# shellcheck disable=SC2154 # set by common.sh
+. "$(dirname "$0")/../mpi/common.sh"
+
+need_gpusm campaign || finish
+folder=$(dirname "$0")
+
+# sample NAME PROGRAM OPTIONS: a Python program that judges many jobs by itself
+sample() {
+    sampled=$1 program=$2
+    shift 2
+    "$folder/$program" "$@" --keep "$work/$sampled" >"$work/output" 2>&1
+    judge "$sampled" 0 $?
+    tail -n 1 "$work/output"
+}
+sample killed-ranks kills --count 12 --kinds "H,$kinds"
+sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
+if need_softcuda failing-calls; then
+    sample failing-calls faults --sets HD,VA --every 24
+fi
+
+soak() {
+    check "$1" 120 "$2" "$GPUSM_BUILDDIR/tests/campaign/load" soak "$3" "$4" "$5"
+    grep 'every byte right' "$work/output"
+}
+soak soak-host-8-ranks 8 H 400000 1
+soak soak-host-4-threads 2 H 100000 4
+soak soak-every-kind 4 "$kinds" 20000 1
+finish
