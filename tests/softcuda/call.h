@@ -31,8 +31,8 @@ struct call_site {
     bool capture_unsafe = false;
 };
 
-// True when the body may run; false when *answer is the call's answer already. `caller` is an address
-// inside the code that called.
+// True when the body may run; false when *answer is the call's answer already. `caller` is an
+// address inside the code that called.
 bool enter(call_site &site, need what, CUresult *answer, const void *caller) noexcept;
 
 // Writes the log line.

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// handshake.pml: ipc/handshake.h, who drives it (btl_gpusm_ipc.cc), and what it decides: by which
+// way a message out of device memory goes (btl_gpusm_messages.cc, btl_gpusm_device.cc). Two
+// processes send each other messages at once; each has a thread that sends and one that makes
+// progress. Each may have no driver, may get a context at any time, and may end at any time.
+// Calls that can fail do so, up to FAULTS times. Messages in the FIFO are in order; but control
+// messages and ob1's are queues of their own, as these may pass those (frag_get_for_control).
+// run_models.sh defines the numbers, and the mutations: NO_RETRY and the like, 0 or 1.
+#if DEATHS
+#define UNTIL_DEATH unless { gone[me] }
+#else
+#define UNTIL_DEATH
+#endif
+#define LONGEST 2 // handshake::longest_pause_messages
+#define PEER (1 - me)
+#define MESSAGES(of) ((of) == 0 -> OURS : THEIRS)
+
+mtype = { idle, asked, ready, refused }; // ipc_state
+mtype = { req, ack, cannot_map, not_ready, refuse }; // ipc_operation; cannot_map: ack, with a reason
+mtype = { fragments, exported, staged, fetched, failed }; // ob1: EAGER/FRAG, RGET of two kinds, FIN, ACK
+
+chan control[2] = [ROOM] of { mtype }; // to that process
+chan ob1[2] = [ROOM] of { mtype };
+
+bool driver[2], context[2], gone[2];
+bool side[2];   // transport::gpu
+bool locked[2]; // gpu_side::lock
+mtype state[2] = idle;
+byte pause[2], next_pause[2] = 1;
+bool get_enabled[2], staged_device[2], streams_by_host[2]; // of the endpoint
+byte fault = FAULTS;
+
+// What is asserted of.
+byte arrived[2], silent[2];
+mtype said[2] = idle; // the last answer that has gone to that process
+bool unsent[2];       // something that it should have been told, or should have told, has not gone
+
+#define LOCK atomic { !locked[me] -> locked[me] = true; }
+#define UNLOCK locked[me] = false
+#define MAY_FAIL fault > 0 -> fault--
+// gpu(): makes the side where there is a driver
+#define GPU side[me] = driver[me]
+
+// send_ipc_message: fails for want of memory or a peer slot, and when it is known that the peer has
+// ended.
+inline send_control(what)
+{
+    atomic {
+        if
+        :: nfull(control[PEER]) -> control[PEER]!what; sent = true
+        :: gone[PEER] -> sent = false
+        :: MAY_FAIL -> sent = false; unsent[PEER] = true
+        fi
+    }
+}
+
+inline reply(what)
+{
+    atomic { send_control(what); said[PEER] = (sent -> what : said[PEER]); sent = false }
+}
+
+// gpu_message_to
+inline gpu_message()
+{
+    if
+    :: atomic { state[me] == idle -> GPU } // the state is read without the lock
+        if
+        :: side[me] ->
+            LOCK;
+            d_step { // handshake::step(gpu_message)
+                if
+                :: state[me] == idle && pause[me] > 0 ->
+                    pause[me] = pause[me] - !NO_COUNTDOWN; silent[me]++;
+                    assert(silent[me] <= LONGEST); // asks again after a pause
+                :: state[me] == idle && pause[me] == 0 -> state[me] = asked; asks = true; silent[me] = 0;
+                :: else
+                fi
+            };
+            if
+            :: asks ->
+                if :: READY_BEFORE_ACK -> get_enabled[me] = true :: else fi;
+                send_control(req);
+                atomic { if :: !sent -> state[me] = refused :: else fi; } // step(refuse)
+                !WAITS_FOR_ANSWER || state[me] != asked;
+                asks = false; sent = false
+            :: else
+            fi;
+            UNLOCK
+        :: else
+        fi
+    :: else
+    fi
+}
+
+proctype program(byte me)
+{
+    byte left = MESSAGES(me);
+    bool asks, sent, offers;
+    { do
+    :: left == 0 -> break
+    :: else ->
+        if
+        :: atomic { get_enabled[me] -> offers = true; } // ob1; mca_btl_gpusm_sendi: register_device
+            LOCK;
+            if
+            :: staged_device[me] -> ob1[PEER]!staged
+            :: !staged_device[me] -> ob1[PEER]!exported
+            :: atomic { MAY_FAIL -> offers = false; } // the export
+            fi;
+            UNLOCK
+        :: !get_enabled[me]
+        fi;
+        if
+        :: !offers -> gpu_message(); ob1[PEER]!fragments // pack or prepare_src
+        :: else
+        fi;
+        atomic { left--; offers = false; }
+    od
+    } UNTIL_DEATH
+}
+
+// ipc_message_from
+inline control_message(what)
+{
+    if :: what == req -> GPU :: else fi;
+    if
+    :: what == req && !side[me] -> reply(refuse)
+    :: what == req && side[me] && ANSWERS_WHEN_IDLE && state[me] != idle
+    :: what == req && side[me] && !(ANSWERS_WHEN_IDLE && state[me] != idle) -> // answer
+        LOCK;
+        if
+        :: context[me] -> reply(ack)
+        :: else -> reply(not_ready)
+        fi;
+        UNLOCK
+    :: what != req && side[me] ->
+        LOCK;
+        if :: what == cannot_map -> staged_device[me] = true :: else fi;
+        d_step { // handshake::step, ipc_table
+            opens = false;
+            if
+            :: state[me] == asked && (what == ack || what == cannot_map) -> state[me] = ready; opens = true;
+            :: state[me] == asked && what == not_ready ->
+                state[me] = (NO_RETRY -> asked : idle);
+                pause[me] = next_pause[me];
+                next_pause[me] = (2 * next_pause[me] < LONGEST -> 2 * next_pause[me] : LONGEST);
+            :: state[me] == asked && what == refuse -> state[me] = refused;
+            :: else
+            fi
+        };
+        UNLOCK;
+        if :: opens -> get_enabled[me] = true :: else fi // open_gate; else tell_user
+    :: what != req && !side[me] // dropped
+    fi
+}
+
+// mca_btl_gpusm_get: get_device, start_get; what fails ob1 asks for in fragments.
+inline get(kind)
+{
+    assert(side[me] && said[PEER] == ack); // the mapped way only when both are ready
+    LOCK;
+    if
+    :: what == staged -> what = fetched
+    :: what == exported -> what = fetched
+    :: atomic { MAY_FAIL -> what = failed; } // a call of the driver, a stream
+    :: what == exported && fault > 0 -> // the devices have no access to each other
+        fault--;
+        what = failed;
+        streams_by_host[me] = true; // cannot_map()
+        if :: !SAYS_NOTHING -> send_control(cannot_map) :: else fi;
+        sent = false
+    fi;
+    UNLOCK;
+    if :: what == fetched -> arrived[me]++ :: else fi;
+    ob1[PEER]!what
+}
+
+proctype progress(byte me)
+{
+    mtype what;
+    bool asks, sent, opens;
+    {
+end:
+    do
+    :: control[me]?what -> control_message(what); what = 0
+    :: ob1[me]?what ->
+        if
+        :: what == fragments -> arrived[me]++
+        :: what == exported || what == staged -> get(what)
+        :: what == failed && !NO_FALLBACK -> gpu_message(); ob1[PEER]!fragments // prepare_src
+        :: what == fetched || (what == failed && NO_FALLBACK)
+        fi;
+        what = 0
+    od
+    } UNTIL_DEATH
+}
+
+// All that happens by itself, and what holds when nothing moves any more.
+active proctype world()
+{
+    byte me, deaths = DEATHS;
+    atomic {
+        for (me : 0 .. 1) {
+            if :: driver[me] = true :: driver[me] = false fi;
+            run program(me); run progress(me);
+        }
+    }
+end:
+    do
+    :: d_step { driver[0] && !context[0] -> context[0] = true; }
+    :: d_step { driver[1] && !context[1] -> context[1] = true; }
+    :: d_step { deaths > 0 && !gone[0] -> deaths--; gone[0] = true; }
+    :: timeout -> break
+    od;
+    for (me : 0 .. 1) {
+        assert(arrived[PEER] <= MESSAGES(me) && (gone[me] || !locked[me]));
+        if
+        :: gone[0] || gone[1]
+        :: else ->
+            assert(arrived[PEER] == MESSAGES(me)); // each message once, by whichever way
+            assert(empty(control[me]) && empty(ob1[me]));
+            assert(state[me] == asked || get_enabled[me] == (state[me] == ready));
+            assert(state[me] != ready || said[me] == ack);
+            assert(state[me] != refused || said[me] == refuse || unsent[PEER]);
+            assert(state[me] != asked || unsent[me]);
+            assert(state[me] != idle || said[me] == idle || said[me] == not_ready);
+            assert(staged_device[me] == streams_by_host[PEER] || unsent[me]);
+        fi
+    }
+}
