@@ -4,6 +4,7 @@
 // export_directory_test.cc: what ipc/export_directory.h promises, of memory of every kind on
 // whatever driver there is. GPUSM_TEST_SEED repeats the random rounds.
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
+#include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
 #include "tests/unit/share_support.h"
 
@@ -337,6 +338,39 @@ TEST(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
         EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
         ++handle.generation;
         EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
+    });
+}
+
+TEST(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
+{
+    with_owner([](owner &me) {
+        const std::string folder = me.folder.path();
+        const gpusm::segment_identity importer{1, 2, 3};
+        static gpusm::peer known(me.own.identity(), importer, folder, false);
+        static int refused = 0;
+        gpusm::fd_passing fds(me.own, me.exports,
+                              {[](std::uint32_t, const gpusm::ipc_message &said) {
+                                   using enum gpusm::ipc_operation;
+                                   refused += descriptors_not_sent == said.operation ? 1 : 0;
+                                   return true;
+                               },
+                               [](std::uint32_t) { return &known; }});
+        gpusm::descriptor_socket theirs(folder, importer);
+        const remote_handle handle = me.offer(allocate_chunks({two}));
+        const std::size_t before = files_in("/proc/self/fd").size();
+        for (int i = 0; i < 600; ++i) {
+            fds.send(0, handle);
+        }
+        EXPECT_LT(files_in("/proc/self/fd").size(), before + 300);
+        EXPECT_GT(refused, 300);
+        gpusm::descriptor_message got;
+        int arrived = 0;
+        for (; status::ok == theirs.receive(&got); ++arrived) {
+            fds.progress();
+        }
+        EXPECT_EQ(arrived + refused, 600) << "each is answered";
+        fds.send(0, handle);
+        EXPECT_EQ(theirs.receive(&got), status::ok) << "and goes on when they have been taken";
     });
 }
 

@@ -117,7 +117,12 @@ status fd_passing::try_to_send(const unsent &what)
 void fd_passing::send(std::uint32_t to, const remote_handle &handle)
 {
     unsent what{to, handle, {own_.identity(), handle.generation, handle.slot, {}, {}}};
-    if (status::ok != exports_.descriptors_of(handle, &what.message)) {
+    // For importers that take none too many would be kept open.
+    std::size_t kept = 0;
+    for (const unsent &each : unsent_) {
+        kept += each.message.fds.size();
+    }
+    if (kept >= most_descriptors || status::ok != exports_.descriptors_of(handle, &what.message)) {
         (void)tell(to, ipc_operation::descriptors_not_sent, handle);
     } else if (status::busy == try_to_send(what)) {
         unsent_.push_back(std::move(what));

@@ -51,7 +51,8 @@ class fd_passing {
 
     // --- the owner ---
 
-    // Sends a peer the descriptors that it wants, and the answer; or only the answer.
+    // Sends a peer the descriptors that it wants, and the answer; or only the answer, also when too
+    // many wait for room already.
     void send(std::uint32_t to, const remote_handle &handle);
     // Sends what had to wait for room in a peer's socket.
     void progress();
