@@ -19,7 +19,7 @@ using namespace gpusm;
 namespace {
 
 enum step : std::uint8_t { packet, ask, answer, collect, want, receive, progress, steps };
-constexpr std::uint64_t memory_at = 0x50000000, memory_bytes = 0x10000;
+constexpr std::uint64_t memory_at = 0x50000000, memory_bytes = 0x10000, chunks = 4;
 player owner(1), broken(2);
 
 const fd_passing_calls calls{[](std::uint32_t, const ipc_message &) { return true; },
@@ -38,7 +38,7 @@ void send_packet(fuzz_input &in, int by, const std::string &path)
     const std::uint32_t said = in.one_of(4) ? in.below(254) : fds;
     const descriptor_packet head{
         descriptor_magic, wire_version, 0, owner.own().identity(), broken.own().identity(), 1,
-        in.below(2),      fds};
+        in.below(2),      said};
     std::string payload = bytes_of(in.spoilt(head)) + std::string(8 * said, '\1');
     payload.resize(in.one_of(4) ? in.next<std::uint16_t>() % 4096 : payload.size());
     sockaddr_un address{AF_UNIX, {}};
@@ -78,7 +78,7 @@ const std::string wanted = bytes_of(want, '\0', receive, progress);
 
 } // namespace
 
-const std::vector<std::string> seeds{taken, wanted, taken + wanted + taken};
+const std::vector<std::string> seeds{taken, wanted, taken + wanted + taken, std::string(160, want)};
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t bytes)
 {
@@ -90,7 +90,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     driver_api api = reset_fake_sharing();
     api.pointer_get_attributes = describe;
     fake().stack = {handle_of<CUcontext>(0xc0)};
-    sharing().add_chunk(memory_at, memory_bytes);
+    for (std::uint64_t i = 0; i < chunks; ++i) {
+        sharing().add_chunk(memory_at + i * memory_bytes, memory_bytes);
+    }
     sharing().context_flags = fake_sync_memops;
     {
         const std::string &folder = player::folder();
@@ -101,7 +103,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         descriptor_socket socket(folder, broken.own().identity());
         exported *entry = nullptr;
         remote_handle ours{};
-        require(status::ok == exports.export_range(memory_at, 1, 0, 0, &entry, &ours), "no export");
+        require(status::ok ==
+                    exports.export_range(memory_at, chunks * memory_bytes, 0, 0, &entry, &ours),
+                "no export");
         descriptor_message got;
         while (in.left > 0) {
             const std::uint32_t step = in.below(steps);
@@ -124,8 +128,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
                 fds.progress();
             }
         }
+        for (const std::uint32_t slot : {0U, 1U}) { // empties the socket, and gives back what came
+            fds.answered(0, theirs(slot));
+            (void)fds.take(0, theirs(slot), &got);
+        }
+        got = {};
+        require(open_descriptors() < opened + most_descriptors + 20, "too many are kept open");
         require(fds.ask(0, theirs(9)), "there is no socket");
-        fds.answered(0, theirs(8)); // empties it
         got = {broken.own().identity(), 1, 9, {1}, {}};
         got.fds.emplace_back(dup(0));
         require(status::ok == socket.send(folder, self, got), "an honest packet cannot be sent");
