@@ -24,10 +24,7 @@ using namespace gpusm_test;
 
 namespace {
 
-using gpusm::descriptor_message;
-using gpusm::descriptor_socket;
-using gpusm::file_descriptor;
-using gpusm::status;
+using namespace gpusm;
 constexpr int patience_s = 30;
 
 // How a process ends.
@@ -99,9 +96,8 @@ int exchange(const std::string &folder, std::uint32_t self, std::uint32_t peer)
     }
     good = good && text_in(file.get()) == wanted;
     if (!good) {
-        std::printf("process %u: sent: %s, received: %s, its file has: %s\n", self,
-                    gpusm::to_string(sent), gpusm::to_string(received),
-                    text_in(file.get()).c_str());
+        std::printf("process %u: sent: %s, received: %s, its file has: %s\n", self, to_string(sent),
+                    to_string(received), text_in(file.get()).c_str());
     }
     return good ? right : wrong;
 }

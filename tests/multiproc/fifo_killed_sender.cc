@@ -20,11 +20,7 @@
 
 namespace {
 
-using gpusm::fifo_message;
-using gpusm::fifo_post;
-using gpusm::fifo_reader;
-using gpusm::fifo_view;
-using gpusm::status;
+using namespace gpusm;
 
 constexpr std::uint32_t slots = 2;
 constexpr std::uint32_t mortal = 5;
@@ -35,7 +31,7 @@ constexpr long most_deaths = 150;      // per scenario
 
 struct shared_ring {
     std::atomic<std::uint64_t> tail;
-    gpusm::fifo_slot slot[slots];
+    fifo_slot slot[slots];
     std::atomic<int> begun;
     std::atomic<int> over;
 };
@@ -157,7 +153,7 @@ int try_every_instruction(const char *name, std::uint32_t earlier, bool reader_f
             stride = 1 + taken / most_deaths;
             steps = taken;
         }
-        const bool published = !gpusm::fifo_word::is_empty(ring->slot[earlier % slots].word.load());
+        const bool published = !fifo_word::is_empty(ring->slot[earlier % slots].word.load());
         const bool moved = ring->tail.load() != earlier;
         deaths += outcome::killed == end ? 1 : 0;
         lagging += published && !moved ? 1 : 0;

@@ -23,15 +23,8 @@
 
 namespace {
 
-using gpusm::frag_header;
-using gpusm::node;
-using gpusm::outgoing;
-using gpusm::peer;
-using gpusm::segment_identity;
-using gpusm::status;
-using gpusm_test::deadline;
-using gpusm_test::make_segment;
-using gpusm_test::scratch_folder;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr int deadline_s = 240;
 constexpr std::uint32_t steady_messages = 20000;
@@ -39,9 +32,9 @@ constexpr std::uint32_t steady_processes = 2; // vpid 1 and 2; the mortal ones c
 constexpr std::uint32_t first_mortal = 100;
 constexpr std::uint32_t most_deaths = 150;
 
-gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)
+segment_options options(const std::string &folder, std::uint32_t vpid)
 {
-    gpusm::segment_options made = gpusm_test::small_options(folder, vpid);
+    segment_options made = small_options(folder, vpid);
     made.fifo_slots = 8;
     made.peer_slots = 512;
     return made;
@@ -64,7 +57,7 @@ void send_all(const std::string &folder, const segment_identity &target, std::ui
     std::vector<outgoing> pool(12);
     std::vector<outgoing *> free;
     for (outgoing &each : pool) {
-        each = gpusm_test::make_fragment(self.own(), std::string(256, 0));
+        each = make_fragment(self.own(), std::string(256, 0));
         free.push_back(&each);
     }
     std::uint32_t number = 0;
@@ -84,7 +77,7 @@ void send_all(const std::string &folder, const segment_identity &target, std::ui
         std::memcpy(static_cast<void *>(next->header + 1), text.data(), text.size());
         const status s = to.post(next);
         if (status::ok != s && status::busy != s) {
-            std::printf("sender %u cannot post: %s\n", vpid, gpusm::to_string(s));
+            std::printf("sender %u cannot post: %s\n", vpid, to_string(s));
             _exit(1);
         }
     }
@@ -152,7 +145,7 @@ int the_reader_gets_everything_the_others_sent(unsigned seed)
     const auto take = [&](peer &from, const frag_header &header, const unsigned char *payload) {
         const std::uint32_t vpid = from.identity().vpid;
         const std::uint32_t number = due[vpid]++;
-        expect(gpusm_test::payload_of(header, payload) == text_of(vpid, number),
+        expect(payload_of(header, payload) == text_of(vpid, number),
                "a message is lost, doubled, out of order or damaged");
         ++(vpid < first_mortal ? steady_received : mortal_received);
     };
@@ -192,15 +185,15 @@ int the_reader_gets_everything_the_others_sent(unsigned seed)
         const bool steady = each->identity().vpid < first_mortal;
         expect(each->shared().owner_alive() == steady, "owner_alive is wrong about a sender");
         if (steady) {
-            of_the_living.insert(gpusm::segment_path(folder.path(), each->identity()));
+            of_the_living.insert(segment_path(folder.path(), each->identity()));
         }
     }
     expect(of_the_living.size() == 1 + steady_processes, "a steady sender is missing");
     const std::size_t before = folder.files();
-    const int swept = gpusm::segment_sweep(folder.path());
+    const int swept = segment_sweep(folder.path());
     std::printf("%zu files, %d swept\n", before, swept);
     std::size_t living_files = 0;
-    for (const std::string &name : gpusm_test::files_in(folder.path())) {
+    for (const std::string &name : files_in(folder.path())) {
         const std::string path = folder.path() + "/" + name;
         living_files += of_the_living.count(path);
         // Killed before the file had a length: the sweep cannot tell it from a newborn one.
@@ -244,7 +237,7 @@ int a_killed_reader_is_noticed(unsigned seed)
         peer &to = *self.add_peer(target, folder.path());
         std::deque<outgoing> sent;
         for (int i = 0; i < 40; ++i) {
-            sent.push_back(gpusm_test::make_fragment(self.own(), "to the dead"));
+            sent.push_back(make_fragment(self.own(), "to the dead"));
             const status s = to.post(&sent.back());
             expect(status::ok == s || status::busy == s, "a post to a living reader failed");
         }
@@ -266,7 +259,7 @@ int a_killed_reader_is_noticed(unsigned seed)
             expect(to.reap() == &each, "a fragment does not come back from a dead reader");
         }
         expect(to.idle(), "the dead reader still has fragments");
-        expect(gpusm::segment_sweep(folder.path()) == 1, "the dead reader's file is not swept");
+        expect(segment_sweep(folder.path()) == 1, "the dead reader's file is not swept");
     }
     return verdict("AKilledReaderIsNoticedAndGivesEverythingBack");
 }
@@ -277,7 +270,7 @@ int main(int argc, char **argv)
 {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     (void)alarm(deadline_s);
-    gpusm::log_install([](gpusm::log_level, const char *) {}, gpusm::log_level::error);
+    log_install([](log_level, const char *) {}, log_level::error);
     const unsigned seed =
         argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 20260101U;
     std::printf("seed %u\n", seed);

@@ -10,13 +10,7 @@
 
 namespace {
 
-using gpusm::choose_way;
-using gpusm::copy_limits;
-using gpusm::copy_load;
-using gpusm::copy_pace;
-using gpusm::copy_way;
-using gpusm::held_factor;
-using gpusm::is_due;
+using namespace gpusm;
 
 constexpr std::size_t kib = 1024;
 constexpr std::size_t mib = 1024 * kib;
@@ -71,7 +65,7 @@ TEST(CopyChoice, CopiesGoOutWhenTheyAreDue)
     constexpr auto held = copy_pace::held;
     constexpr auto hurried = copy_pace::hurried;
     constexpr auto patient = copy_pace::patient;
-    constexpr std::uint32_t many = gpusm::patient_copies;
+    constexpr std::uint32_t many = patient_copies;
     const copy_limits limits{
         .depth = 4, .batch_copies = 64, .batch_bytes = 16 * mib, .early_bytes = 1 * mib};
     struct {

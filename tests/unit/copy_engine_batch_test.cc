@@ -8,11 +8,8 @@
 
 namespace {
 
-using gpusm::copy_way;
-using gpusm_test::add_batches;
-using gpusm_test::copy_engine_fixture;
-using gpusm_test::fake;
-using gpusm_test::handle_of;
+using namespace gpusm;
+using namespace gpusm_test;
 
 class CopyEngineBatch : public copy_engine_fixture {
   protected:
@@ -68,9 +65,9 @@ TEST_F(CopyEngineBatch, ADriverWithoutIsAskedOnce)
 
 TEST_F(CopyEngineBatch, CopiesThatWaitForAPeersEventAndEmptyOnesAreInNone)
 {
-    for (const gpusm::copy_request &other :
-         {gpusm::copy_request{.len_bytes = 64, .wait_for = handle_of<CUevent>(0xe0)},
-          gpusm::copy_request{.len_bytes = 0}}) {
+    for (const copy_request &other :
+         {copy_request{.len_bytes = 64, .wait_for = handle_of<CUevent>(0xe0)},
+          copy_request{.len_bytes = 0}}) {
         make_engine({.depth = 1});
         large(1);
         submit(other);
@@ -100,7 +97,7 @@ TEST_F(CopyEngineBatch, SmallCopiesOnADeviceWithoutTheKernelAreBatchesToo)
 // What the driver started of a batch before it failed may run on.
 TEST_F(CopyEngineBatch, CopiesThatARefusedBatchMayHaveStartedAreWaitedForBeforeTheyFail)
 {
-    const gpusm_test::log_capture log;
+    const log_capture log;
     fake().fail("batch_copy", 0, CUDA_ERROR_INVALID_VALUE);
     large(3);
     fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE);
@@ -112,7 +109,7 @@ TEST_F(CopyEngineBatch, CopiesThatARefusedBatchMayHaveStartedAreWaitedForBeforeT
 
 TEST_F(CopyEngineBatch, ACopyThatWasInNoBatchFailsWithoutAWait)
 {
-    const gpusm_test::log_capture log;
+    const log_capture log;
     fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE);
     large(1);
     EXPECT_EQ(collect(), "0!");

@@ -7,11 +7,8 @@
 
 namespace {
 
-using gpusm::copy_way;
-using gpusm_test::copy_engine_fixture;
-using gpusm_test::fake;
-using gpusm_test::handle_of;
-using gpusm_test::log_capture;
+using namespace gpusm;
+using namespace gpusm_test;
 
 // Calls without which a submission cannot be made.
 class FailingCall : public copy_engine_fixture, public testing::WithParamInterface<const char *> {
@@ -323,7 +320,7 @@ TEST_F(KernelFaults, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreIdle)
     (void)engine().cancel_all();
     static int unloaded_after; // stream_synchronize calls
     unloaded_after = 0;
-    static gpusm::driver_api usual;
+    static driver_api usual;
     usual = api_;
     api_.module_unload = [](CUmodule module) {
         unloaded_after = fake().calls["stream_synchronize"];

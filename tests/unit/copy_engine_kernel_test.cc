@@ -11,12 +11,8 @@
 
 namespace {
 
-using gpusm::copy_request;
-using gpusm::copy_way;
-using gpusm_test::copy_engine_fixture;
-using gpusm_test::fake;
-using gpusm_test::fake_launch;
-using gpusm_test::handle_of;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::size_t large_bytes = 4U << 20;
 
@@ -144,9 +140,9 @@ TEST_F(CopyEngineKernel, FullLaunchesFollowEachOtherUpToTheDepthInSlotsOfTheirOw
 
 TEST_F(CopyEngineKernel, AllSixtyFourSlotsCanBeInUse)
 {
-    make_engine({.depth = gpusm::gather_slots, .batch_copies = 2, .kernel_blocks = 32});
-    small(1 + 2 * (gpusm::gather_slots - 1));
-    ASSERT_EQ(launches(), gpusm::gather_slots - 1U);
+    make_engine({.depth = gather_slots, .batch_copies = 2, .kernel_blocks = 32});
+    small(1 + 2 * (gather_slots - 1));
+    ASSERT_EQ(launches(), gather_slots - 1U);
     fake().finish_all();
     EXPECT_EQ(collect(), "0-126");
 }

@@ -15,22 +15,14 @@
 
 namespace {
 
-using gpusm::copy_request;
-using gpusm::copy_way;
-using gpusm::status;
+using namespace gpusm;
+using namespace gpusm_test;
 #if GPUSM_HAVE_BATCH_COPY
-using gpusm_test::add_batches;
 #endif
-using gpusm_test::copy_engine_fixture;
-using gpusm_test::fake;
-using gpusm_test::fake_copy;
-using gpusm_test::fake_unit;
-using gpusm_test::handle_of;
-using gpusm_test::log_capture;
 
 // What the units of the fake do not say.
 struct {
-    gpusm::driver_api real;
+    driver_api real;
     // Destinations of what may have been started in a batch that failed, or before an event that
     // could not be recorded, or which runs while a question about it fails.
     std::map<CUstream, std::set<std::uint64_t>> loose;
@@ -68,7 +60,7 @@ struct {
 } book;
 
 // Puts the book between the fake's table and who uses it from now on.
-void attach_book(gpusm::driver_api *api)
+void attach_book(driver_api *api)
 {
 #if GPUSM_HAVE_BATCH_COPY
     add_batches(*api);
@@ -384,7 +376,7 @@ class CopyEngineModel : public copy_engine_fixture {
     }
 
     std::mt19937 random_;
-    gpusm_test::test_limits limits_;
+    test_limits limits_;
     bool no_context_ = false;
     std::map<std::size_t, std::size_t> unit_of_;                    // by number of the request
     std::map<std::pair<CUcontext, bool>, std::size_t> next_number_; // least, by context and kind

@@ -35,12 +35,8 @@ std::size_t allocations = 0;
 
 namespace {
 
-using gpusm::copy_request;
-using gpusm::copy_way;
-using gpusm::status;
-using gpusm_test::copy_engine_fixture;
-using gpusm_test::fake;
-using gpusm_test::handle_of;
+using namespace gpusm;
+using namespace gpusm_test;
 
 using CopyEngine = copy_engine_fixture;
 
@@ -101,7 +97,7 @@ TEST_F(CopyEngine, ABusyCallerAsksTheDriverInEveryEighthRoundOnly)
 
 TEST_F(CopyEngine, ACopyWaitsForThePeersEventFirst)
 {
-    const gpusm_test::log_capture log;
+    const log_capture log;
     fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE); // the wait comes before the copy
     submit({.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)});
     EXPECT_EQ(fake().waited, std::vector<CUevent>{handle_of<CUevent>(0x77)});
@@ -168,7 +164,7 @@ TEST_F(CopyEngine, CancelGivesBackEverythingOnceWithoutADriverCall)
 std::array<CUresult, 64> told{};
 std::size_t made_events = 0;
 
-void use_plain_events(gpusm::driver_api &api)
+void use_plain_events(driver_api &api)
 {
     made_events = 0;
     api.event_create = [](CUevent *out, unsigned) {
@@ -376,7 +372,7 @@ TEST_F(CopyEngineStreams, ACopyThatEndsFirstComesBackFirst)
 
 TEST_F(CopyEngineStreams, WithoutFurtherStreamsTheDevicesOwnDoesAll)
 {
-    const gpusm_test::log_capture log;
+    const log_capture log;
     fake().fail("stream_create", 0, CUDA_ERROR_OUT_OF_MEMORY);
     large(3, 1, 1);
     EXPECT_EQ(used(), std::vector<CUstream>(3, device(1).stream));

@@ -16,10 +16,7 @@ using namespace gpusm_test;
 
 namespace {
 
-using gpusm::descriptor_message;
-using gpusm::descriptor_packet;
-using gpusm::descriptor_socket;
-using gpusm::status;
+using namespace gpusm;
 
 constexpr uid_t nobody = 65534;
 
@@ -58,7 +55,7 @@ class DescriptorReceiver : public testing::Test {
     const scratch_folder folder_;
     descriptor_socket receiver_ = make_socket(folder_.path(), 2);
     const descriptor_socket sender_ = make_socket(folder_.path(), 1);
-    const gpusm::file_descriptor file_ = file_with("good");
+    const file_descriptor file_ = file_with("good");
     raw_message three_ = good_message(2, {file_.get(), file_.get(), file_.get()});
     const std::size_t before_ = open_descriptors();
     descriptor_message got_;
@@ -200,7 +197,7 @@ TEST_F(DescriptorReceiver, WithoutRoomForTheDescriptorsTheMessageIsDroppedWhole)
 // have.
 TEST_F(DescriptorReceiver, IsSentNothingIfItIsAnotherUsersOrBehindASymbolicLink)
 {
-    const std::string link = gpusm::descriptor_socket_path(folder_.path(), identity_of(3));
+    const std::string link = descriptor_socket_path(folder_.path(), identity_of(3));
     ASSERT_EQ(symlink(receiver_.path().c_str(), link.c_str()), 0);
     EXPECT_EQ(send(4, {0}, 3), status::system_failed);
     expect_said(link.c_str());

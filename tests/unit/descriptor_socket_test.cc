@@ -22,11 +22,7 @@ using namespace gpusm_test;
 
 namespace {
 
-using gpusm::descriptor_message;
-using gpusm::descriptor_socket;
-using gpusm::descriptor_socket_path;
-using gpusm::file_descriptor;
-using gpusm::status;
+using namespace gpusm;
 
 constexpr uid_t nobody = 65534;
 
@@ -73,7 +69,7 @@ TEST_F(DescriptorSocket, ItsFileIsBesideTheSegmentsAndForThisUserOnlyWhateverThe
     const mode_t before = umask(0);
     const descriptor_socket own = make_socket(in_, 3);
     (void)umask(before);
-    EXPECT_EQ(own.path().rfind(gpusm::segment_path(in_, identity_of(3)), 0), 0U);
+    EXPECT_EQ(own.path().rfind(segment_path(in_, identity_of(3)), 0), 0U);
     struct stat about {};
     ASSERT_EQ(lstat(own.path().c_str(), &about), 0);
     EXPECT_TRUE(S_ISSOCK(about.st_mode));
@@ -120,7 +116,7 @@ TEST_F(DescriptorSocket, AsManyAsAllowedArriveAtOnceAndOneMoreIsABadArgument)
 {
     std::vector<file_descriptor> files;
     std::vector<int> fds;
-    for (std::size_t i = 0; i <= gpusm::most_descriptors; ++i) {
+    for (std::size_t i = 0; i <= most_descriptors; ++i) {
         files.push_back(file_with(std::to_string(i)));
         fds.push_back(files.back().get());
     }
@@ -129,8 +125,8 @@ TEST_F(DescriptorSocket, AsManyAsAllowedArriveAtOnceAndOneMoreIsABadArgument)
     fds.pop_back();
     ASSERT_EQ(send(2, 3, fds), status::ok);
     ASSERT_EQ(receive(), status::ok);
-    ASSERT_EQ(got_.fds.size(), gpusm::most_descriptors);
-    for (std::size_t i = 0; i < gpusm::most_descriptors; ++i) {
+    ASSERT_EQ(got_.fds.size(), most_descriptors);
+    for (std::size_t i = 0; i < most_descriptors; ++i) {
         ASSERT_EQ(got_.lengths[i], 3000 + i);
         ASSERT_EQ(text_in(got_.fds[i].get()), std::to_string(i));
     }
@@ -215,18 +211,18 @@ TEST_F(DescriptorSocket, OfAKilledProcessOnlyAFileIsLeft)
 TEST_F(DescriptorSocket, TheSweepRemovesASegmentAndItsSocketTogether)
 {
     const scratch_folder other;
-    const gpusm::segment alive = make_segment(other.path(), 1);
+    const segment alive = make_segment(other.path(), 1);
     const descriptor_socket socket(other.path(), alive.identity());
     const pid_t mortal = start_process([&] {
-        gpusm::segment its = make_segment(other.path(), 2);
+        segment its = make_segment(other.path(), 2);
         auto sock = std::make_unique<descriptor_socket>(other.path(), its.identity());
         return std::make_pair(std::move(its), std::move(sock));
     });
     EXPECT_EQ(other.files(), 4U);
-    EXPECT_EQ(gpusm::segment_sweep(other.path()), 0);
+    EXPECT_EQ(segment_sweep(other.path()), 0);
     end_process(mortal);
-    int swept = gpusm::segment_sweep(other.path());
-    swept += gpusm::segment_sweep(other.path()); // the socket with the segment or after it
+    int swept = segment_sweep(other.path());
+    swept += segment_sweep(other.path()); // the socket with the segment or after it
     EXPECT_EQ(swept, 2);
     EXPECT_TRUE(exists(alive.path()));
     EXPECT_TRUE(exists(socket.path()));
@@ -238,14 +234,14 @@ TEST_F(DescriptorSocket, TheSweepRemovesASegmentAndItsSocketTogether)
 TEST_F(DescriptorSocket, TheSweepRemovesASocketWhoseSegmentIsGoneAndNoOther)
 {
     const scratch_folder other;
-    const gpusm::segment alive = make_segment(other.path(), 1);
+    const segment alive = make_segment(other.path(), 1);
     const std::string newborn = descriptor_socket_path(other.path(), alive.identity());
     const std::string orphan = descriptor_socket_path(other.path(), identity_of(2));
     const std::string foreign = other.path() + "/somebody-elses";
     for (const std::string &each : {newborn, orphan, foreign}) {
         ASSERT_EQ(mknod(each.c_str(), S_IFSOCK | 0600, 0), 0);
     }
-    EXPECT_EQ(gpusm::segment_sweep(other.path()), 1);
+    EXPECT_EQ(segment_sweep(other.path()), 1);
     EXPECT_TRUE(exists(newborn));
     EXPECT_FALSE(exists(orphan));
     EXPECT_TRUE(exists(foreign));

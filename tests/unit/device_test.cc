@@ -19,12 +19,8 @@
 
 namespace {
 
-using gpusm::device;
-using gpusm::device_table;
-using gpusm::status;
-using gpusm_test::fake;
-using gpusm_test::handle_of;
-using gpusm_test::log_capture;
+using namespace gpusm;
+using namespace gpusm_test;
 
 const auto context_0 = handle_of<CUcontext>(0xc0); // on device 0
 const auto context_1 = handle_of<CUcontext>(0xc1); // on device 1
@@ -43,7 +39,7 @@ class DeviceTable : public testing::Test {
         EXPECT_TRUE(fake().stack.empty());
     }
 
-    gpusm::driver_api api_ = gpusm_test::reset_fake();
+    driver_api api_ = reset_fake();
     std::unique_ptr<device_table> table_ = std::make_unique<device_table>(api_);
     device *found_ = nullptr;
 };

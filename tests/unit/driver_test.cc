@@ -14,16 +14,12 @@
 
 namespace {
 
-using gpusm::driver_api;
-using gpusm::driver_scope;
-using gpusm::status;
-using gpusm_test::fake;
-using gpusm_test::handle_of;
-using gpusm_test::log_capture;
+using namespace gpusm;
+using namespace gpusm_test;
 
 class DriverScope : public testing::Test {
   protected:
-    driver_api api_ = gpusm_test::reset_fake();
+    driver_api api_ = reset_fake();
     const CUcontext mine_ = handle_of<CUcontext>(0xbeef);
     const CUcontext other_ = handle_of<CUcontext>(0xc0);
 };
@@ -106,13 +102,13 @@ TEST_F(DriverReport, SaysNothingWhenTheDriverIsShuttingDown)
     const log_capture log;
     for (const CUresult down :
          {CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED}) {
-        EXPECT_TRUE(gpusm::driver_is_down(down));
+        EXPECT_TRUE(driver_is_down(down));
         EXPECT_EQ(api_.report("cuThisOrThat", down), status::driver_failed);
     }
     EXPECT_EQ(log.count(), 0U) << log.text();
-    EXPECT_FALSE(gpusm::driver_is_down(CUDA_SUCCESS));
-    EXPECT_FALSE(gpusm::driver_is_down(CUDA_ERROR_NOT_READY));
-    EXPECT_FALSE(gpusm::driver_is_down(CUDA_ERROR_INVALID_CONTEXT));
+    EXPECT_FALSE(driver_is_down(CUDA_SUCCESS));
+    EXPECT_FALSE(driver_is_down(CUDA_ERROR_NOT_READY));
+    EXPECT_FALSE(driver_is_down(CUDA_ERROR_INVALID_CONTEXT));
 }
 
 TEST_F(DriverReport, AnErrorThatTheDriverCannotNameHasWordsToo)
@@ -124,8 +120,8 @@ TEST_F(DriverReport, AnErrorThatTheDriverCannotNameHasWordsToo)
 TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const driver_api *api = gpusm::driver_load();
-    EXPECT_EQ(gpusm::driver_load(), api);
+    const driver_api *api = driver_load();
+    EXPECT_EQ(driver_load(), api);
     if (nullptr == library) {
         EXPECT_EQ(api, nullptr);
         GTEST_SKIP() << "no libcuda.so.1 here: only its absence was tested";

@@ -21,19 +21,16 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::exported;
-using gpusm::remote_handle;
-using gpusm::share_kind;
-using gpusm::status;
+using namespace gpusm;
 
 constexpr auto two = std::int64_t(2 * mib);
 constexpr std::size_t small = 4096;
 int questions = 0; // that counted() has passed on
 
 // The driver, with every question about a pointer counted.
-const gpusm::driver_api &counted()
+const driver_api &counted()
 {
-    static gpusm::driver_api api = driver();
+    static driver_api api = driver();
     api.pointer_get_attribute = [](void *out, CUpointer_attribute what, CUdeviceptr at) {
         ++questions;
         return driver().pointer_get_attribute(out, what, at);
@@ -51,13 +48,13 @@ struct owner {
     explicit owner(std::uint32_t slots) : own(make_segment(options(slots))) {}
 
     scratch_folder folder;
-    gpusm::segment own;
-    gpusm::device_table devices{counted()};
-    gpusm::export_directory exports{counted(), devices, own, false};
+    segment own;
+    device_table devices{counted()};
+    export_directory exports{counted(), devices, own, false};
 
-    gpusm::segment_options options(std::uint32_t slots) const
+    segment_options options(std::uint32_t slots) const
     {
-        gpusm::segment_options made = small_options(folder.path(), 1);
+        segment_options made = small_options(folder.path(), 1);
         made.export_slots = slots;
         return made;
     }
@@ -325,7 +322,7 @@ TEST(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
 TEST(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
 {
     with_owner([](owner &me) {
-        gpusm::descriptor_message out;
+        descriptor_message out;
         remote_handle handle = me.offer(allocate_chunks({two, two}), 4 * mib);
         EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
         EXPECT_EQ(out.fds.size(), 2U);

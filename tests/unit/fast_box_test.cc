@@ -17,20 +17,18 @@
 
 namespace {
 
-using gpusm::fast_box_message;
-using gpusm::fast_box_reader;
-using gpusm::fast_box_units;
-using gpusm::fast_box_writer;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint8_t some_kind = 1;
 
 class FastBox : public testing::Test {
   protected:
-    static constexpr std::size_t most_bytes = gpusm::fast_box_most_bytes;
+    static constexpr std::size_t most_bytes = fast_box_most_bytes;
 
     bool send(const std::string &payload)
     {
-        const gpusm::fast_box_place place = writer_.place(payload.size());
+        const fast_box_place place = writer_.place(payload.size());
         if (nullptr == place.payload) {
             return false;
         }
@@ -59,7 +57,7 @@ class FastBox : public testing::Test {
         return taken;
     }
 
-    gpusm::fast_box box_{};
+    fast_box box_{};
     std::atomic<std::uint32_t> taken_{0};
     fast_box_writer writer_{&box_, &taken_};
     fast_box_reader reader_{&box_, &taken_};
@@ -70,7 +68,7 @@ class FastBox : public testing::Test {
 TEST_F(FastBox, WordsArePackedWithoutLoss)
 {
     const fast_box_message message{0xfedcba98U, 0x7654, 0x32, 0x10};
-    const fast_box_message back = gpusm::fast_box_word::unpack(gpusm::fast_box_word::pack(message));
+    const fast_box_message back = fast_box_word::unpack(fast_box_word::pack(message));
     EXPECT_EQ(back.sequence, message.sequence);
     EXPECT_EQ(back.bytes, message.bytes);
     EXPECT_EQ(back.kind, message.kind);
@@ -79,12 +77,12 @@ TEST_F(FastBox, WordsArePackedWithoutLoss)
 
 TEST_F(FastBox, AMessageOfUpTo24BytesIsHalfACacheLine)
 {
-    EXPECT_EQ(gpusm::fast_box_units_for(0), 1U);
-    EXPECT_EQ(gpusm::fast_box_units_for(24), 1U);
-    EXPECT_EQ(gpusm::fast_box_units_for(25), 2U);
-    EXPECT_EQ(gpusm::fast_box_units_for(56), 2U);
-    EXPECT_EQ(gpusm::fast_box_units_for(57), 3U);
-    EXPECT_EQ(gpusm::fast_box_units_for(most_bytes), gpusm::fast_box_most_units);
+    EXPECT_EQ(fast_box_units_for(0), 1U);
+    EXPECT_EQ(fast_box_units_for(24), 1U);
+    EXPECT_EQ(fast_box_units_for(25), 2U);
+    EXPECT_EQ(fast_box_units_for(56), 2U);
+    EXPECT_EQ(fast_box_units_for(57), 3U);
+    EXPECT_EQ(fast_box_units_for(most_bytes), fast_box_most_units);
 }
 
 TEST_F(FastBox, MessagesArriveInOrderAndOnlyOnce)
@@ -156,7 +154,7 @@ TEST_F(FastBox, OldPayloadIsNeverTakenForAMessage)
         std::string forged;
         const std::size_t words = random() % (0 == random() % 2 ? 4 : most_bytes / 8 + 1);
         for (std::size_t i = 0; i < words; ++i) {
-            const std::uint64_t word = gpusm::fast_box_word::pack(
+            const std::uint64_t word = fast_box_word::pack(
                 {static_cast<std::uint32_t>(sent_ + 1 + random() % 16), 8, some_kind, 7});
             forged.append(reinterpret_cast<const char *>(&word), sizeof(word));
         }
@@ -216,7 +214,7 @@ TEST_F(FastBox, AMessageWaitsForItsTurn)
 TEST_F(FastBox, LongerThanAMessageMayBeIsGarbageAndStays)
 {
     for (const std::uint16_t bytes : {std::uint16_t{most_bytes + 1}, std::uint16_t{0xffff}}) {
-        box_.unit[0].word.store(gpusm::fast_box_word::pack({0, bytes, some_kind, 7}));
+        box_.unit[0].word.store(fast_box_word::pack({0, bytes, some_kind, 7}));
         EXPECT_EQ(receive(), "!");
         EXPECT_EQ(receive(), "!");
     }
@@ -244,7 +242,7 @@ TEST_F(FastBox, TwoThreadsAgree)
     constexpr std::uint64_t messages = 200000;
     std::thread sender([this] {
         std::mt19937 random(3);
-        const gpusm_test::deadline end(60);
+        const deadline end(60);
         for (std::uint64_t i = 0; i < messages && !end.over();) {
             const std::size_t bytes = 8 * (random() % (most_bytes / 8 + 1));
             std::string payload(bytes, 0);
@@ -257,7 +255,7 @@ TEST_F(FastBox, TwoThreadsAgree)
             ++i;
         }
     });
-    const gpusm_test::deadline end(60);
+    const deadline end(60);
     std::uint64_t wrong = 0;
     while (received_ < messages && !end.over()) {
         const std::uint64_t number = received_;

@@ -91,8 +91,7 @@ template <typename Value> using scheduled_atomic = ::schedule::word<Value>;
 
 namespace {
 
-using gpusm::fifo_message;
-using gpusm::status;
+using namespace gpusm;
 using schedule::task;
 
 constexpr std::uint32_t messages = 6; // of each sender
@@ -150,8 +149,8 @@ class run {
     bool full() const
     {
         bool all = true;
-        for (const gpusm::fifo_slot &slot : slots_) {
-            all = all && !gpusm::fifo_word::is_empty(slot.word.value);
+        for (const fifo_slot &slot : slots_) {
+            all = all && !fifo_word::is_empty(slot.word.value);
         }
         return all;
     }
@@ -170,7 +169,7 @@ class run {
         for (std::uint32_t i = 1; i <= messages;) {
             self.posting = true;
             self.full_while_posting = full();
-            const status answer = gpusm::fifo_post(view_, {sender, i});
+            const status answer = fifo_post(view_, {sender, i});
             self.posting = false;
             if (status::ok == answer) {
                 ++i;
@@ -184,7 +183,7 @@ class run {
     // Until every living sender's last message has come.
     void read()
     {
-        gpusm::fifo_reader reader(view_);
+        fifo_reader reader(view_);
         fifo_message message{};
         for (bool missing = true; missing;) {
             if (reader.peek(&message)) {
@@ -204,8 +203,8 @@ class run {
 
     std::mt19937 random_;
     schedule::word<std::uint64_t> tail_;
-    std::vector<gpusm::fifo_slot> slots_;
-    gpusm::fifo_view view_;
+    std::vector<fifo_slot> slots_;
+    fifo_view view_;
     std::vector<std::unique_ptr<task>> tasks_;
     std::vector<std::uint32_t> next_; // per sender: the message that is due
     std::uint32_t mortal_;

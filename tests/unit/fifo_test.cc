@@ -19,12 +19,8 @@
 
 namespace {
 
-using gpusm::fifo_message;
-using gpusm::fifo_post;
-using gpusm::fifo_reader;
-using gpusm::fifo_slot;
-using gpusm::fifo_view;
-using gpusm::status;
+using namespace gpusm;
+using namespace gpusm_test;
 
 struct ring {
     explicit ring(std::uint32_t slots) : slot(slots) {}
@@ -37,9 +33,9 @@ struct ring {
     {
         const std::uint64_t ticket = tail.load();
         const std::uint64_t lap = view().lap_of_ticket(ticket);
-        std::uint64_t expected = gpusm::fifo_word::empty(lap);
+        std::uint64_t expected = fifo_word::empty(lap);
         return slot[ticket % slot.size()].word.compare_exchange_strong(
-            expected, gpusm::fifo_word::full(lap, message));
+            expected, fifo_word::full(lap, message));
     }
 
     std::vector<std::uint64_t> bytes() const
@@ -64,14 +60,14 @@ class Fifo : public testing::TestWithParam<std::uint32_t> {
     void expect_next(std::uint32_t sender, std::uint32_t granule)
     {
         fifo_message message{};
-        ASSERT_TRUE(gpusm_test::take(reader_, &message));
+        ASSERT_TRUE(take(reader_, &message));
         EXPECT_EQ(message.sender, sender);
         EXPECT_EQ(message.granule, granule);
     }
     void expect_empty()
     {
         fifo_message message{};
-        EXPECT_FALSE(gpusm_test::take(reader_, &message));
+        EXPECT_FALSE(take(reader_, &message));
     }
     // The ring works as if nothing had happened: filled to the last slot and drained, for
     // several laps.
@@ -95,14 +91,14 @@ INSTANTIATE_TEST_SUITE_P(Slots, Fifo, testing::Values(1U, 2U, 4U, 64U),
 
 TEST(FifoWord, EveryFieldSurvivesAtItsLargest)
 {
-    constexpr std::uint64_t lap = gpusm::fifo_word::lap_mask;
-    constexpr std::uint64_t word = gpusm::fifo_word::full(lap, {0xffff, 0xffffff});
-    EXPECT_EQ(gpusm::fifo_word::message_of(word).sender, 0xffffU);
-    EXPECT_EQ(gpusm::fifo_word::message_of(word).granule, 0xffffffU);
-    EXPECT_EQ(gpusm::fifo_word::lap_of(word), lap);
-    EXPECT_FALSE(gpusm::fifo_word::is_empty(word));
-    EXPECT_TRUE(gpusm::fifo_word::is_empty(gpusm::fifo_word::empty(lap)));
-    EXPECT_EQ(gpusm::fifo_word::empty(0), 0U) << "zeroed memory is an empty ring";
+    constexpr std::uint64_t lap = fifo_word::lap_mask;
+    constexpr std::uint64_t word = fifo_word::full(lap, {0xffff, 0xffffff});
+    EXPECT_EQ(fifo_word::message_of(word).sender, 0xffffU);
+    EXPECT_EQ(fifo_word::message_of(word).granule, 0xffffffU);
+    EXPECT_EQ(fifo_word::lap_of(word), lap);
+    EXPECT_FALSE(fifo_word::is_empty(word));
+    EXPECT_TRUE(fifo_word::is_empty(fifo_word::empty(lap)));
+    EXPECT_EQ(fifo_word::empty(0), 0U) << "zeroed memory is an empty ring";
 }
 
 TEST_P(Fifo, AnEmptyRingGivesNothing)
@@ -191,10 +187,10 @@ TEST_P(Fifo, ManySendersKilledOneAfterTheOtherBlockNobody)
         // A live sender gets through, and everything up to its message can be taken.
         fifo_message message{};
         while (status::ok != fifo_post(view_, {6, killed})) {
-            ASSERT_TRUE(gpusm_test::take(reader_, &message)) << "busy, though the ring is empty";
+            ASSERT_TRUE(take(reader_, &message)) << "busy, though the ring is empty";
         }
         do {
-            ASSERT_TRUE(gpusm_test::take(reader_, &message));
+            ASSERT_TRUE(take(reader_, &message));
         } while (message.sender != 6U);
         ASSERT_EQ(message.granule, killed);
         expect_empty();
@@ -229,7 +225,7 @@ TEST_P(Fifo, AnOverwrittenTailHoldsUpNobodyAndIsPutRightByTheReader)
             ASSERT_LT(step, 1000U) << "no room is ever found";
             next += status::ok == fifo_post(view_, {1, next}) ? 1 : 0;
             fifo_message message{};
-            if (!gpusm_test::take(reader_, &message)) {
+            if (!take(reader_, &message)) {
                 (void)reader_.mend();
             } else {
                 ASSERT_EQ(message.granule, taken++) << "lost or overtaken";
@@ -256,19 +252,19 @@ TEST_P(Fifo, OverwrittenSlotsHoldUpNobodyForLong)
         const std::uint64_t lap = view_.lap_of_ticket(ring_.tail);
         for (fifo_slot &slot : ring_.slot) {
             const std::uint64_t words[] = {slot.word, random(), 0,
-                                           gpusm::fifo_word::empty(lap + random() % 5 - 2),
-                                           gpusm::fifo_word::full(lap + random() % 5 - 2, {3, 4})};
+                                           fifo_word::empty(lap + random() % 5 - 2),
+                                           fifo_word::full(lap + random() % 5 - 2, {3, 4})};
             slot.word = words[random() % std::size(words)];
         }
         ring_.tail = 0 == random() % 2 ? ring_.tail.load() : wild(random, ring_.tail, GetParam());
         fifo_message message{};
         for (std::uint32_t step = 0; step < 8 * GetParam(); ++step) {
             (void)(status::ok == fifo_post(view_, {6, 1 + step}));
-            if (!gpusm_test::take(reader_, &message)) {
+            if (!take(reader_, &message)) {
                 (void)reader_.mend();
             }
         }
-        for (std::uint32_t left = 0; gpusm_test::take(reader_, &message) || reader_.mend();) {
+        for (std::uint32_t left = 0; take(reader_, &message) || reader_.mend();) {
             ASSERT_LT(++left, 8 * GetParam()) << "more came out than the ring can hold";
         }
         expect_working();
@@ -283,14 +279,14 @@ TEST(FifoLap, TheLapCounterWrapsWithoutANotice)
     const fifo_view view = one.view();
     fifo_reader reader(view);
     fifo_message message{};
-    constexpr std::uint64_t laps = (1ULL << gpusm::fifo_word::lap_bits) + 3;
+    constexpr std::uint64_t laps = (1ULL << fifo_word::lap_bits) + 3;
     for (std::uint64_t lap = 0; lap < laps; ++lap) {
         ASSERT_EQ(fifo_post(view, {1, 5}), status::ok) << "lap " << lap;
         ASSERT_EQ(fifo_post(view, {1, 6}), status::busy) << "lap " << lap;
-        ASSERT_TRUE(gpusm_test::take(reader, &message)) << "lap " << lap;
-        ASSERT_FALSE(gpusm_test::take(reader, &message)) << "lap " << lap;
+        ASSERT_TRUE(take(reader, &message)) << "lap " << lap;
+        ASSERT_FALSE(take(reader, &message)) << "lap " << lap;
     }
-    EXPECT_LT(gpusm::fifo_word::lap_of(one.slot[0].word.load()), 8U) << "it has wrapped";
+    EXPECT_LT(fifo_word::lap_of(one.slot[0].word.load()), 8U) << "it has wrapped";
 }
 
 // --- four senders and one reader in threads, for ThreadSanitizer as much as for the eye
@@ -321,7 +317,7 @@ TEST_P(FifoThreads, NothingIsLostDoubledOrOvertakenAndPayloadsAreComplete)
     const fifo_view view{&tail, slots.data(), GetParam()};
     std::array<sender_memory, senders> memory;
     std::atomic<bool> give_up{false};
-    const gpusm_test::deadline end(60);
+    const deadline end(60);
 
     const auto send = [&](std::uint32_t self) {
         sender_memory &own = memory[self];
@@ -353,7 +349,7 @@ TEST_P(FifoThreads, NothingIsLostDoubledOrOvertakenAndPayloadsAreComplete)
     std::uint64_t wrong = 0;
     while (received < senders * messages && 0 == wrong && !end.over()) {
         fifo_message message{};
-        if (!gpusm_test::take(reader, &message)) {
+        if (!take(reader, &message)) {
             std::this_thread::yield();
             continue;
         }
@@ -375,7 +371,7 @@ TEST_P(FifoThreads, NothingIsLostDoubledOrOvertakenAndPayloadsAreComplete)
     EXPECT_EQ(wrong, 0U);
     EXPECT_EQ(received, senders * messages);
     fifo_message message{};
-    EXPECT_FALSE(gpusm_test::take(reader, &message)) << "more came out than went in";
+    EXPECT_FALSE(take(reader, &message)) << "more came out than went in";
 }
 
 } // namespace

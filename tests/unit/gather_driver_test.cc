@@ -20,12 +20,8 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::gather_copy;
-using gpusm::gather_kernel;
-using gpusm::gather_most_copies;
-using gpusm::gather_slots;
-using gpusm_test::driver;
-using gpusm_test::mib;
+using namespace gpusm;
+using namespace gpusm_test;
 
 // The kernel and a stream in a fresh context of that device; ends the child when the kernel cannot
 // be loaded.
@@ -52,7 +48,7 @@ struct gatherer {
     // The flag alone says so: nothing is synchronized.
     bool wait(std::uint32_t slot) const
     {
-        const gpusm_test::deadline end(30);
+        const deadline end(30);
         while (!kernel.finished(slot) && !end.over()) {
         }
         return kernel.finished(slot);
@@ -220,8 +216,8 @@ TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
     alone([] {
         gatherer g(4);
         const std::size_t bytes = 2 * mib;
-        const CUdeviceptr source = gpusm_test::allocate_vmm(bytes);
-        const CUdeviceptr destination = gpusm_test::allocate_vmm(bytes);
+        const CUdeviceptr source = allocate_vmm(bytes);
+        const CUdeviceptr destination = allocate_vmm(bytes);
         const std::string text = noise(bytes, 7);
         store(source, text);
         std::mt19937 random(8);
@@ -326,7 +322,7 @@ TEST(GatherOnDriver, ABadAddressFailsTheStreamAndSetsNoFlag)
         gatherer g(4);
         const CUdeviceptr to = allocate(mib);
         g.launch(g.stream, {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}}, 2);
-        const gpusm_test::deadline end(30);
+        const deadline end(30);
         CUresult answer = CUDA_ERROR_NOT_READY;
         while (CUDA_ERROR_NOT_READY == answer && !end.over()) {
             answer = driver().stream_query(g.stream);

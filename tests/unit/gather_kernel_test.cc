@@ -20,17 +20,8 @@
 
 namespace {
 
-using gpusm::driver_api;
-using gpusm::gather_copy;
-using gpusm::gather_kernel;
-using gpusm::gather_most_copies;
-using gpusm::gather_most_len;
-using gpusm::gather_slots;
-using gpusm::log_level;
-using gpusm_test::fake;
-using gpusm_test::fake_launch;
-using gpusm_test::handle_of;
-using gpusm_test::log_capture;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint32_t kib = 1024;
 constexpr std::uint32_t mib = 1024 * kib;
@@ -74,7 +65,7 @@ class GatherKernel : public testing::Test {
         return copies;
     }
 
-    driver_api api_ = gpusm_test::reset_fake();
+    driver_api api_ = reset_fake();
     const CUcontext context_ = handle_of<CUcontext>(0xc0);
     const CUstream stream_ = handle_of<CUstream>(0x50);
     std::unique_ptr<gather_kernel> kernel_;
@@ -104,7 +95,7 @@ TEST_F(GatherKernelLoad, KeepsTheFlagsInAPageOfItsOwnThatEveryContextMayUseEachI
     std::set<std::uint64_t> lines;
     for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
         const fake_launch &made = launch(same(1, 10), slot);
-        const std::uint64_t flag = made.arguments.done - gpusm_test::fake_device_view;
+        const std::uint64_t flag = made.arguments.done - fake_device_view;
         EXPECT_GE(flag, start);
         EXPECT_LE(flag + sizeof(std::uint32_t), start + page.len_bytes);
         EXPECT_EQ(made.arguments.slot, slot);
@@ -212,13 +203,13 @@ void expect_covered(const fake_launch &made, const std::vector<gather_copy> &cop
         ASSERT_EQ(copy.first_piece, piece) << "copy " << i;
         std::uint32_t covered = 0;
         for (; covered < copy.len_bytes; ++piece) {
-            const gpusm::gather_piece part = gpusm::gather_piece_of(
+            const gather_piece part = gather_piece_of(
                 copy.destination, copy.len_bytes, piece - copy.first_piece, arguments.piece_shift);
             ASSERT_EQ(part.begin, covered);
             ASSERT_GT(part.end, part.begin);
             ASSERT_LE(part.end - part.begin, 1U << arguments.piece_shift);
             if (part.begin > 0) {
-                ASSERT_EQ((copy.destination + part.begin) % gpusm::gather_alignment, 0U);
+                ASSERT_EQ((copy.destination + part.begin) % gather_alignment, 0U);
             }
             covered = part.end;
         }
@@ -298,10 +289,10 @@ TEST_F(GatherKernelLaunch, WorkIsDealtToAllWarpsOfTheGridAndTheGridFitsTheWork)
 
 TEST_F(GatherKernelLaunch, FewCopiesAreTheShorterParameter)
 {
-    for (const std::size_t count : {1U, 16U, unsigned{gpusm::gather_few_copies}}) {
+    for (const std::size_t count : {1U, 16U, unsigned{gather_few_copies}}) {
         EXPECT_STREQ(launch(same(count, 50)).kernel, "gpusm_gather_few");
     }
-    for (const std::size_t count : {gpusm::gather_few_copies + 1U, 128U}) {
+    for (const std::size_t count : {gather_few_copies + 1U, 128U}) {
         EXPECT_STREQ(launch(same(count, 50)).kernel, "gpusm_gather");
     }
 }

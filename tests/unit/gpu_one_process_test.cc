@@ -15,19 +15,12 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::copy_engine;
-using gpusm::copy_request;
-using gpusm::device;
-using gpusm::device_table;
-using gpusm::pointer_facts;
-using gpusm::status;
-using gpusm_test::driver;
-using gpusm_test::mib;
-using gpusm_test::program;
+using namespace gpusm;
+using namespace gpusm_test;
 
 pointer_facts facts_of(CUdeviceptr at)
 {
-    return gpusm::inspect_pointer(driver(), at);
+    return inspect_pointer(driver(), at);
 }
 CUdeviceptr address_of(const void *memory)
 {
@@ -67,7 +60,7 @@ TEST(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
     alone([] {
         (void)start();
         const auto locked = [](const void *at, std::size_t len_bytes) {
-            return gpusm::is_page_locked(driver(), address_of(at), len_bytes);
+            return is_page_locked(driver(), address_of(at), len_bytes);
         };
         void *pinned = nullptr;
         EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, mib, 0), CUDA_SUCCESS);
@@ -106,9 +99,9 @@ TEST(InspectPointer, DeviceMemoryKnowsItsContextAndWhetherItCanBeShared)
             CUcontext context;
             bool can_be_shared;
         } const table[] = {{allocate(2 * mib), context, true},
-                           {gpusm_test::allocate_managed(2 * mib), context, false},
-                           {gpusm_test::allocate_vmm(2 * mib), nullptr, false},
-                           {gpusm_test::allocate_pool(2 * mib), nullptr, false}};
+                           {allocate_managed(2 * mib), context, false},
+                           {allocate_vmm(2 * mib), nullptr, false},
+                           {allocate_pool(2 * mib), nullptr, false}};
         for (const auto &row : table) {
             for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, 2 * mib - 1}) {
                 const pointer_facts facts = facts_of(row.at + inside);
@@ -157,7 +150,7 @@ TEST(DeviceTableOnDriver, ServesMemoryInAThreadWithoutAContext)
 {
     alone([] {
         program p(mib);
-        const CUdeviceptr pool = gpusm_test::allocate_pool(mib);
+        const CUdeviceptr pool = allocate_pool(mib);
         std::thread([&] {
             device_table table(driver());
             device *found = nullptr;
@@ -166,7 +159,7 @@ TEST(DeviceTableOnDriver, ServesMemoryInAThreadWithoutAContext)
             device *again = nullptr;
             EXPECT_EQ(table.for_memory(facts_of(p.at), &again), status::ok);
             EXPECT_EQ(again, found);
-            EXPECT_EQ(gpusm_test::current_context(), nullptr) << "the thread is left as it was";
+            EXPECT_EQ(current_context(), nullptr) << "the thread is left as it was";
             EXPECT_EQ(table.all().size(), 1U);
         }).join();
     });
@@ -189,7 +182,7 @@ TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
         EXPECT_EQ(other.context, own);
         EXPECT_EQ(p.on.uuid, other.uuid);
         EXPECT_NE(p.on.stream, other.stream);
-        EXPECT_EQ(gpusm_test::current_context(), p.context);
+        EXPECT_EQ(current_context(), p.context);
     });
 }
 
@@ -209,11 +202,11 @@ TEST(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
 }
 
 // Copies between device memory, pinned and pageable host memory in pieces of every size.
-void copy_pieces(gpusm::copy_limits limits)
+void copy_pieces(copy_limits limits)
 {
     constexpr std::size_t bytes = mib;
     program p(bytes);
-    const std::string text = gpusm_test::pattern(bytes, 1);
+    const std::string text = pattern(bytes, 1);
     const CUdeviceptr to = allocate(bytes);
     store(p.at, text);
     store(to, std::string(bytes, '.'));
@@ -230,24 +223,23 @@ void copy_pieces(gpusm::copy_limits limits)
         at += piece;
         engine.submit(p.on, &made);
     }
-    EXPECT_EQ(gpusm_test::collect_all(engine), static_cast<int>(requests.size()));
+    EXPECT_EQ(collect_all(engine), static_cast<int>(requests.size()));
     EXPECT_TRUE(load(to, bytes) == text) << "what arrived is not what was sent";
 
     std::vector<char> host(bytes);
     EXPECT_EQ(CU(cuMemHostRegister)(host.data(), bytes, 0), CUDA_SUCCESS);
-    EXPECT_EQ(gpusm_test::copy_now(engine, p.on, address_of(host.data()), to, bytes), status::ok);
+    EXPECT_EQ(copy_now(engine, p.on, address_of(host.data()), to, bytes), status::ok);
     EXPECT_TRUE(text == std::string(host.begin(), host.end()));
     EXPECT_EQ(CU(cuMemHostUnregister)(host.data()), CUDA_SUCCESS);
     store(to, std::string(bytes, '.'));
-    EXPECT_EQ(gpusm_test::copy_now(engine, p.on, to, address_of(text.data()), bytes), status::ok);
+    EXPECT_EQ(copy_now(engine, p.on, to, address_of(text.data()), bytes), status::ok);
     EXPECT_TRUE(load(to, bytes) == text);
 }
 
 TEST(CopyEngineOnDriver, EveryPieceArrivesWhateverTheBatches)
 {
-    for (const gpusm::copy_limits limits :
-         {gpusm::copy_limits{4, 64, 16U << 20}, gpusm::copy_limits{1, 1, 1},
-          gpusm::copy_limits{2, 1000, 50000}}) {
+    for (const copy_limits limits :
+         {copy_limits{4, 64, 16U << 20}, copy_limits{1, 1, 1}, copy_limits{2, 1000, 50000}}) {
         alone([limits] { copy_pieces(limits); });
     }
 }
@@ -265,13 +257,13 @@ TEST(CopyEngineOnDriver, CopiesBetweenTwoDevices)
 {
     NEEDS_DEVICES(2)
     alone([] {
-        const std::string text = gpusm_test::pattern(300000, 3);
+        const std::string text = pattern(300000, 3);
         (void)start(1);
         const CUdeviceptr from = allocate(mib);
         store(from, text);
         program p(mib);
         copy_engine engine(driver(), {});
-        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, text.size()), status::ok);
+        EXPECT_EQ(copy_now(engine, p.on, p.at, from, text.size()), status::ok);
         EXPECT_TRUE(load(p.at, text.size()) == text);
     });
 }
@@ -280,14 +272,14 @@ TEST(CopyEngineOnDriver, ACopyThatTheDriverRefusesComesBackFailedAndTheNextWorks
 {
     NEEDS_SOFTCUDA()
     alone([] {
-        const gpusm_test::log_capture log;
+        const log_capture log;
         setenv("GPUSM_SOFTCUDA_FAIL", "cuMemcpyAsync:1:1", 1);
         program p(4096);
         const CUdeviceptr from = allocate(4096);
         store(from, "arrives");
         copy_engine engine(driver(), {});
-        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, 7), status::driver_failed);
-        EXPECT_EQ(gpusm_test::copy_now(engine, p.on, p.at, from, 7), status::ok);
+        EXPECT_EQ(copy_now(engine, p.on, p.at, from, 7), status::driver_failed);
+        EXPECT_EQ(copy_now(engine, p.on, p.at, from, 7), status::ok);
         EXPECT_EQ(load(p.at, 7), "arrives");
     });
 }

@@ -11,12 +11,8 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::copy_engine;
-using gpusm::exported_memory;
-using gpusm::status;
-using gpusm_test::driver;
-using gpusm_test::mib;
-using gpusm_test::program;
+using namespace gpusm;
+using namespace gpusm_test;
 
 exported_memory export_of(program &owner, CUdeviceptr at)
 {
@@ -33,7 +29,7 @@ void read_over_ipc(int owner_device, int reader_device)
     together(
         [=](line &l) {
             program owner(4 * mib, owner_device);
-            store(owner.at + offset, gpusm_test::pattern(bytes, 5));
+            store(owner.at + offset, pattern(bytes, 5));
             const exported_memory out = export_of(owner, owner.at + offset);
             EXPECT_EQ(out.base, owner.at);
             EXPECT_EQ(out.len_bytes, 4 * mib);
@@ -51,11 +47,10 @@ void read_over_ipc(int owner_device, int reader_device)
             EXPECT_EQ(open_memory(driver(), reader.on, in.handle, &base), status::ok);
             {
                 copy_engine engine(driver(), {});
-                EXPECT_EQ(gpusm_test::copy_now(engine, reader.on, reader.at, base + offset, bytes),
-                          status::ok);
+                EXPECT_EQ(copy_now(engine, reader.on, reader.at, base + offset, bytes), status::ok);
             }
-            EXPECT_TRUE(load(reader.at, bytes) == gpusm_test::pattern(bytes, 5));
-            const gpusm_test::log_capture log;
+            EXPECT_TRUE(load(reader.at, bytes) == pattern(bytes, 5));
+            const log_capture log;
             close_memory(driver(), reader.on, base);
             EXPECT_EQ(log.count(), 0U) << log.text();
             close_memory(driver(), reader.on, base);
@@ -83,7 +78,7 @@ TEST(GpuIpc, TheCallersContextIsNotTouched)
         program owner(mib, 1);
         const CUcontext elsewhere = start(0);
         (void)export_of(owner, owner.at);
-        EXPECT_EQ(gpusm_test::current_context(), elsewhere);
+        EXPECT_EQ(current_context(), elsewhere);
     });
 }
 
@@ -91,11 +86,10 @@ TEST(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnErrorAndHostMemoryCanno
 {
     alone([] {
         program owner(mib);
-        const gpusm_test::log_capture log;
+        const log_capture log;
         exported_memory out;
         for (const CUdeviceptr at :
-             {gpusm_test::allocate_vmm(2 * mib), gpusm_test::allocate_pool(2 * mib),
-              gpusm_test::allocate_managed(2 * mib)}) {
+             {allocate_vmm(2 * mib), allocate_pool(2 * mib), allocate_managed(2 * mib)}) {
             EXPECT_EQ(export_memory(driver(), owner.on, at, &out), status::unsupported);
         }
         EXPECT_EQ(log.count(), 0U) << log.text();
@@ -116,7 +110,7 @@ TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
             l.wait();
         },
         [](line &l) {
-            const gpusm_test::log_capture log;
+            const log_capture log;
             program reader(mib);
             std::uint64_t base = 42;
             EXPECT_NE(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
@@ -139,7 +133,7 @@ TEST(GpuIpc, DevicesThatCannotReachEachOtherAreUnsupported)
             const std::string code =
                 std::to_string(static_cast<int>(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
             setenv("GPUSM_SOFTCUDA_FAIL", ("cuIpcOpenMemHandle:0:" + code).c_str(), 1);
-            const gpusm_test::log_capture log;
+            const log_capture log;
             program reader(mib);
             std::uint64_t base = 42;
             EXPECT_EQ(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
@@ -193,8 +187,7 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             l.wait(); // recorded
             {
                 copy_engine engine(driver(), {});
-                EXPECT_EQ(gpusm_test::copy_now(engine, reader.on, reader.at, base, bytes, event),
-                          status::ok);
+                EXPECT_EQ(copy_now(engine, reader.on, reader.at, base, bytes, event), status::ok);
             }
             EXPECT_TRUE(load(reader.at, bytes) == std::string(bytes, 'd'))
                 << "the last memset's letter";
@@ -213,7 +206,7 @@ TEST(GpuIpc, AMappingOutlivesItsOwnersEndWithoutACrash)
             l.wait(); // and ends
         },
         [](line &l) {
-            const gpusm_test::log_capture log;
+            const log_capture log;
             program reader(mib);
             std::uint64_t base = 0;
             EXPECT_EQ(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),

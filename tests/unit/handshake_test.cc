@@ -13,11 +13,7 @@
 
 namespace {
 
-using gpusm::handshake;
-using gpusm::ipc_action;
-using gpusm::ipc_event;
-using gpusm::ipc_next;
-using gpusm::ipc_state;
+using namespace gpusm;
 
 constexpr ipc_state idle = ipc_state::idle;
 constexpr ipc_state asked = ipc_state::asked;
@@ -45,7 +41,7 @@ TEST(HandshakeTable, EveryStateWithEveryEventDoesWhatTheHeaderSays)
 {
     for (std::size_t s = 0; s < std::size(all_states); ++s) {
         for (std::size_t e = 0; e < std::size(all_events); ++e) {
-            const gpusm::ipc_row step = ipc_next(all_states[s], all_events[e]);
+            const ipc_row step = ipc_next(all_states[s], all_events[e]);
             EXPECT_EQ(step.to, expectations[s][e].first) << "state " << s << ", event " << e;
             EXPECT_EQ(step.action, expectations[s][e].second) << "state " << s << ", event " << e;
         }
@@ -55,7 +51,7 @@ TEST(HandshakeTable, EveryStateWithEveryEventDoesWhatTheHeaderSays)
 TEST(HandshakeTable, NoPairIsListedTwice)
 {
     std::set<std::pair<ipc_state, ipc_event>> seen;
-    for (const gpusm::ipc_row &row : gpusm::ipc_table) {
+    for (const ipc_row &row : ipc_table) {
         EXPECT_TRUE(seen.emplace(row.from, row.event).second);
     }
 }

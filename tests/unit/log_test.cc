@@ -18,11 +18,8 @@
 
 namespace {
 
-using gpusm::log_level;
-using gpusm::log_line;
-using gpusm::optional_mutex;
-using gpusm::status;
-using gpusm_test::log_capture;
+using namespace gpusm;
+using namespace gpusm_test;
 
 TEST(Log, TheSinkGetsTheFormattedLineWithoutANewline)
 {
@@ -87,7 +84,7 @@ TEST(Status, EveryAnswerHasWordsOfItsOwn)
     std::set<std::string> words;
     int answers = 0;
     for (int value = 0; value <= static_cast<int>(status::system_failed); ++value, ++answers) {
-        words.insert(gpusm::to_string(static_cast<status>(value)));
+        words.insert(to_string(static_cast<status>(value)));
     }
     EXPECT_EQ(words.size(), static_cast<std::size_t>(answers));
     EXPECT_EQ(words.count("unknown status"), 0U);

@@ -17,10 +17,7 @@
 
 namespace {
 
-using gpusm::mapping;
-using gpusm::mapping_cache;
-using gpusm::mapping_key;
-using gpusm::status;
+using namespace gpusm;
 using slots = std::vector<std::uint32_t>;
 
 constexpr std::uint64_t page = 0x1000;

@@ -20,18 +20,15 @@
 
 namespace {
 
-using gpusm::exported_memory;
-using gpusm::file_descriptor;
-using gpusm::status;
-using gpusm_test::fake;
-using gpusm_test::sharing;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint64_t plain_at = 0x50000000;
 constexpr std::uint64_t plain_bytes = 0x8000;
 constexpr std::uint64_t pooled_at = 0x500000000;
 constexpr std::uint64_t pooled_bytes = 0x8000;
 
-class Shareable : public gpusm_test::SharingTest {
+class Shareable : public SharingTest {
   protected:
     Shareable() { sharing().pointers[plain_at] = {plain_bytes, nullptr}; }
     void add_pooled(unsigned handle_types)
@@ -85,11 +82,10 @@ using PoolMemory = Shareable;
 TEST_F(PoolMemory, IsToldFromOtherMemoryAndWhetherItMayBeExported)
 {
     bool exportable = false;
-    EXPECT_EQ(gpusm::pool_of(api_, plain_at, &exportable), nullptr);
+    EXPECT_EQ(pool_of(api_, plain_at, &exportable), nullptr);
     for (const unsigned handle_types : {1, 0, 8}) { // 0: as the default pool, 8: fabric only
         add_pooled(handle_types);
-        EXPECT_EQ(gpusm::pool_of(api_, pooled_at + 77, &exportable),
-                  sharing().pointers[pooled_at].pool);
+        EXPECT_EQ(pool_of(api_, pooled_at + 77, &exportable), sharing().pointers[pooled_at].pool);
         EXPECT_EQ(exportable, 1 == handle_types);
     }
     EXPECT_EQ(log_.count(), 0U) << log_.text();
@@ -109,7 +105,7 @@ TEST_F(PoolMemory, AnAllocationIsDescribedFromItsBaseOnAndItsPoolExportedOnce)
     std::memcpy(&inside, memory_.handle.data(), sizeof(inside));
     EXPECT_EQ(inside, pooled_at) << "not the address inside";
     EXPECT_EQ(fake().calls["mem_pool_export_to_shareable_handle"], 1);
-    EXPECT_EQ(gpusm_test::open_descriptors(), descriptors_before_);
+    EXPECT_EQ(open_descriptors(), descriptors_before_);
 }
 
 TEST_F(PoolMemory, GoesOverAndComesBack)
@@ -271,7 +267,7 @@ TEST_F(Shareable, CopiesOfAContextAreMadeSynchronousOnceAndKeepItsOtherFlags)
 {
     sharing().context_flags = 0x0c;
     EXPECT_EQ(make_copies_synchronous(api_, on_), status::ok);
-    EXPECT_EQ(sharing().context_flags, 0x0c | gpusm_test::fake_sync_memops);
+    EXPECT_EQ(sharing().context_flags, 0x0c | fake_sync_memops);
     EXPECT_EQ(fake().calls["stream_synchronize"], 1) << "for those that have returned before";
     EXPECT_EQ(make_copies_synchronous(api_, on_), status::ok);
     EXPECT_EQ(fake().calls["ctx_set_flags"], 1);
@@ -330,7 +326,7 @@ void *find_what_is_there(void *, const char *symbol)
 TEST(DriverFill, AnOptionalFunctionIsNullWhereTheDriverLacksItAndNothingElseMayBeMissing)
 {
     lacking = {"cuCtxSetFlags"};
-    gpusm::driver_api api;
+    driver_api api;
     EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
     EXPECT_EQ(api.ctx_set_flags, nullptr);
     EXPECT_NE(api.mem_free, nullptr);
@@ -340,7 +336,7 @@ TEST(DriverFill, AnOptionalFunctionIsNullWhereTheDriverLacksItAndNothingElseMayB
 
 TEST(DriverFill, ADriverOfTodayHasTheOptionalFunction)
 {
-    const gpusm::driver_api *api = gpusm::driver_load();
+    const driver_api *api = driver_load();
     if (nullptr == api) {
         GTEST_SKIP() << "no libcuda.so.1 here";
     }

@@ -15,11 +15,7 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::copy_engine;
-using gpusm::device;
-using gpusm::device_table;
-using gpusm::exported_memory;
-using gpusm::status;
+using namespace gpusm;
 
 constexpr auto two = std::int64_t(2 * mib);
 
@@ -44,10 +40,10 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
             }
             out.unmap(base);
             exported_memory pointer;
-            gpusm::file_descriptor fd;
+            file_descriptor fd;
             bool exportable = false;
             EXPECT_EQ(describe_pooled(on, pooled, &pointer), status::ok);
-            EXPECT_EQ(export_pool(driver(), gpusm::pool_of(driver(), pooled, &exportable), &fd),
+            EXPECT_EQ(export_pool(driver(), pool_of(driver(), pooled, &exportable), &fd),
                       status::ok);
             std::uint64_t own = 0;
             EXPECT_EQ(alloc_device(driver(), on, mib, &own), status::ok);
@@ -65,7 +61,7 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
 // --- pools ---------------------------------------------------------------------------------------
 
 struct pool_offer {
-    gpusm::memory_handle handle;
+    memory_handle handle;
     std::uint64_t len_bytes;
     std::uint64_t offset; // of what is to be read, from the base on
 };
@@ -176,7 +172,7 @@ TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
         const log_capture log;
         const CUmemoryPool pool = receive_pool(l);
         ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
-        const auto data = l.get<gpusm::memory_handle>();
+        const auto data = l.get<memory_handle>();
         std::uint64_t base = 0;
         std::uint64_t again = 0;
         ASSERT_EQ(import_pool_pointer(driver(), on, pool, data, &base), status::ok);
@@ -205,7 +201,7 @@ TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
         (void)start();
         device_table table(driver());
         device &on = device_of(table, allocate(mib));
-        const gpusm::file_descriptor fd(l.get_fd());
+        const file_descriptor fd(l.get_fd());
         CUmemoryPool first = nullptr;
         CUmemoryPool second = nullptr;
         ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
@@ -213,7 +209,7 @@ TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
         EXPECT_EQ(first, second);
         ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
         std::uint64_t base = 0;
-        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<gpusm::memory_handle>(), &base),
+        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<memory_handle>(), &base),
                   status::ok);
         EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
         const log_capture log;

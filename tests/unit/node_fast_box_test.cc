@@ -13,9 +13,8 @@
 
 namespace {
 
-using gpusm_test::log_capture;
-using gpusm_test::process;
-using gpusm_test::scratch_folder;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr int before_fast_box = 16; // messages that a sender sends in fragments
 
@@ -29,11 +28,10 @@ void warm_up(process &from, process &to)
     (void)from.reap(to);
 }
 
-gpusm::fast_box *fast_box_of(process &owner, std::uint32_t slot)
+fast_box *fast_box_of(process &owner, std::uint32_t slot)
 {
     const std::uint32_t granule = owner.its().own().view().peers[slot].fast_box.load();
-    return 0 == granule ? nullptr
-                        : reinterpret_cast<gpusm::fast_box *>(owner.its().own().at(granule));
+    return 0 == granule ? nullptr : reinterpret_cast<fast_box *>(owner.its().own().at(granule));
 }
 
 class NodeFastBox : public testing::Test {
@@ -154,12 +152,12 @@ TEST_F(NodeFastBox, GarbageInAFastBoxClosesItsSenderAndNobodyElse)
     EXPECT_TRUE(one_.send_inline(two_, "good"));
     ASSERT_EQ(two_.poll(), "1:good ");
     const auto due = static_cast<std::uint32_t>(two_.towards(one_).next_sequence);
-    gpusm::fast_box *box = fast_box_of(two_, 0);
+    fast_box *box = fast_box_of(two_, 0);
     ASSERT_NE(box, nullptr);
-    for (gpusm::fast_box_unit &each : box->unit) { // a reference to a place that is none
-        each.word.store(gpusm::fast_box_word::pack(
-            {due, sizeof(gpusm::fast_box_reference), gpusm::fast_box_word::reference, 0}));
-        std::memset(each.payload, 0xff, sizeof(gpusm::fast_box_reference));
+    for (fast_box_unit &each : box->unit) { // a reference to a place that is none
+        each.word.store(
+            fast_box_word::pack({due, sizeof(fast_box_reference), fast_box_word::reference, 0}));
+        std::memset(each.payload, 0xff, sizeof(fast_box_reference));
     }
     const log_capture log;
     EXPECT_EQ(two_.poll(), "");
@@ -178,7 +176,7 @@ TEST_F(NodeFastBox, AFastBoxThatCannotBeIsNotUsed)
         process liar(folder_.path(), 20 + granule % 7);
         (void)honest.send(liar, "a");
         if (0 == granule) { // where other things are
-            ASSERT_EQ(gpusm::status::ok, liar.its().own().carve(sizeof(gpusm::fast_box), &granule));
+            ASSERT_EQ(status::ok, liar.its().own().carve(sizeof(fast_box), &granule));
         }
         liar.its().own().view().peers[0].fast_box.store(granule);
         warm_up(honest, liar);

@@ -17,14 +17,8 @@
 
 namespace {
 
-using gpusm::frag_header;
-using gpusm::node;
-using gpusm::outgoing;
-using gpusm::peer;
-using gpusm::status;
-using gpusm_test::log_capture;
-using gpusm_test::process;
-using gpusm_test::scratch_folder;
+using namespace gpusm;
+using namespace gpusm_test;
 
 class Node : public testing::Test {
   protected:
@@ -110,7 +104,7 @@ void PrintTo(const garbage &about, std::ostream *out)
 
 void put(process &receiver, std::uint32_t slot, std::uint32_t granule)
 {
-    ASSERT_EQ(gpusm::fifo_post(receiver.its().own().view().fifo, {slot, granule}), status::ok);
+    ASSERT_EQ(fifo_post(receiver.its().own().view().fifo, {slot, granule}), status::ok);
 }
 
 const garbage kinds_of_garbage[] = {
@@ -185,7 +179,7 @@ TEST_F(Node, WhateverIsStoredInItsFifoOthersGetThroughAndNothingEndsItOrRunsForE
     ASSERT_EQ(one_.poll(), "2:good 3:a ");
     const log_capture log;
     std::mt19937_64 random(8);
-    gpusm::segment &sender = two_.its().own();
+    segment &sender = two_.its().own();
     std::uint32_t granule = 0;
     ASSERT_EQ(sender.carve(4096, &granule), status::ok);
     for (int round = 0; round < 500; ++round) {
@@ -194,13 +188,13 @@ TEST_F(Node, WhateverIsStoredInItsFifoOthersGetThroughAndNothingEndsItOrRunsForE
             const std::uint64_t word = 0 == random() % 2 ? random() : random() % 256;
             std::memcpy(sender.at(granule) + i * sizeof(word), &word, sizeof(word));
         }
-        const gpusm::fifo_view &fifo = one_.its().own().view().fifo;
+        const fifo_view &fifo = one_.its().own().view().fifo;
         for (std::uint32_t i = random() % fifo.slots; i < fifo.slots; ++i) {
             const auto named = static_cast<std::uint32_t>(granule + random() % 64);
             const std::uint64_t words[] = {
-                gpusm::fifo_word::full(random(), {0, named}),
-                gpusm::fifo_word::full(random(), {static_cast<std::uint32_t>(2 + random()), named}),
-                gpusm::fifo_word::empty(random())};
+                fifo_word::full(random(), {0, named}),
+                fifo_word::full(random(), {static_cast<std::uint32_t>(2 + random()), named}),
+                fifo_word::empty(random())};
             fifo.slot[i].word = words[random() % std::size(words)];
         }
         fifo.tail->store(random() % (0 == random() % 2 ? 64 : UINT64_MAX));
@@ -267,10 +261,10 @@ TEST_F(Node, AHeaderThatChangesWhileItIsHandledIsSeenAsItWas)
         ++handled;
         std::memset(static_cast<void *>(sent.header), 0xff, sizeof(*sent.header));
         EXPECT_EQ(header.payload_bytes, 6U);
-        EXPECT_EQ(header.kind, gpusm::frag_kind::active_message);
+        EXPECT_EQ(header.kind, frag_kind::active_message);
         EXPECT_EQ(header.tag, 0);
         EXPECT_EQ(header.sequence, sequence);
-        EXPECT_EQ(gpusm_test::payload_of(header, payload), "abcdef");
+        EXPECT_EQ(payload_of(header, payload), "abcdef");
     });
     EXPECT_EQ(handled, 1);
     EXPECT_NE(one_.towards(two_).reap(), nullptr) << "and it is given back as usual";
@@ -331,7 +325,7 @@ TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)
     int back[2] = {0, 0};
     int next[2] = {0, 0};
     process *senders[2] = {&two_, &three_};
-    const gpusm_test::deadline end(30);
+    const deadline end(30);
     while ((back[0] < messages || back[1] < messages) && !end.over()) {
         for (int i = 0; i < 2; ++i) {
             for (int burst = 0; burst < 25 && sent[i] < messages; ++burst) {
@@ -345,7 +339,7 @@ TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)
         (void)one_.its().poll(
             7, [&next](peer &from, const frag_header &header, const unsigned char *payload) {
                 int &due = next[from.identity().vpid - 2];
-                EXPECT_EQ(gpusm_test::payload_of(header, payload), std::to_string(due));
+                EXPECT_EQ(payload_of(header, payload), std::to_string(due));
                 ++due;
             });
     }

@@ -17,12 +17,8 @@
 
 namespace {
 
-using gpusm::frag_header;
-using gpusm::node;
-using gpusm::outgoing;
-using gpusm::peer;
-using gpusm::status;
-using gpusm_test::make_segment;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr int threads_of_sender = 3;
 #if defined(__SANITIZE_THREAD__)
@@ -45,11 +41,11 @@ struct numbered {
 
 TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 {
-    const gpusm_test::scratch_folder folder;
+    const scratch_folder folder;
     node sender(make_segment(folder.path(), 1), true);
     node receiver(make_segment(folder.path(), 2), true, 1);
-    const gpusm::segment_identity target = receiver.own().identity();
-    const gpusm_test::deadline end(60);
+    const segment_identity target = receiver.own().identity();
+    const deadline end(60);
     std::atomic<bool> give_up{false};
     std::atomic<int> reaped{0};
     std::atomic<int> inlined{0};
@@ -59,7 +55,7 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
     for (std::vector<numbered> &own : fragments) {
         own = std::vector<numbered>(per_thread_in_flight);
         for (numbered &each : own) {
-            each.out = gpusm_test::make_fragment(sender.own(), std::string(sizeof(payload), 0));
+            each.out = make_fragment(sender.own(), std::string(sizeof(payload), 0));
         }
     }
     const auto collect = [&reaped](peer &to) {
@@ -73,8 +69,8 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
         peer &to = *sender.add_peer(target, folder.path());
         for (int number = 0; number < messages && !give_up.load(); ++number) {
             const payload content{self, number};
-            if (0 != number % 3 && to.send_inline(gpusm::frag_kind::active_message, 0,
-                                                  sizeof(content), [&](unsigned char *at) {
+            if (0 != number % 3 && to.send_inline(frag_kind::active_message, 0, sizeof(content),
+                                                  [&](unsigned char *at) {
                                                       std::memcpy(at, &content, sizeof(content));
                                                   })) {
                 inlined.fetch_add(1);
@@ -131,15 +127,15 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 
 TEST(NodeThreads, APeerMayBeClosedWhileOtherThreadsUseIt)
 {
-    const gpusm_test::scratch_folder folder;
+    const scratch_folder folder;
     node sender(make_segment(folder.path(), 1), true);
     node receiver(make_segment(folder.path(), 2), true);
     peer &to = *sender.add_peer(receiver.own().identity(), folder.path());
     std::vector<outgoing> fragments(40);
     for (outgoing &each : fragments) {
-        each = gpusm_test::make_fragment(sender.own(), "x");
+        each = make_fragment(sender.own(), "x");
     }
-    const gpusm_test::deadline end(30);
+    const deadline end(30);
     std::size_t taken = 0; // by post()
     std::thread poster([&] {
         for (outgoing &each : fragments) {

@@ -17,21 +17,14 @@
 
 namespace {
 
-using gpusm::peer_segment;
-using gpusm::segment;
-using gpusm::segment_header;
-using gpusm::segment_identity;
-using gpusm::status;
-using gpusm_test::any_word;
-using gpusm_test::log_capture;
-using gpusm_test::make_segment;
-using gpusm_test::scratch_folder;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr segment_identity stranger{0xabcd0001, 77, 0x1122334455667788};
 
 bool has_fragment(const peer_segment &theirs, std::uint32_t granule)
 {
-    gpusm::frag_header copy{};
+    frag_header copy{};
     const unsigned char *payload = nullptr;
     return theirs.read_fragment(granule, &copy, &payload);
 }
@@ -51,19 +44,19 @@ class PeerSegment : public testing::Test {
 
 TEST_F(PeerSegment, SeesWhatTheOwnerWrites)
 {
-    const gpusm::outgoing sent = gpusm_test::make_fragment(*own_, "seen by both");
+    const outgoing sent = make_fragment(*own_, "seen by both");
     EXPECT_NE(theirs_.base(), own_->base());
-    gpusm::frag_header seen{};
+    frag_header seen{};
     const unsigned char *payload = nullptr;
     ASSERT_TRUE(theirs_.read_fragment(sent.granule, &seen, &payload));
-    EXPECT_EQ(gpusm_test::payload_of(seen, payload), "seen by both");
+    EXPECT_EQ(payload_of(seen, payload), "seen by both");
     EXPECT_EQ(theirs_.view().fifo.slots, own_->view().fifo.slots);
 }
 
 TEST_F(PeerSegment, StaysUsableWhenTheFileIsRemoved)
 {
     own_.reset();
-    EXPECT_EQ(theirs_.view().header->magic, gpusm::segment_magic);
+    EXPECT_EQ(theirs_.view().header->magic, segment_magic);
 }
 
 TEST_F(PeerSegment, WithoutAFileIsNotFound)
@@ -75,8 +68,7 @@ TEST_F(PeerSegment, WithoutAFileIsNotFound)
 
 TEST_F(PeerSegment, ASymbolicLinkIsNotFollowed)
 {
-    ASSERT_EQ(symlink(own_->path().c_str(), gpusm::segment_path(folder_.path(), stranger).c_str()),
-              0);
+    ASSERT_EQ(symlink(own_->path().c_str(), segment_path(folder_.path(), stranger).c_str()), 0);
     const log_capture log;
     peer_segment none;
     EXPECT_EQ(attach(stranger, &none), status::bad_peer);
@@ -101,8 +93,7 @@ class BadSegment : public testing::TestWithParam<fault> {
                       void (*spoil)(segment_header *))
     {
         const segment good = make_segment(folder, 1);
-        gpusm::file_mapping forged(
-            open(gpusm::segment_path(folder, stranger).c_str(), O_RDWR | O_CREAT, 0600));
+        file_mapping forged(open(segment_path(folder, stranger).c_str(), O_RDWR | O_CREAT, 0600));
         ASSERT_GE(forged.fd(), 0);
         ASSERT_EQ(ftruncate(forged.fd(), 1 << 20), 0);
         ASSERT_TRUE(forged.map(1 << 20));
@@ -166,7 +157,7 @@ TEST_F(BadSegment, AFileOfTheWrongLengthIsReportedOnceAndNotUsed)
 {
     for (const std::size_t bytes :
          {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, (1UL << 20) - 1,
-          gpusm::max_segment_bytes + 4096, 1UL << 40}) {
+          max_segment_bytes + 4096, 1UL << 40}) {
         SCOPED_TRACE(bytes);
         const scratch_folder folder;
         forge(folder.path(), bytes, [](segment_header *) {});
@@ -184,7 +175,7 @@ TEST_F(PeerSegment, ALaterChangeOfTheHeaderChangesNothing)
     EXPECT_EQ(theirs_.view().frag_offset, own_->view().frag_offset);
     own_->view().header->segment_bytes = ~0ULL;
     EXPECT_FALSE(has_fragment(theirs_, 0xffffff));
-    const gpusm::outgoing sent = gpusm_test::make_fragment(*own_, "payload");
+    const outgoing sent = make_fragment(*own_, "payload");
     ASSERT_TRUE(has_fragment(theirs_, sent.granule));
     own_->view().header->committed_bytes.store(0);
     EXPECT_TRUE(has_fragment(theirs_, sent.granule)) << "it never shrinks";
@@ -250,7 +241,7 @@ TEST_F(PeerSegment, WhateverItsHeaderSaysItIsRefusedOrAllThatItHasLiesInTheFile)
             continue;
         }
         ++used;
-        const gpusm::segment_view &view = theirs.view();
+        const segment_view &view = theirs.view();
         const auto in_file = [&](const auto *end) {
             return reinterpret_cast<const unsigned char *>(end) <= theirs.base() + view.frag_offset;
         };
@@ -262,7 +253,7 @@ TEST_F(PeerSegment, WhateverItsHeaderSaysItIsRefusedOrAllThatItHasLiesInTheFile)
         if (status::ok == theirs.claim_peer_slot(stranger, &slot)) {
             ASSERT_LT(slot, view.peer_slots);
         }
-        (void)(status::ok == gpusm::fifo_post(view.fifo, {slot, 1}));
+        (void)(status::ok == fifo_post(view.fifo, {slot, 1}));
     }
     EXPECT_GT(used, 100);
     (void)alarm(0);
@@ -270,13 +261,12 @@ TEST_F(PeerSegment, WhateverItsHeaderSaysItIsRefusedOrAllThatItHasLiesInTheFile)
 
 TEST_F(PeerSegment, AFragmentIsFoundOnlyInsideTheFragmentSection)
 {
-    gpusm::outgoing sent = gpusm_test::make_fragment(*own_, "payload");
+    outgoing sent = make_fragment(*own_, "payload");
     EXPECT_TRUE(has_fragment(theirs_, sent.granule));
     for (const std::uint32_t granule : {0U, 1U, sent.granule - 1, 1U << 14, 0xffffffU}) {
         EXPECT_FALSE(has_fragment(theirs_, granule)) << granule;
     }
-    const std::size_t room =
-        (1U << 20) - sent.granule * gpusm::granule_bytes - sizeof(gpusm::frag_header);
+    const std::size_t room = (1U << 20) - sent.granule * granule_bytes - sizeof(frag_header);
     for (const std::size_t bytes : {room + 1, std::size_t{0xffffffffU}}) {
         sent.header->payload_bytes = static_cast<std::uint32_t>(bytes);
         EXPECT_FALSE(has_fragment(theirs_, sent.granule)) << bytes;
@@ -285,14 +275,14 @@ TEST_F(PeerSegment, AFragmentIsFoundOnlyInsideTheFragmentSection)
 
 TEST_F(PeerSegment, AFragmentOfWhichTheHeaderWasReadIsNotChangedByItsSenderAnyMore)
 {
-    gpusm::outgoing sent = gpusm_test::make_fragment(*own_, "payload");
-    gpusm::frag_header copy{};
+    outgoing sent = make_fragment(*own_, "payload");
+    frag_header copy{};
     const unsigned char *payload = nullptr;
     ASSERT_TRUE(theirs_.read_fragment(sent.granule, &copy, &payload));
-    const gpusm::frag_header before = copy;
+    const frag_header before = copy;
     std::memset(static_cast<void *>(sent.header), 0xff, sizeof(*sent.header));
     EXPECT_EQ(std::memcmp(&copy, &before, sizeof(copy)), 0);
-    EXPECT_EQ(payload, theirs_.base() + sent.granule * gpusm::granule_bytes + sizeof(copy));
+    EXPECT_EQ(payload, theirs_.base() + sent.granule * granule_bytes + sizeof(copy));
 }
 
 TEST_F(PeerSegment, ItsOwnerLivesUntilTheSegmentEnds)

@@ -14,14 +14,8 @@
 
 namespace {
 
-using gpusm::fifo_message;
-using gpusm::outgoing;
-using gpusm::peer;
-using gpusm::segment;
-using gpusm::status;
-using gpusm_test::log_capture;
-using gpusm_test::make_segment;
-using gpusm_test::scratch_folder;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint32_t room = 4; // slots of the receiver's FIFO
 
@@ -29,20 +23,19 @@ class Peer : public testing::Test {
   protected:
     outgoing *fragment(const std::string &payload)
     {
-        fragments_.push_back(gpusm_test::make_fragment(own_, payload));
+        fragments_.push_back(make_fragment(own_, payload));
         return &fragments_.back();
     }
     // What the receiver finds next in its FIFO; "-" for nothing.
     std::string receive()
     {
         fifo_message message{};
-        if (!gpusm_test::take(inbox_, &message)) {
+        if (!take(inbox_, &message)) {
             return "-";
         }
         last_sender_ = message.sender;
         ++received_;
-        return gpusm_test::payload_of(
-            *reinterpret_cast<const gpusm::frag_header *>(own_.at(message.granule)));
+        return payload_of(*reinterpret_cast<const frag_header *>(own_.at(message.granule)));
     }
     std::string receive(int count)
     {
@@ -62,7 +55,7 @@ class Peer : public testing::Test {
     segment own_ = make_segment(folder_.path(), 1);
     std::optional<segment> theirs_ = make_segment(folder_.path(), 2);
     peer to_{own_.identity(), theirs_->identity(), folder_.path(), false};
-    gpusm::fifo_reader inbox_{theirs_->view().fifo};
+    fifo_reader inbox_{theirs_->view().fifo};
     std::deque<outgoing> fragments_;
     std::uint32_t last_sender_ = 0;
     std::uint64_t received_ = 0;
@@ -202,7 +195,7 @@ TEST_F(Peer, FromAClosedPeerEveryFragmentComesBackOldestFirstAndNothingIsPostedT
 
 TEST_F(Peer, WithoutAFileThePeerIsGoneAndTheFragmentStaysWithTheCaller)
 {
-    const gpusm::segment_identity nobody{1, 2, 3};
+    const segment_identity nobody{1, 2, 3};
     peer gone(own_.identity(), nobody, folder_.path(), false);
     const log_capture log;
     EXPECT_EQ(gone.post(fragment("a")), status::peer_gone);
@@ -223,14 +216,14 @@ TEST_F(Peer, ABrokenSegmentIsReportedOnceAndThePeerIsGone)
     }
     EXPECT_TRUE(to_.idle());
     EXPECT_EQ(log.count(), 1U) << log.text();
-    theirs_->view().header->magic = gpusm::segment_magic;
+    theirs_->view().header->magic = segment_magic;
 }
 
 TEST_F(Peer, WhenAllPeerSlotsAreTakenThePostIsRefusedAndOthersGoOn)
 {
     ASSERT_EQ(to_.post(fragment("a")), status::ok);
-    gpusm::peer_segment shared;
-    ASSERT_EQ(gpusm::peer_segment::attach(folder_.path().c_str(), theirs_->identity(), &shared),
+    peer_segment shared;
+    ASSERT_EQ(peer_segment::attach(folder_.path().c_str(), theirs_->identity(), &shared),
               status::ok);
     std::uint32_t slot = 0;
     while (status::ok == shared.claim_peer_slot({1, 1, 1}, &slot)) {
@@ -256,7 +249,7 @@ TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)
     ASSERT_FALSE(to_.closed()) << "it is only slow";
     theirs_.reset();
     const log_capture log;
-    const gpusm_test::deadline end(20);
+    const deadline end(20);
     while (!to_.closed() && !end.over()) {
         (void)to_.flush();
     }

@@ -6,7 +6,7 @@
 
 namespace {
 
-using gpusm::is_oversubscribed;
+using namespace gpusm;
 
 TEST(Processors, ManyProcessesCrowdAMachine)
 {

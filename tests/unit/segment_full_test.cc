@@ -19,14 +19,8 @@
 
 namespace {
 
-using gpusm::node;
-using gpusm::segment;
-using gpusm::segment_options;
-using gpusm::status;
-using gpusm_test::log_capture;
-using gpusm_test::make_segment;
-using gpusm_test::scratch_folder;
-using gpusm_test::small_options;
+using namespace gpusm;
+using namespace gpusm_test;
 
 void write_file(const char *path, const std::string &text)
 {
@@ -77,7 +71,7 @@ class FullFileSystem : public testing::Test {
     // Takes all memory that is left.
     void fill()
     {
-        const gpusm::file_mapping filler(
+        const file_mapping filler(
             open((folder_.path() + "/filler").c_str(), O_RDWR | O_CREAT, 0600));
         ASSERT_GE(filler.fd(), 0);
         const std::string page(4096, 'x');
@@ -88,7 +82,7 @@ class FullFileSystem : public testing::Test {
     // Where carve() was refused it does not ask again at once.
     static void carve_when_possible(segment &own, std::uint32_t *granule)
     {
-        const gpusm_test::deadline patience(10);
+        const deadline patience(10);
         status s = status::no_memory;
         while (status::no_memory == s && !patience.over()) {
             s = own.carve(4096, granule);
@@ -148,7 +142,7 @@ TEST_F(FullFileSystem, CarvingAndExportsAnswerNoMemoryUntilThereIsRoomAgain)
     make_room();
     const std::uint32_t last = granule;
     carve_when_possible(own, &granule);
-    EXPECT_EQ(granule, last + 4096 / gpusm::granule_bytes) << "what failed has taken nothing";
+    EXPECT_EQ(granule, last + 4096 / granule_bytes) << "what failed has taken nothing";
     std::memset(own.at(granule), 1, 4096);
     ASSERT_EQ(own.commit_exports(4), status::ok);
     own.view().exports[3].base = 1;
@@ -176,9 +170,9 @@ TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
             segment own = make_segment(options);
             fill();
             std::memset(static_cast<void *>(own.view().events), 1,
-                        options.event_slots * sizeof(gpusm::event_slot));
+                        options.event_slots * sizeof(event_slot));
             for (std::uint32_t i = 0; i < options.fifo_slots; ++i) {
-                if (status::ok != gpusm::fifo_post(own.view().fifo, {1, 1})) {
+                if (status::ok != fifo_post(own.view().fifo, {1, 1})) {
                     _exit(1);
                 }
             }
@@ -190,14 +184,13 @@ TEST_F(FullFileSystem, AllThatASegmentNeedsToWorkHasMemoryFromTheStart)
 TEST_F(FullFileSystem, TheSlotsOfExpectedPeersHaveMemoryFromTheStart)
 {
     MOUNT_OR_SKIP("size=2m");
-    constexpr std::uint32_t in_a_page = gpusm::page_bytes / sizeof(gpusm::peer_slot);
+    constexpr std::uint32_t in_a_page = page_bytes / sizeof(peer_slot);
     segment_options options = small_options(folder_.path(), 0);
     options.peer_slots = 4 * in_a_page;
     options.expected_peers = in_a_page + 1;
     const segment own = make_segment(options);
-    gpusm::peer_segment theirs;
-    ASSERT_EQ(gpusm::peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs),
-              status::ok);
+    peer_segment theirs;
+    ASSERT_EQ(peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs), status::ok);
     fill();
     std::uint32_t slot = 0;
     for (std::uint32_t i = 0; i < 2 * in_a_page; ++i) {
@@ -212,9 +205,9 @@ TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
     EXPECT_EXIT(
         {
             const segment own = make_segment(folder_.path(), 0);
-            gpusm::peer_segment theirs;
+            peer_segment theirs;
             const status attached =
-                gpusm::peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs);
+                peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs);
             fill();
             std::uint32_t slot = 0;
             const status claimed = theirs.claim_peer_slot({1, 2, 3}, &slot);
@@ -232,8 +225,8 @@ TEST_F(FullFileSystem, APeerThatFoundNoMemoryForItsSlotSendsWhenThereIsRoomAgain
     segment_options options = small_options(folder_.path(), 0);
     const segment target = make_segment(options);
     segment own = make_segment(folder_.path(), 1);
-    gpusm::outgoing fragment = gpusm_test::make_fragment(own, "a");
-    gpusm::peer to(own.identity(), target.identity(), folder_.path(), false);
+    outgoing fragment = make_fragment(own, "a");
+    peer to(own.identity(), target.identity(), folder_.path(), false);
     fill();
     const log_capture log;
     for (std::uint32_t i = 0; i < 2 * options.peer_slots; ++i) {
@@ -257,10 +250,10 @@ TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
             node self(make_segment(options), false);
             fill();
             const log_capture log;
-            (void)gpusm::fifo_post(self.own().view().fifo, {4000, 1000});
+            (void)fifo_post(self.own().view().fifo, {4000, 1000});
             int handled = 0;
-            (void)self.poll(8, [&handled](gpusm::peer &, const gpusm::frag_header &,
-                                          const unsigned char *) { ++handled; });
+            (void)self.poll(
+                8, [&handled](peer &, const frag_header &, const unsigned char *) { ++handled; });
             _exit(handled);
         },
         testing::ExitedWithCode(0), "");
@@ -274,21 +267,20 @@ TEST_F(FullFileSystem, AMessageWhoseFragmentHasNoMemoryIsDropped)
         {
             node self(make_segment(folder_.path(), 0), false);
             segment theirs = make_segment(folder_.path(), 1);
-            gpusm::peer_segment seen_by_them;
+            peer_segment seen_by_them;
             std::uint32_t slot = 0;
-            if (status::ok != gpusm::peer_segment::attach(folder_.path().c_str(),
-                                                          self.own().identity(), &seen_by_them) ||
+            if (status::ok != peer_segment::attach(folder_.path().c_str(), self.own().identity(),
+                                                   &seen_by_them) ||
                 status::ok != seen_by_them.claim_peer_slot(theirs.identity(), &slot)) {
                 _exit(100);
             }
             fill();
             const log_capture log;
-            const auto last_page =
-                static_cast<std::uint32_t>(((1U << 20) - 4096) / gpusm::granule_bytes);
-            (void)gpusm::fifo_post(self.own().view().fifo, {slot, last_page});
+            const auto last_page = static_cast<std::uint32_t>(((1U << 20) - 4096) / granule_bytes);
+            (void)fifo_post(self.own().view().fifo, {slot, last_page});
             int handled = 0;
-            (void)self.poll(8, [&handled](gpusm::peer &, const gpusm::frag_header &,
-                                          const unsigned char *) { ++handled; });
+            (void)self.poll(
+                8, [&handled](peer &, const frag_header &, const unsigned char *) { ++handled; });
             _exit(handled);
         },
         testing::ExitedWithCode(0), "");

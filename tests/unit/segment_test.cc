@@ -19,13 +19,8 @@
 
 namespace {
 
-using gpusm::segment;
-using gpusm::segment_options;
-using gpusm::status;
-using gpusm_test::log_capture;
-using gpusm_test::make_segment;
-using gpusm_test::scratch_folder;
-using gpusm_test::small_options;
+using namespace gpusm;
+using namespace gpusm_test;
 
 bool is_file(const std::string &path)
 {
@@ -35,7 +30,7 @@ bool is_file(const std::string &path)
 // A file with that name whose owner nobody is.
 void write_orphan(const std::string &path, std::size_t bytes)
 {
-    const gpusm::file_mapping file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    const file_mapping file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
     ASSERT_GE(file.fd(), 0) << path;
     ASSERT_EQ(ftruncate(file.fd(), static_cast<off_t>(bytes)), 0);
 }
@@ -45,9 +40,9 @@ TEST(Segment, TheHeaderSaysWhatWasAskedFor)
     const scratch_folder folder;
     const segment_options options = small_options(folder.path(), 7);
     const segment own = make_segment(options);
-    const gpusm::segment_header &header = *own.view().header;
-    EXPECT_EQ(header.magic, gpusm::segment_magic);
-    EXPECT_EQ(header.version, gpusm::wire_version);
+    const segment_header &header = *own.view().header;
+    EXPECT_EQ(header.magic, segment_magic);
+    EXPECT_EQ(header.version, wire_version);
     EXPECT_EQ(header.identity.jobid, options.jobid);
     EXPECT_EQ(header.identity.vpid, 7U);
     EXPECT_NE(header.identity.nonce, 0U);
@@ -105,10 +100,10 @@ TEST(Segment, TwoSegmentsOfOneProcessAreApart)
     ASSERT_EQ(two.carve(64, &granule_two), status::ok);
     std::memset(one.at(granule_one), 0x55, 64);
     EXPECT_EQ(two.at(granule_two)[0], 0);
-    ASSERT_EQ(gpusm::fifo_post(one.view().fifo, {0, 1}), status::ok);
-    gpusm::fifo_message message{};
-    EXPECT_FALSE(gpusm::fifo_reader(two.view().fifo).peek(&message));
-    EXPECT_TRUE(gpusm::fifo_reader(one.view().fifo).peek(&message));
+    ASSERT_EQ(fifo_post(one.view().fifo, {0, 1}), status::ok);
+    fifo_message message{};
+    EXPECT_FALSE(fifo_reader(two.view().fifo).peek(&message));
+    EXPECT_TRUE(fifo_reader(one.view().fifo).peek(&message));
 }
 
 struct impossible {
@@ -127,12 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         impossible{"FifoSlotsNotAPowerOfTwo", [](segment_options *o) { o->fifo_slots = 12; }},
         impossible{"NoFifoSlots", [](segment_options *o) { o->fifo_slots = 0; }},
-        impossible{"TooManyPeers",
-                   [](segment_options *o) { o->peer_slots = gpusm::max_peer_slots + 1; }},
+        impossible{"TooManyPeers", [](segment_options *o) { o->peer_slots = max_peer_slots + 1; }},
         impossible{"TooSmall", [](segment_options *o) { o->segment_bytes = 4096; }},
         impossible{"Empty", [](segment_options *o) { o->segment_bytes = 0; }},
         impossible{"TooLarge",
-                   [](segment_options *o) { o->segment_bytes = gpusm::max_segment_bytes + 1; }},
+                   [](segment_options *o) { o->segment_bytes = max_segment_bytes + 1; }},
         impossible{"HugeFifo", [](segment_options *o) { o->fifo_slots = 1U << 31; }},
         impossible{"HugeExports", [](segment_options *o) { o->export_slots = 0xffffffffU; }}),
     [](const auto &about) { return about.param.name; });
@@ -168,7 +162,7 @@ TEST(Segment, CarvedMemoryIsZeroAlignedAndNobodyElses)
     for (const std::size_t bytes : {1U, 64U, 65U, 4096U, 100000U, 33U}) {
         std::uint32_t granule = 0;
         ASSERT_EQ(own.carve(bytes, &granule), status::ok);
-        const std::size_t offset = granule * gpusm::granule_bytes;
+        const std::size_t offset = granule * granule_bytes;
         EXPECT_GE(offset, end_before);
         unsigned char *memory = own.at(granule);
         EXPECT_EQ(std::count(memory, memory + bytes, 0), static_cast<std::ptrdiff_t>(bytes));
@@ -183,12 +177,12 @@ TEST(Segment, MemoryCanBeginWithAPage)
     segment own = make_segment(folder.path(), 0);
     std::uint32_t granule = 0;
     ASSERT_EQ(own.carve(64, &granule), status::ok);
-    ASSERT_EQ(own.carve(10000, &granule, gpusm::page_bytes), status::ok);
-    EXPECT_EQ(granule * gpusm::granule_bytes % gpusm::page_bytes, 0U);
+    ASSERT_EQ(own.carve(10000, &granule, page_bytes), status::ok);
+    EXPECT_EQ(granule * granule_bytes % page_bytes, 0U);
     std::uint32_t behind = 0;
     ASSERT_EQ(own.carve(64, &behind), status::ok);
-    EXPECT_GE(behind * gpusm::granule_bytes, granule * gpusm::granule_bytes + 10000);
-    EXPECT_EQ(own.carve(std::size_t{1} << 30, &granule, gpusm::page_bytes), status::no_memory);
+    EXPECT_GE(behind * granule_bytes, granule * granule_bytes + 10000);
+    EXPECT_EQ(own.carve(std::size_t{1} << 30, &granule, page_bytes), status::no_memory);
 }
 
 TEST(Segment, ItCanBeCarvedUpToItsBoundAndNotBeyond)
@@ -233,13 +227,13 @@ TEST(Segment, WhatOthersHaveStoredOverItsHeaderIsNotBelieved)
 {
     const scratch_folder folder;
     segment own = make_segment(folder.path(), 0);
-    gpusm::segment_header &header = *own.view().header;
+    segment_header &header = *own.view().header;
     std::uint32_t granule = 0;
     ASSERT_EQ(own.commit_exports(3), status::ok);
     header.committed_bytes.store(~0ULL);
     ASSERT_EQ(own.carve(100 * 1024, &granule), status::ok);
     const std::uint64_t committed = header.committed_bytes.load();
-    EXPECT_GE(committed, granule * gpusm::granule_bytes + 100 * 1024);
+    EXPECT_GE(committed, granule * granule_bytes + 100 * 1024);
     EXPECT_LE(committed, 1U << 20);
     header.exports_committed.store(9);
     ASSERT_EQ(own.commit_exports(4), status::ok);
@@ -250,22 +244,22 @@ TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
 {
     const scratch_folder folder;
     const segment alive = make_segment(folder.path(), 0);
-    write_orphan(alive.path() + gpusm::companion_suffix, 0);
+    write_orphan(alive.path() + companion_suffix, 0);
     // With their companions, which the folder may list before them or after.
     for (std::uint32_t vpid = 5; vpid < 13; ++vpid) {
         const std::string dead =
-            gpusm::segment_path(folder.path(), {alive.identity().jobid, vpid, 0x1234});
+            segment_path(folder.path(), {alive.identity().jobid, vpid, 0x1234});
         write_orphan(dead, 4096);
-        write_orphan(dead + gpusm::companion_suffix, 0);
+        write_orphan(dead + companion_suffix, 0);
         if (5 == vpid) {
             ASSERT_EQ(unlink(dead.c_str()), 0); // a companion without a segment
         }
     }
-    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 15);
+    EXPECT_EQ(segment_sweep(folder.path()), 15);
     EXPECT_EQ(folder.files(), 2U);
     EXPECT_TRUE(is_file(alive.path()));
-    EXPECT_TRUE(is_file(alive.path() + gpusm::companion_suffix));
-    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+    EXPECT_TRUE(is_file(alive.path() + companion_suffix));
+    EXPECT_EQ(segment_sweep(folder.path()), 0);
 }
 
 TEST(SegmentSweep, LeavesAloneWhatIsNotASegmentOfThisUser)
@@ -282,7 +276,7 @@ TEST(SegmentSweep, LeavesAloneWhatIsNotASegmentOfThisUser)
     ASSERT_EQ(symlink(outside.c_str(), (folder.path() + "/gpusm." + user + ".link").c_str()), 0);
     // Made a moment ago by a process that is about to lock it.
     write_orphan(folder.path() + "/gpusm." + user + ".00000001.0.2", 0);
-    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+    EXPECT_EQ(segment_sweep(folder.path()), 0);
     EXPECT_EQ(folder.files(), 7U);
 }
 
@@ -308,7 +302,7 @@ TEST(SegmentSweep, DoesNotWaitForWhoeverHasALeaseOnAFile)
     char held = 0;
     ASSERT_EQ(read(ready[0], &held, 1), 1);
     const auto begin = std::chrono::steady_clock::now();
-    const int removed = gpusm::segment_sweep(folder.path());
+    const int removed = segment_sweep(folder.path());
     const auto took = std::chrono::steady_clock::now() - begin;
     (void)kill(holder, SIGKILL);
     (void)waitpid(holder, nullptr, 0);
@@ -330,13 +324,13 @@ TEST(SegmentSweep, LeavesAloneFilesThatOthersOwn)
     if (0 != chown(path.c_str(), 65534, 65534)) {
         GTEST_SKIP() << "giving a file away needs root";
     }
-    EXPECT_EQ(gpusm::segment_sweep(folder.path()), 0);
+    EXPECT_EQ(segment_sweep(folder.path()), 0);
     EXPECT_TRUE(is_file(path));
 }
 
 TEST(SegmentSweep, OfAFolderThatDoesNotExistRemovesNothing)
 {
-    EXPECT_EQ(gpusm::segment_sweep("/dev/shm/gpusm-no-such-folder"), 0);
+    EXPECT_EQ(segment_sweep("/dev/shm/gpusm-no-such-folder"), 0);
 }
 
 } // namespace

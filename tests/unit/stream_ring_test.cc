@@ -16,11 +16,8 @@
 
 namespace {
 
-using gpusm::stream_answer;
-using gpusm::stream_piece_facts;
-using gpusm::stream_reader;
-using gpusm::stream_ring;
-using gpusm::stream_writer;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint32_t stream_pieces = 24;
 
@@ -153,7 +150,7 @@ TEST_F(StreamRing, EveryRangeHasItsOwnEnd)
 TEST_F(StreamRing, TwoThreadsStreamInOrder)
 {
     constexpr std::uint64_t pieces = 5000;
-    const gpusm_test::deadline limit(60);
+    const deadline limit(60);
     std::array<std::uint64_t, stream_pieces> content{};
     std::thread producer([&] {
         for (std::uint64_t i = 0; i < pieces && !limit.over();) {

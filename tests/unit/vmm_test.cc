@@ -15,17 +15,13 @@
 
 namespace {
 
-using gpusm::file_descriptor;
-using gpusm::memory_chunk;
-using gpusm::status;
-using gpusm_test::fake;
-using gpusm_test::fake_granularity;
-using gpusm_test::sharing;
+using namespace gpusm;
+using namespace gpusm_test;
 
 constexpr std::uint64_t unit_bytes = fake_granularity;
 constexpr std::uint64_t start = 0x400000000;
 
-class VmmChunks : public gpusm_test::SharingTest {
+class VmmChunks : public SharingTest {
   protected:
     // Three chunks side by side: of one, three and two units.
     VmmChunks()
@@ -34,7 +30,7 @@ class VmmChunks : public gpusm_test::SharingTest {
         sharing().add_chunk(start + unit_bytes, 3 * unit_bytes);
         sharing().add_chunk(start + 4 * unit_bytes, 2 * unit_bytes);
     }
-    gpusm_test::fake_allocation &behind(std::uint64_t at)
+    fake_allocation &behind(std::uint64_t at)
     {
         return sharing().allocations[sharing().mapped[at].handle];
     }
@@ -58,7 +54,7 @@ class VmmChunks : public gpusm_test::SharingTest {
     }
 
     std::vector<memory_chunk> chunks_;
-    gpusm::descriptor_message pieces_;
+    descriptor_message pieces_;
     std::vector<std::uint64_t> &lengths_ = pieces_.lengths;
     std::vector<file_descriptor> &fds_ = pieces_.fds;
     std::uint64_t total_ = 6 * unit_bytes; // that they are said to have
@@ -96,7 +92,7 @@ TEST_F(VmmChunks, ARangeIsTheChunksThatItTouches)
 
 TEST_F(VmmChunks, OneChunkThatCannotBeExportedSpoilsTheRange)
 {
-    const std::function<void(gpusm_test::fake_allocation &)> spoilers[] = {
+    const std::function<void(fake_allocation &)> spoilers[] = {
         [](auto &chunk) { chunk.handle_types = 0; },
         [](auto &chunk) { chunk.handle_types = 8; }, // fabric only
         [](auto &chunk) { chunk.device = 1; },
@@ -125,7 +121,7 @@ TEST_F(VmmChunks, EachHasADescriptorThatAnotherProgramDoesNotInherit)
     ASSERT_EQ(fds_.size(), 3U);
     for (std::size_t i = 0; i < 3; ++i) {
         void *const fd = reinterpret_cast<void *>(static_cast<std::intptr_t>(fds_[i].get()));
-        EXPECT_EQ(gpusm_test::fake_described(fd), sharing().mapped[chunks_[i].base].handle);
+        EXPECT_EQ(fake_described(fd), sharing().mapped[chunks_[i].base].handle);
         EXPECT_EQ(fcntl(fds_[i].get(), F_GETFD), FD_CLOEXEC);
     }
 }

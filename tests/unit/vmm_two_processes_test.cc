@@ -14,11 +14,7 @@ using namespace softcuda_test;
 
 namespace {
 
-using gpusm::copy_engine;
-using gpusm::device;
-using gpusm::device_table;
-using gpusm::memory_chunk;
-using gpusm::status;
+using namespace gpusm;
 
 // An owner on one device, a reader on the same or another, and copies across every boundary.
 void read_chunks(int owner_device, int reader_device, const std::vector<std::int64_t> &lengths)
@@ -125,9 +121,9 @@ TEST(ShareVmm, AsManyChunksAsAllowedGoOver)
     alone([] {
         (void)start();
         device_table table(driver());
-        constexpr std::size_t total = gpusm::most_descriptors * 2 * mib;
+        constexpr std::size_t total = most_descriptors * 2 * mib;
         const CUdeviceptr at =
-            allocate_chunks(std::vector<std::int64_t>(gpusm::most_descriptors + 1, two));
+            allocate_chunks(std::vector<std::int64_t>(most_descriptors + 1, two));
         device &on = device_of(table, at);
         std::vector<memory_chunk> chunks;
         EXPECT_EQ(list_chunks(on, at, total + 1, &chunks), status::unsupported);
