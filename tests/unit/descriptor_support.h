@@ -53,12 +53,6 @@ inline std::string text_in(int fd)
     return got < 0 ? "cannot be read" : std::string(bytes, static_cast<std::size_t>(got));
 }
 
-// Descriptors that this process has open; the one for looking counts every time.
-inline std::size_t open_descriptors()
-{
-    return files_in("/proc/self/fd").size();
-}
-
 inline gpusm::descriptor_socket make_socket(const std::string &folder, std::uint32_t vpid)
 {
     return {folder, identity_of(vpid)};

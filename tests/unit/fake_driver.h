@@ -331,8 +331,6 @@ inline void add_sharing(gpusm::driver_api &api)
 }
 // clang-format on
 
-#undef GPUSM_FAKE
-
 // The table of a fresh fake. The fake knows the contexts 0xc0 and 0xc1 on devices 0 and 1.
 inline gpusm::driver_api reset_fake()
 {

@@ -108,11 +108,6 @@ template <typename Map> typename Map::iterator fake_find(Map &map, std::uint64_t
     return at - found->first < found->second.len_bytes ? found : map.end();
 }
 
-inline std::size_t open_descriptors()
-{
-    return files_in("/proc/self/fd").size();
-}
-
 inline int fake_descriptor(std::uint64_t value)
 {
     const int fd = memfd_create("fake", 0);
@@ -125,11 +120,6 @@ inline std::uint64_t fake_described(void *descriptor)
     const auto fd = static_cast<int>(reinterpret_cast<std::intptr_t>(descriptor));
     return sizeof(value) == pread(fd, &value, sizeof(value), 0) ? value : 0;
 }
-
-#define GPUSM_FAKE_ENTER(function)                                                                 \
-    if (const CUresult failed = fake().enter(function); CUDA_SUCCESS != failed) {                  \
-        return failed;                                                                             \
-    }
 
 inline CUresult fake_attribute(CUpointer_attribute what, void *out, std::uint64_t at)
 {
@@ -153,119 +143,82 @@ inline CUresult fake_attribute(CUpointer_attribute what, void *out, std::uint64_
     return CUDA_SUCCESS;
 }
 
+// One line of these for each statement, as in fake_driver.h.
+// clang-format off
 inline void add_questions(gpusm::driver_api &api)
 {
-    api.pointer_get_attribute = [](void *out, CUpointer_attribute what, CUdeviceptr at) {
-        GPUSM_FAKE_ENTER("pointer_get_attribute")
-        return fake_attribute(what, out, at);
-    };
-    api.pointer_get_attributes = [](unsigned count, CUpointer_attribute *what, void **out,
-                                    CUdeviceptr at) {
-        GPUSM_FAKE_ENTER("pointer_get_attributes")
+    GPUSM_FAKE(pointer_get_attribute, (void *out, CUpointer_attribute what, CUdeviceptr at),
+        return fake_attribute(what, out, at);)
+    GPUSM_FAKE(pointer_get_attributes,
+               (unsigned count, CUpointer_attribute *what, void **out, CUdeviceptr at),
         for (unsigned i = 0; i < count; ++i) {
             if (CUDA_SUCCESS != fake_attribute(what[i], out[i], at)) {
                 std::memset(out[i], 0, sizeof(std::uint64_t));
             }
-        }
-        return CUDA_SUCCESS;
-    };
-    api.mem_get_address_range = [](CUdeviceptr *base, size_t *len_bytes, CUdeviceptr at) {
-        GPUSM_FAKE_ENTER("mem_get_address_range")
-        if (nullptr == fake().current()) {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
+        })
+    GPUSM_FAKE(mem_get_address_range, (CUdeviceptr *base, size_t *len_bytes, CUdeviceptr at),
+        if (nullptr == fake().current()) { return CUDA_ERROR_INVALID_CONTEXT; }
         if (const auto it = fake_find(sharing().pointers, at); it != sharing().pointers.end()) {
             *base = it->first;
             *len_bytes = it->second.len_bytes;
             return CUDA_SUCCESS;
         }
         const auto chunk = fake_find(sharing().mapped, at);
-        if (chunk == sharing().mapped.end()) {
-            return CUDA_ERROR_NOT_FOUND;
-        }
+        if (chunk == sharing().mapped.end()) { return CUDA_ERROR_NOT_FOUND; }
         *base = chunk->first;
         *len_bytes = chunk->second.len_bytes;
         auto next = std::next(chunk);
         while (sharing().one_range && next != sharing().mapped.end() &&
                next->first == *base + *len_bytes) {
             *len_bytes += (next++)->second.len_bytes;
-        }
-        return CUDA_SUCCESS;
-    };
+        })
 }
 
 inline void add_vmm(gpusm::driver_api &api)
 {
-    api.mem_retain_allocation_handle = [](CUmemGenericAllocationHandle *out, void *at) {
-        GPUSM_FAKE_ENTER("mem_retain_allocation_handle")
+    GPUSM_FAKE(mem_retain_allocation_handle, (CUmemGenericAllocationHandle *out, void *at),
         const auto found = fake_find(sharing().mapped, reinterpret_cast<std::uintptr_t>(at));
-        if (found == sharing().mapped.end()) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (found == sharing().mapped.end()) { return CUDA_ERROR_INVALID_VALUE; }
         *out = found->second.handle;
-        ++sharing().allocations[*out].references;
-        return CUDA_SUCCESS;
-    };
-    api.mem_release = [](CUmemGenericAllocationHandle handle) {
-        GPUSM_FAKE_ENTER("mem_release")
-        --sharing().allocations[handle].references;
-        return CUDA_SUCCESS;
-    };
-    api.mem_get_allocation_properties = [](CUmemAllocationProp *out,
-                                           CUmemGenericAllocationHandle handle) {
-        GPUSM_FAKE_ENTER("mem_get_allocation_properties")
+        ++sharing().allocations[*out].references;)
+    GPUSM_FAKE(mem_release, (CUmemGenericAllocationHandle handle),
+        --sharing().allocations[handle].references;)
+    GPUSM_FAKE(mem_get_allocation_properties,
+               (CUmemAllocationProp *out, CUmemGenericAllocationHandle handle),
         const fake_allocation &about = sharing().allocations[handle];
         out->type = CU_MEM_ALLOCATION_TYPE_PINNED;
         out->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(about.handle_types);
         out->location.type = about.where;
-        out->location.id = about.device;
-        return CUDA_SUCCESS;
-    };
-    api.mem_export_to_shareable_handle = [](void *out, CUmemGenericAllocationHandle handle,
-                                            CUmemAllocationHandleType, unsigned long long) {
-        GPUSM_FAKE_ENTER("mem_export_to_shareable_handle")
-        *static_cast<int *>(out) = fake_descriptor(handle);
-        return CUDA_SUCCESS;
-    };
-    api.mem_import_from_shareable_handle = [](CUmemGenericAllocationHandle *out, void *descriptor,
-                                              CUmemAllocationHandleType) {
-        GPUSM_FAKE_ENTER("mem_import_from_shareable_handle")
+        out->location.id = about.device;)
+    GPUSM_FAKE(mem_export_to_shareable_handle,
+               (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                unsigned long long),
+        *static_cast<int *>(out) = fake_descriptor(handle);)
+    GPUSM_FAKE(mem_import_from_shareable_handle,
+               (CUmemGenericAllocationHandle *out, void *descriptor, CUmemAllocationHandleType),
         *out = fake_described(descriptor);
-        if (0 == sharing().allocations.count(*out)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        ++sharing().allocations[*out].references;
-        return CUDA_SUCCESS;
-    };
-    api.mem_address_reserve = [](CUdeviceptr *out, size_t len_bytes, size_t, CUdeviceptr,
-                                 unsigned long long) {
-        GPUSM_FAKE_ENTER("mem_address_reserve")
+        if (0 == sharing().allocations.count(*out)) { return CUDA_ERROR_INVALID_VALUE; }
+        ++sharing().allocations[*out].references;)
+    GPUSM_FAKE(mem_address_reserve,
+               (CUdeviceptr *out, size_t len_bytes, size_t, CUdeviceptr, unsigned long long),
         *out = 0x700000000000 + (sharing().next++ << 36);
-        sharing().reserved[*out] = len_bytes;
-        return CUDA_SUCCESS;
-    };
-    api.mem_address_free = [](CUdeviceptr at, size_t len_bytes) {
-        GPUSM_FAKE_ENTER("mem_address_free")
+        sharing().reserved[*out] = len_bytes;)
+    GPUSM_FAKE(mem_address_free, (CUdeviceptr at, size_t len_bytes),
         const auto found = sharing().reserved.find(at);
         if (found == sharing().reserved.end() || found->second != len_bytes ||
             fake_find(sharing().mapped, at) != sharing().mapped.end()) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        sharing().reserved.erase(found);
-        return CUDA_SUCCESS;
-    };
-    api.mem_map = [](CUdeviceptr at, size_t len_bytes, size_t, CUmemGenericAllocationHandle handle,
-                     unsigned long long) {
-        GPUSM_FAKE_ENTER("mem_map")
+        sharing().reserved.erase(found);)
+    GPUSM_FAKE(mem_map,
+               (CUdeviceptr at, size_t len_bytes, size_t, CUmemGenericAllocationHandle handle,
+                unsigned long long),
         if (len_bytes % fake_granularity != 0 ||
             len_bytes > sharing().allocations[handle].len_bytes) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        sharing().mapped[at] = {len_bytes, handle, 100 + sharing().next++};
-        return CUDA_SUCCESS;
-    };
-    api.mem_unmap = [](CUdeviceptr at, size_t len_bytes) {
-        GPUSM_FAKE_ENTER("mem_unmap")
+        sharing().mapped[at] = {len_bytes, handle, 100 + sharing().next++};)
+    GPUSM_FAKE(mem_unmap, (CUdeviceptr at, size_t len_bytes),
         for (std::uint64_t done = 0; done < len_bytes;) { // of whole chunks
             const auto found = sharing().mapped.find(at + done);
             if (found == sharing().mapped.end() || found->second.len_bytes > len_bytes - done) {
@@ -273,69 +226,45 @@ inline void add_vmm(gpusm::driver_api &api)
             }
             done += found->second.len_bytes;
             sharing().mapped.erase(found);
-        }
-        return CUDA_SUCCESS;
-    };
-    api.mem_set_access = [](CUdeviceptr at, size_t len_bytes, const CUmemAccessDesc *access,
-                            size_t) {
-        GPUSM_FAKE_ENTER("mem_set_access")
+        })
+    GPUSM_FAKE(mem_set_access,
+               (CUdeviceptr at, size_t len_bytes, const CUmemAccessDesc *access, size_t),
         for (std::uint64_t done = 0; done < len_bytes;) {
             const auto found = sharing().mapped.find(at + done);
-            if (found == sharing().mapped.end()) {
-                return CUDA_ERROR_INVALID_VALUE;
-            }
+            if (found == sharing().mapped.end()) { return CUDA_ERROR_INVALID_VALUE; }
             found->second.writable = CU_MEM_ACCESS_FLAGS_PROT_READWRITE == access->flags;
             done += found->second.len_bytes;
-        }
-        return CUDA_SUCCESS;
-    };
+        })
 }
 
 inline void add_pools(gpusm::driver_api &api)
 {
-    api.mem_pool_export_to_shareable_handle = [](void *out, CUmemoryPool pool,
-                                                 CUmemAllocationHandleType, unsigned long long) {
-        GPUSM_FAKE_ENTER("mem_pool_export_to_shareable_handle")
+    GPUSM_FAKE(mem_pool_export_to_shareable_handle,
+               (void *out, CUmemoryPool pool, CUmemAllocationHandleType, unsigned long long),
         sharing().pools[pool].exported = true;
-        *static_cast<int *>(out) = fake_descriptor(reinterpret_cast<std::uintptr_t>(pool));
-        return CUDA_SUCCESS;
-    };
-    api.mem_pool_import_from_shareable_handle = [](CUmemoryPool *out, void *descriptor,
-                                                   CUmemAllocationHandleType, unsigned long long) {
-        GPUSM_FAKE_ENTER("mem_pool_import_from_shareable_handle")
+        *static_cast<int *>(out) = fake_descriptor(reinterpret_cast<std::uintptr_t>(pool));)
+    GPUSM_FAKE(mem_pool_import_from_shareable_handle,
+               (CUmemoryPool *out, void *descriptor, CUmemAllocationHandleType, unsigned long long),
         if (0 == sharing().pools.count(handle_of<CUmemoryPool>(fake_described(descriptor)))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         *out = sharing().add_pool(1);
-        sharing().pools[*out].imported = true;
-        return CUDA_SUCCESS;
-    };
-    api.mem_pool_destroy = [](CUmemoryPool pool) {
-        GPUSM_FAKE_ENTER("mem_pool_destroy")
-        return 1 == sharing().pools.erase(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    };
-    api.mem_pool_set_access = [](CUmemoryPool pool, const CUmemAccessDesc *access, size_t) {
-        GPUSM_FAKE_ENTER("mem_pool_set_access")
-        sharing().pools[pool].devices.insert(access->location.id);
-        return CUDA_SUCCESS;
-    };
-    api.mem_pool_export_pointer = [](CUmemPoolPtrExportData *out, CUdeviceptr at) {
-        GPUSM_FAKE_ENTER("mem_pool_export_pointer")
+        sharing().pools[*out].imported = true;)
+    GPUSM_FAKE(mem_pool_destroy, (CUmemoryPool pool),
+        return if_one(sharing().pools.erase(pool), CUDA_ERROR_INVALID_VALUE);)
+    GPUSM_FAKE(mem_pool_set_access, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t),
+        sharing().pools[pool].devices.insert(access->location.id);)
+    GPUSM_FAKE(mem_pool_export_pointer, (CUmemPoolPtrExportData *out, CUdeviceptr at),
         if (!sharing().pools[fake_find(sharing().pointers, at)->second.pool].exported) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         std::memset(out, 0, sizeof(*out));
-        std::memcpy(out, &at, sizeof(at));
-        return CUDA_SUCCESS;
-    };
-    api.mem_pool_import_pointer = [](CUdeviceptr *out, CUmemoryPool pool,
-                                     CUmemPoolPtrExportData *data) {
-        GPUSM_FAKE_ENTER("mem_pool_import_pointer")
+        std::memcpy(out, &at, sizeof(at));)
+    GPUSM_FAKE(mem_pool_import_pointer,
+               (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data),
         std::memcpy(out, data, sizeof(*out));
         *out += 0x100000000ULL;
-        sharing().pointers[*out] = {0x8000, pool};
-        return CUDA_SUCCESS;
-    };
+        sharing().pointers[*out] = {0x8000, pool};)
 }
 
 // The table of a fresh fake, with all of this.
@@ -346,30 +275,18 @@ inline gpusm::driver_api reset_fake_sharing()
     add_questions(api);
     add_vmm(api);
     add_pools(api);
-    api.mem_alloc = [](CUdeviceptr *out, size_t len_bytes) {
-        GPUSM_FAKE_ENTER("mem_alloc")
+    GPUSM_FAKE(mem_alloc, (CUdeviceptr *out, size_t len_bytes),
         *out = 0x900000000000 + (sharing().next++ << 32);
-        sharing().pointers[*out] = {len_bytes, nullptr};
-        return CUDA_SUCCESS;
-    };
-    api.mem_free = [](CUdeviceptr at) {
-        GPUSM_FAKE_ENTER("mem_free")
-        return 1 == sharing().pointers.erase(at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    };
-    api.ctx_get_flags = [](unsigned *out) {
-        GPUSM_FAKE_ENTER("ctx_get_flags")
-        *out = sharing().context_flags;
-        return CUDA_SUCCESS;
-    };
-    api.ctx_set_flags = [](unsigned flags) {
-        GPUSM_FAKE_ENTER("ctx_set_flags")
-        sharing().context_flags = flags;
-        return CUDA_SUCCESS;
-    };
+        sharing().pointers[*out] = {len_bytes, nullptr};)
+    GPUSM_FAKE(mem_free, (CUdeviceptr at),
+        return if_one(sharing().pointers.erase(at), CUDA_ERROR_INVALID_VALUE);)
+    GPUSM_FAKE(ctx_get_flags, (unsigned *out), *out = sharing().context_flags;)
+    GPUSM_FAKE(ctx_set_flags, (unsigned flags), sharing().context_flags = flags;)
     return api;
 }
+// clang-format on
 
-#undef GPUSM_FAKE_ENTER
+#undef GPUSM_FAKE
 
 // A test with a device on_, while the program is elsewhere. Whatever happens in it, contexts and
 // the capture mode come back, and no reference to an allocation and no descriptor stays.

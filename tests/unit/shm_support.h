@@ -96,6 +96,12 @@ inline std::vector<std::string> files_in(const std::string &folder)
     return names;
 }
 
+// Descriptors that this process has open; the one for looking counts every time.
+inline std::size_t open_descriptors()
+{
+    return files_in("/proc/self/fd").size();
+}
+
 // A fresh folder in shared memory, removed with whatever is in it.
 class scratch_folder {
   public:
