@@ -110,7 +110,7 @@ template <typename Body> void with_owner(Body &&body, std::uint32_t slots = 64)
 
 void free_memory(CUdeviceptr at)
 {
-    EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+    OK(CU(cuMemFree)(at));
 }
 
 TEST(ExportDirectory, DescribesAnAllocationWholeAndOnce)
@@ -142,8 +142,8 @@ TEST(ExportDirectory, TellsTheKindOfAllMemory)
         EXPECT_EQ(me.offer(mixed + mib).kind, share_kind::descriptors);
         const int host = 0;
         const CUdeviceptr freed = allocate_from(make_pool(), mib);
-        EXPECT_EQ(CU(cuMemFreeAsync)(freed, nullptr), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+        OK(CU(cuMemFreeAsync)(freed, nullptr));
+        OK(CU(cuStreamSynchronize)(nullptr));
         for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib), mixed + 3 * mib,
                                      reinterpret_cast<CUdeviceptr>(&host), CUdeviceptr{0}, freed}) {
             remote_handle handle{};
@@ -312,7 +312,7 @@ TEST(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
         }
         EXPECT_EQ(across.len_bytes, 8 * mib);
         EXPECT_EQ(me.epoch(), epoch);
-        EXPECT_EQ(CU(cuMemUnmap)(at + 2 * mib, 2 * mib), CUDA_SUCCESS);
+        OK(CU(cuMemUnmap)(at + 2 * mib, 2 * mib));
         map_chunk(at + 2 * mib, 2 * mib, true, 0);
         EXPECT_TRUE(same_export(me.offer(at, mib), across)) << "its own chunk is as it was";
         EXPECT_FALSE(same_export(me.offer(at + 3 * mib, mib), across)) << "other memory";

@@ -37,7 +37,7 @@ struct gatherer {
     static CUstream another_stream()
     {
         CUstream stream = nullptr;
-        EXPECT_EQ(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
         return stream;
     }
     void launch(CUstream on, const std::vector<gather_copy> &copies, std::uint32_t slot)
@@ -68,8 +68,8 @@ struct gatherer {
 char *allocate_host(std::size_t len_bytes, CUdeviceptr *seen)
 {
     void *memory = nullptr;
-    EXPECT_EQ(CU(cuMemHostAlloc)(&memory, len_bytes, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemHostGetDevicePointer)(seen, memory, 0), CUDA_SUCCESS);
+    OK(CU(cuMemHostAlloc)(&memory, len_bytes, CU_MEMHOSTALLOC_DEVICEMAP));
+    OK(CU(cuMemHostGetDevicePointer)(seen, memory, 0));
     return static_cast<char *>(memory);
 }
 
@@ -234,7 +234,7 @@ TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
                     << len_bytes;
             }
         }
-        EXPECT_EQ(CU(cuStreamSynchronize)(g.stream), CUDA_SUCCESS);
+        OK(CU(cuStreamSynchronize)(g.stream));
     });
 }
 
@@ -359,7 +359,7 @@ void gather_over_ipc(int owner_device, int reader_device)
             (void)start(owner_device);
             const CUdeviceptr at = allocate(bytes);
             CUipcMemHandle handle{};
-            EXPECT_EQ(CU(cuIpcGetMemHandle)(&handle, at), CUDA_SUCCESS);
+            OK(CU(cuIpcGetMemHandle)(&handle, at));
             l.put(handle);
             for (unsigned round = 0; round < 4; ++round) {
                 store(at, noise(bytes, round));
@@ -372,8 +372,7 @@ void gather_over_ipc(int owner_device, int reader_device)
             image to(bytes, 18);
             const auto handle = l.get<CUipcMemHandle>();
             CUdeviceptr from = 0;
-            EXPECT_EQ(CU(cuIpcOpenMemHandle)(&from, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
-                      CUDA_SUCCESS);
+            OK(CU(cuIpcOpenMemHandle)(&from, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
             std::mt19937 random(19);
             for (unsigned round = 0; round < 4; ++round) {
                 l.wait();
@@ -392,7 +391,7 @@ void gather_over_ipc(int owner_device, int reader_device)
                 to.expect_held("round " + std::to_string(round));
                 l.step();
             }
-            EXPECT_EQ(CU(cuIpcCloseMemHandle)(from), CUDA_SUCCESS);
+            OK(CU(cuIpcCloseMemHandle)(from));
         });
 }
 

@@ -33,7 +33,7 @@ inline const gpusm::driver_api &driver()
 // A program that has started a device, memory there, and what gpusm keeps of it. Ends the child
 // when the device cannot be used.
 struct program {
-    explicit program(std::size_t len_bytes, int ordinal = 0)
+    explicit program(std::size_t len_bytes = mib, int ordinal = 0)
         : context(softcuda_test::start(ordinal)), at(softcuda_test::allocate(len_bytes)),
           on(device_of(at))
     {
@@ -59,14 +59,14 @@ struct program {
 inline CUcontext current_context()
 {
     CUcontext current = nullptr;
-    EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
+    OK(CU(cuCtxGetCurrent)(&current));
     return current;
 }
 
 inline CUdeviceptr allocate_managed(std::size_t len_bytes)
 {
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuMemAllocManaged)(&at, len_bytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    OK(CU(cuMemAllocManaged)(&at, len_bytes, CU_MEM_ATTACH_GLOBAL));
     return at;
 }
 
@@ -77,19 +77,17 @@ inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     std::size_t unit = 0;
-    EXPECT_EQ(
-        CU(cuMemGetAllocationGranularity)(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-        CUDA_SUCCESS);
+    OK(CU(cuMemGetAllocationGranularity)(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     const std::size_t bytes = (len_bytes + unit - 1) / unit * unit;
     CUmemGenericAllocationHandle memory = 0;
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuMemCreate)(&memory, bytes, &properties, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemAddressReserve)(&at, bytes, 0, 0, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemMap)(at, bytes, 0, memory, 0), CUDA_SUCCESS);
+    OK(CU(cuMemCreate)(&memory, bytes, &properties, 0));
+    OK(CU(cuMemAddressReserve)(&at, bytes, 0, 0, 0));
+    OK(CU(cuMemMap)(at, bytes, 0, memory, 0));
     CUmemAccessDesc access{};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    EXPECT_EQ(CU(cuMemSetAccess)(at, bytes, &access, 1), CUDA_SUCCESS);
+    OK(CU(cuMemSetAccess)(at, bytes, &access, 1));
     return at;
 }
 
@@ -97,8 +95,8 @@ inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
 inline CUdeviceptr allocate_pool(std::size_t len_bytes)
 {
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuMemAllocAsync)(&at, len_bytes, nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+    OK(CU(cuMemAllocAsync)(&at, len_bytes, nullptr));
+    OK(CU(cuStreamSynchronize)(nullptr));
     return at;
 }
 
@@ -138,6 +136,13 @@ inline gpusm::status copy_now(gpusm::copy_engine &engine, gpusm::device &on, CUd
     engine.submit(on, &request);
     (void)collect_all(engine);
     return request.outcome;
+}
+// Likewise by an engine of its own.
+inline gpusm::status copy_now(gpusm::device &on, CUdeviceptr to, CUdeviceptr from,
+                              std::size_t len_bytes, CUevent wait_for = nullptr)
+{
+    gpusm::copy_engine engine(driver(), {});
+    return copy_now(engine, on, to, from, len_bytes, wait_for);
 }
 
 } // namespace gpusm_test

@@ -46,11 +46,11 @@ TEST(InspectPointer, HostMemoryIsHostMemoryPinnedOrNotAndEverythingIsWithoutAnIn
                 expect_host(reinterpret_cast<void *>(nothing));
             }
         }
-        EXPECT_EQ(CU(cuMemHostRegister)(plain.data(), plain.size(), 0), CUDA_SUCCESS);
+        OK(CU(cuMemHostRegister)(plain.data(), plain.size(), 0));
         expect_host(plain.data());
-        EXPECT_EQ(CU(cuMemHostUnregister)(plain.data()), CUDA_SUCCESS);
+        OK(CU(cuMemHostUnregister)(plain.data()));
         void *pinned = nullptr;
-        EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, 4096, 0), CUDA_SUCCESS);
+        OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
         expect_host(pinned);
     });
 }
@@ -63,29 +63,29 @@ TEST(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
             return is_page_locked(driver(), address_of(at), len_bytes);
         };
         void *pinned = nullptr;
-        EXPECT_EQ(CU(cuMemHostAlloc)(&pinned, mib, 0), CUDA_SUCCESS);
+        OK(CU(cuMemHostAlloc)(&pinned, mib, 0));
         const char *first = static_cast<char *>(pinned);
         EXPECT_TRUE(locked(first, mib));
         EXPECT_TRUE(locked(first, 1));
         EXPECT_TRUE(locked(first + mib - 1, 1));
         EXPECT_FALSE(locked(first, 0));
         EXPECT_FALSE(locked(first, SIZE_MAX)) << "its end wraps around";
-        EXPECT_EQ(CU(cuMemFreeHost)(pinned), CUDA_SUCCESS);
+        OK(CU(cuMemFreeHost)(pinned));
         EXPECT_FALSE(locked(first, mib)) << "freed";
         EXPECT_FALSE(locked(reinterpret_cast<void *>(allocate(mib)), mib)) << "of a device";
 
         void *pages = std::aligned_alloc(4096, 4 * mib);
         char *plain = static_cast<char *>(pages);
         EXPECT_FALSE(locked(plain, 4 * mib));
-        EXPECT_EQ(CU(cuMemHostRegister)(plain + mib, mib, 0), CUDA_SUCCESS);
+        OK(CU(cuMemHostRegister)(plain + mib, mib, 0));
         EXPECT_TRUE(locked(plain + mib, mib));
         EXPECT_FALSE(locked(plain + mib - 1, mib)) << "begins outside";
         EXPECT_FALSE(locked(plain + mib, mib + 1)) << "ends outside";
         EXPECT_FALSE(locked(plain, 3 * mib)) << "both";
-        EXPECT_EQ(CU(cuMemHostRegister)(plain + 2 * mib, mib, 0), CUDA_SUCCESS);
+        OK(CU(cuMemHostRegister)(plain + 2 * mib, mib, 0));
         EXPECT_FALSE(locked(plain + mib, 2 * mib)) << "in two pieces";
-        EXPECT_EQ(CU(cuMemHostUnregister)(plain + mib), CUDA_SUCCESS);
-        EXPECT_EQ(CU(cuMemHostUnregister)(plain + 2 * mib), CUDA_SUCCESS);
+        OK(CU(cuMemHostUnregister)(plain + mib));
+        OK(CU(cuMemHostUnregister)(plain + 2 * mib));
         std::free(pages);
     });
 }
@@ -123,7 +123,7 @@ TEST(InspectPointer, AnAddressThatIsAllocatedAnewHasAnotherBufferId)
         (void)start();
         const CUdeviceptr at = allocate(64 * mib);
         const std::uint64_t before = facts_of(at).buffer_id;
-        EXPECT_EQ(CU(cuMemFree)(at), CUDA_SUCCESS);
+        OK(CU(cuMemFree)(at));
         EXPECT_FALSE(facts_of(at).on_device) << "freed";
         const CUdeviceptr again = allocate(64 * mib);
         EXPECT_NE(facts_of(again).buffer_id, before);
@@ -169,12 +169,7 @@ TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
 {
     alone([] {
         program p(mib);
-        CUcontext own = nullptr;
-#if CUDA_VERSION >= 13000
-        ASSERT_EQ(CU(cuCtxCreate)(&own, nullptr, 0, 0), CUDA_SUCCESS);
-#else
-        ASSERT_EQ(CU(cuCtxCreate)(&own, 0, 0), CUDA_SUCCESS);
-#endif
+        const CUcontext own = make_context();
         const CUdeviceptr in_own = allocate(mib);
         ASSERT_EQ(CU(cuCtxSetCurrent)(p.context), CUDA_SUCCESS);
         const device &other = p.device_of(in_own);
@@ -189,14 +184,14 @@ TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
 TEST(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
 {
     alone([] {
-        EXPECT_EQ(CU(cuInit)(0), CUDA_SUCCESS);
+        OK(CU(cuInit)(0));
         device_table table(driver());
         device *found = nullptr;
         EXPECT_EQ(table.for_host(&found), status::not_ready);
         EXPECT_EQ(table.for_memory(nullptr, 0, &found), status::not_ready);
         unsigned flags = 0;
         int active = 1;
-        EXPECT_EQ(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active), CUDA_SUCCESS);
+        OK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
         EXPECT_EQ(active, 0);
     });
 }
@@ -227,10 +222,10 @@ void copy_pieces(copy_limits limits)
     EXPECT_TRUE(load(to, bytes) == text) << "what arrived is not what was sent";
 
     std::vector<char> host(bytes);
-    EXPECT_EQ(CU(cuMemHostRegister)(host.data(), bytes, 0), CUDA_SUCCESS);
+    OK(CU(cuMemHostRegister)(host.data(), bytes, 0));
     EXPECT_EQ(copy_now(engine, p.on, address_of(host.data()), to, bytes), status::ok);
     EXPECT_TRUE(text == std::string(host.begin(), host.end()));
-    EXPECT_EQ(CU(cuMemHostUnregister)(host.data()), CUDA_SUCCESS);
+    OK(CU(cuMemHostUnregister)(host.data()));
     store(to, std::string(bytes, '.'));
     EXPECT_EQ(copy_now(engine, p.on, to, address_of(text.data()), bytes), status::ok);
     EXPECT_TRUE(load(to, bytes) == text);
@@ -262,8 +257,7 @@ TEST(CopyEngineOnDriver, CopiesBetweenTwoDevices)
         const CUdeviceptr from = allocate(mib);
         store(from, text);
         program p(mib);
-        copy_engine engine(driver(), {});
-        EXPECT_EQ(copy_now(engine, p.on, p.at, from, text.size()), status::ok);
+        EXPECT_EQ(copy_now(p.on, p.at, from, text.size()), status::ok);
         EXPECT_TRUE(load(p.at, text.size()) == text);
     });
 }

@@ -34,8 +34,7 @@ void read_over_ipc(int owner_device, int reader_device)
             EXPECT_EQ(out.base, owner.at);
             EXPECT_EQ(out.len_bytes, 4 * mib);
             unsigned sync = 0;
-            EXPECT_EQ(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, owner.at),
-                      CUDA_SUCCESS);
+            OK(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, owner.at));
             EXPECT_EQ(sync & 0xffU, 1U) << "synchronous copies must be complete when they return";
             l.put(out);
             l.wait();
@@ -45,10 +44,7 @@ void read_over_ipc(int owner_device, int reader_device)
             const auto in = l.get<exported_memory>();
             std::uint64_t base = 0;
             EXPECT_EQ(open_memory(driver(), reader.on, in.handle, &base), status::ok);
-            {
-                copy_engine engine(driver(), {});
-                EXPECT_EQ(copy_now(engine, reader.on, reader.at, base + offset, bytes), status::ok);
-            }
+            EXPECT_EQ(copy_now(reader.on, reader.at, base + offset, bytes), status::ok);
             EXPECT_TRUE(load(reader.at, bytes) == pattern(bytes, 5));
             const log_capture log;
             close_memory(driver(), reader.on, base);
@@ -105,7 +101,7 @@ TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
         [](line &l) {
             program owner(mib);
             const exported_memory out = export_of(owner, owner.at);
-            EXPECT_EQ(CU(cuMemFree)(owner.at), CUDA_SUCCESS);
+            OK(CU(cuMemFree)(owner.at));
             l.put(out);
             l.wait();
         },
@@ -160,9 +156,9 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             }
             program owner(bytes);
             CUstream slow = nullptr;
-            EXPECT_EQ(CU(cuStreamCreate)(&slow, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow), CUDA_SUCCESS);
-            EXPECT_EQ(CU(cuStreamSynchronize)(slow), CUDA_SUCCESS);
+            OK(CU(cuStreamCreate)(&slow, CU_STREAM_NON_BLOCKING));
+            OK(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow));
+            OK(CU(cuStreamSynchronize)(slow));
             offer out{export_of(owner, owner.at), {}};
             CUevent event = nullptr;
             EXPECT_EQ(owner.table.ipc_event(owner.on, &event), status::ok);
@@ -170,9 +166,9 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             l.put(out);
             l.wait(); // opened
             for (int i = 0; i < 4; ++i) {
-                EXPECT_EQ(CU(cuMemsetD8Async)(owner.at, 'a' + i, bytes, slow), CUDA_SUCCESS);
+                OK(CU(cuMemsetD8Async)(owner.at, 'a' + i, bytes, slow));
             }
-            EXPECT_EQ(CU(cuEventRecord)(event, slow), CUDA_SUCCESS);
+            OK(CU(cuEventRecord)(event, slow));
             l.step();
             l.wait();
         },
@@ -185,14 +181,11 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             EXPECT_EQ(driver().ipc_open_event_handle(&event, in.event), CUDA_SUCCESS);
             l.step();
             l.wait(); // recorded
-            {
-                copy_engine engine(driver(), {});
-                EXPECT_EQ(copy_now(engine, reader.on, reader.at, base, bytes, event), status::ok);
-            }
+            EXPECT_EQ(copy_now(reader.on, reader.at, base, bytes, event), status::ok);
             EXPECT_TRUE(load(reader.at, bytes) == std::string(bytes, 'd'))
                 << "the last memset's letter";
             close_memory(driver(), reader.on, base);
-            EXPECT_EQ(CU(cuEventDestroy)(event), CUDA_SUCCESS);
+            OK(CU(cuEventDestroy)(event));
             l.step();
         });
 }

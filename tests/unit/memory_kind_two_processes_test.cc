@@ -23,21 +23,17 @@ constexpr auto two = std::int64_t(2 * mib);
 TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
 {
     alone([] {
-        (void)start();
-        device_table table(driver());
+        program p;
         const CUdeviceptr at = allocate_chunks({two, two});
         const CUdeviceptr pooled = allocate_from(make_pool(), mib);
         store(at + 9, "anywhere");
-        device &on = device_of(table, at);
+        device &on = p.device_of(at);
         std::thread([&] {
             parcel out = parcel::of(on, at, 4 * mib);
             std::uint64_t base = 0;
             EXPECT_EQ(out.map(on, &base), status::ok);
             EXPECT_EQ(check_mapped_length(driver(), on, base, 2 * mib), status::ok);
-            {
-                copy_engine engine(driver(), {});
-                EXPECT_EQ(copy_now(engine, on, pooled, base + 9, 8), status::ok);
-            }
+            EXPECT_EQ(copy_now(on, pooled, base + 9, 8), status::ok);
             out.unmap(base);
             exported_memory pointer;
             file_descriptor fd;
@@ -51,7 +47,7 @@ TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
             free_device(driver(), on, own);
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
             CUcontext current = on.context;
-            EXPECT_EQ(CU(cuCtxGetCurrent)(&current), CUDA_SUCCESS);
+            OK(CU(cuCtxGetCurrent)(&current));
             EXPECT_EQ(current, nullptr);
         }).join();
         EXPECT_EQ(load(pooled, 8), "anywhere");
@@ -72,10 +68,9 @@ void read_pool(int owner_device, int reader_device)
     constexpr std::size_t sizes[] = {5000, 3 * mib, 64 << 10};
     together(
         [=](line &l) {
-            (void)start(owner_device);
-            const CUmemoryPool pool = make_pool(owner_device);
-            device_table table(driver());
             const log_capture log;
+            program p(mib, owner_device);
+            const CUmemoryPool pool = make_pool(owner_device);
             send_pool(l, pool);
             std::vector<CUdeviceptr> all;
             for (const std::size_t bytes : sizes) {
@@ -83,7 +78,7 @@ void read_pool(int owner_device, int reader_device)
                 all.push_back(at);
                 store(at, pattern(bytes, static_cast<unsigned>(all.size())));
                 exported_memory out;
-                EXPECT_EQ(describe_pooled(device_of(table, at), at + 1001, &out), status::ok);
+                EXPECT_EQ(describe_pooled(p.device_of(at), at + 1001, &out), status::ok);
                 EXPECT_EQ(out.base, at);
                 EXPECT_GE(out.len_bytes, bytes);
                 l.put(pool_offer{out.handle, bytes, 1001});
@@ -92,43 +87,35 @@ void read_pool(int owner_device, int reader_device)
             l.wait(); // given back there, as the driver asks
             for (const CUdeviceptr each : all) {
                 const unsigned long long id = buffer_id(each);
-                EXPECT_EQ(CU(cuMemFreeAsync)(each, nullptr), CUDA_SUCCESS);
-                EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+                OK(CU(cuMemFreeAsync)(each, nullptr));
+                OK(CU(cuStreamSynchronize)(nullptr));
                 EXPECT_NE(buffer_id(allocate_from(pool, 5000)), id)
                     << "an importer could not tell new memory from old";
             }
         },
         [=](line &l) {
-            (void)start(reader_device);
-            const CUdeviceptr to = allocate(4 * mib);
-            device_table table(driver());
-            device &on = device_of(table, to);
+            program p(4 * mib, reader_device);
             const log_capture log;
             const CUmemoryPool pool = receive_pool(l);
-            ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
+            ASSERT_EQ(allow_pool(driver(), pool, p.on), status::ok);
             std::vector<std::uint64_t> all;
             for (const std::size_t bytes : sizes) {
                 const auto in = l.get<pool_offer>();
                 std::uint64_t base = 0;
-                ASSERT_EQ(import_pool_pointer(driver(), on, pool, in.handle, &base), status::ok);
+                ASSERT_EQ(import_pool_pointer(driver(), p.on, pool, in.handle, &base), status::ok);
                 all.push_back(base);
-                EXPECT_EQ(check_mapped_length(driver(), on, base, in.len_bytes), status::ok);
-                EXPECT_EQ(check_mapped_length(driver(), on, base, UINT64_MAX), status::bad_peer);
+                EXPECT_EQ(check_mapped_length(driver(), p.on, base, in.len_bytes), status::ok);
+                EXPECT_EQ(check_mapped_length(driver(), p.on, base, UINT64_MAX), status::bad_peer);
                 const std::string expected =
                     pattern(bytes, static_cast<unsigned>(all.size())).substr(in.offset);
-                {
-                    copy_engine engine(driver(), {});
-                    EXPECT_EQ(copy_now(engine, on, to, base + in.offset, expected.size()),
-                              status::ok);
-                }
-                EXPECT_TRUE(load(to, expected.size()) == expected);
-                EXPECT_EQ(CU(cuMemsetD8)(to, 0, expected.size()), CUDA_SUCCESS);
-                EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
-                copy_by_kernel(on, to, base + in.offset, expected.size());
-                EXPECT_TRUE(load(to, expected.size()) == expected);
+                EXPECT_EQ(copy_now(p.on, p.at, base + in.offset, expected.size()), status::ok);
+                EXPECT_TRUE(load(p.at, expected.size()) == expected);
+                store(p.at, std::string(expected.size(), 0));
+                copy_by_kernel(p.on, p.at, base + in.offset, expected.size());
+                EXPECT_TRUE(load(p.at, expected.size()) == expected);
             }
             for (const std::uint64_t each : all) {
-                free_device(driver(), on, each);
+                free_device(driver(), p.on, each);
             }
             close_pool(driver(), pool);
             EXPECT_EQ(log.count(), 0U) << log.text();
@@ -151,14 +138,13 @@ TEST(SharePool, APeerOnAnotherDeviceReadsSeveralAllocations)
 // A pool with one allocation, both handed over, as long as the reader needs them.
 void own_a_pool(line &l)
 {
-    (void)start();
+    program p;
     const CUmemoryPool pool = make_pool();
     const CUdeviceptr at = allocate_from(pool, mib);
     store(at, "once more");
-    device_table table(driver());
     exported_memory out;
     send_pool(l, pool);
-    EXPECT_EQ(describe_pooled(device_of(table, at), at, &out), status::ok);
+    EXPECT_EQ(describe_pooled(p.device_of(at), at, &out), status::ok);
     l.put(out.handle);
     l.wait();
 }
@@ -166,29 +152,27 @@ void own_a_pool(line &l)
 TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
 {
     together(own_a_pool, [](line &l) {
-        (void)start();
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
+        program p;
         const log_capture log;
         const CUmemoryPool pool = receive_pool(l);
-        ASSERT_EQ(allow_pool(driver(), pool, on), status::ok);
+        ASSERT_EQ(allow_pool(driver(), pool, p.on), status::ok);
         const auto data = l.get<memory_handle>();
         std::uint64_t base = 0;
         std::uint64_t again = 0;
-        ASSERT_EQ(import_pool_pointer(driver(), on, pool, data, &base), status::ok);
+        ASSERT_EQ(import_pool_pointer(driver(), p.on, pool, data, &base), status::ok);
         exported_memory out;
-        EXPECT_EQ(describe_pooled(on, base, &out), status::unsupported);
+        EXPECT_EQ(describe_pooled(p.on, base, &out), status::unsupported);
         // Drivers may differ: both answers will do, an error will not.
-        const status second = import_pool_pointer(driver(), on, pool, data, &again);
+        const status second = import_pool_pointer(driver(), p.on, pool, data, &again);
         EXPECT_TRUE(status::ok == second || status::unsupported == second) << to_string(second);
         EXPECT_EQ(load(base, 9), "once more");
         if (status::ok == second) {
             EXPECT_EQ(load(again, 9), "once more");
             if (again != base) { // else one free is for both: seen with driver 580
-                free_device(driver(), on, again);
+                free_device(driver(), p.on, again);
             }
         }
-        free_device(driver(), on, base);
+        free_device(driver(), p.on, base);
         close_pool(driver(), pool);
         EXPECT_EQ(log.count(), 0U) << log.text();
         l.step();
@@ -198,22 +182,20 @@ TEST(SharePool, WhatWasImportedIsNotExportedAndASecondImportIsHarmless)
 TEST(SharePool, AnImportedPoolGoesAsOftenAsItCameAndNotBeforeItsPointers)
 {
     together(own_a_pool, [](line &l) {
-        (void)start();
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
+        program p;
         const file_descriptor fd(l.get_fd());
         CUmemoryPool first = nullptr;
         CUmemoryPool second = nullptr;
         ASSERT_EQ(import_pool(driver(), fd, &first), status::ok);
         ASSERT_EQ(import_pool(driver(), fd, &second), status::ok);
         EXPECT_EQ(first, second);
-        ASSERT_EQ(allow_pool(driver(), first, on), status::ok);
+        ASSERT_EQ(allow_pool(driver(), first, p.on), status::ok);
         std::uint64_t base = 0;
-        ASSERT_EQ(import_pool_pointer(driver(), on, first, l.get<memory_handle>(), &base),
+        ASSERT_EQ(import_pool_pointer(driver(), p.on, first, l.get<memory_handle>(), &base),
                   status::ok);
         EXPECT_EQ(driver().mem_pool_destroy(first), CUDA_ERROR_INVALID_VALUE);
         const log_capture log;
-        free_device(driver(), on, base);
+        free_device(driver(), p.on, base);
         close_pool(driver(), first);
         close_pool(driver(), second);
         EXPECT_EQ(log.count(), 0U) << log.text();
@@ -229,25 +211,22 @@ TEST(ShareWay, DevicesThatCannotReachEachOtherAreUnsupported)
     NEEDS_DEVICES(2)
     together(
         [](line &l) {
-            (void)start(0);
+            program p;
             const CUdeviceptr at = allocate_chunks({two});
-            device_table table(driver());
-            parcel::of(device_of(table, at), at, 1).send(l);
+            parcel::of(p.device_of(at), at, 1).send(l);
             send_pool(l, make_pool());
             l.wait();
         },
         [](line &l) {
             setenv("GPUSM_SOFTCUDA_PEERS", "0", 1);
-            (void)start(1);
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program p(mib, 1);
             const log_capture log;
             parcel in = parcel::receive(l);
             std::uint64_t base = 42;
-            EXPECT_EQ(in.map(on, &base), status::unsupported);
+            EXPECT_EQ(in.map(p.on, &base), status::unsupported);
             EXPECT_EQ(base, 42U);
             const CUmemoryPool pool = receive_pool(l);
-            EXPECT_EQ(allow_pool(driver(), pool, on), status::unsupported);
+            EXPECT_EQ(allow_pool(driver(), pool, p.on), status::unsupported);
             close_pool(driver(), pool);
             EXPECT_EQ(log.count(), 0U) << log.text();
             l.step();
@@ -265,25 +244,22 @@ TEST(ShareWay, APeerReadsWhatASynchronousFillHasLeft)
             if (soft()) {
                 setenv("GPUSM_SOFTCUDA_DELAY_US", "200000", 1);
             }
-            (void)start();
+            program p;
             const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
-            device_table table(driver());
-            device &on = device_of(table, at);
-            EXPECT_EQ(CU(cuMemsetD8)(at, 'a', bytes), CUDA_SUCCESS);
+            device &on = p.device_of(at);
+            OK(CU(cuMemsetD8)(at, 'a', bytes));
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
             parcel::of(on, at, bytes).send(l);
             l.wait(); // read once
-            EXPECT_EQ(CU(cuMemsetD8)(at, 'b', bytes), CUDA_SUCCESS);
+            OK(CU(cuMemsetD8)(at, 'b', bytes));
             l.step();
             l.wait();
         },
         [=](line &l) {
-            (void)start();
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program p;
             parcel in = parcel::receive(l);
             std::uint64_t base = 0;
-            ASSERT_EQ(in.map(on, &base), status::ok);
+            ASSERT_EQ(in.map(p.on, &base), status::ok);
             EXPECT_TRUE(load(base, bytes) == std::string(bytes, 'a')) << "begun before the mark";
             l.step();
             l.wait(); // filled anew

@@ -23,16 +23,6 @@ using softcuda_test::line;
 // What a driver may need for itself while memory comes and goes; the tests move much more.
 inline constexpr std::size_t slack_bytes = 64 * mib;
 
-inline gpusm::device &device_of(gpusm::device_table &table, CUdeviceptr memory)
-{
-    gpusm::device *found = nullptr;
-    if (gpusm::status::ok != table.for_memory(gpusm::inspect_pointer(driver(), memory), &found)) {
-        ADD_FAILURE() << "no device for the test's memory";
-        _exit(11);
-    }
-    return *found;
-}
-
 inline gpusm::status list_chunks(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes,
                                  std::vector<gpusm::memory_chunk> *out)
 {
@@ -52,7 +42,7 @@ inline std::size_t free_bytes()
 {
     std::size_t left = 0;
     std::size_t all = 0;
-    EXPECT_EQ(CU(cuMemGetInfo)(&left, &all), CUDA_SUCCESS);
+    OK(CU(cuMemGetInfo)(&left, &all));
     return left;
 }
 
@@ -66,13 +56,13 @@ inline void map_chunk(CUdeviceptr at, std::size_t len_bytes, bool exportable, in
     properties.requestedHandleTypes =
         exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
     CUmemGenericAllocationHandle memory = 0;
-    EXPECT_EQ(CU(cuMemCreate)(&memory, len_bytes, &properties, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemMap)(at, len_bytes, 0, memory, 0), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuMemRelease)(memory), CUDA_SUCCESS);
+    OK(CU(cuMemCreate)(&memory, len_bytes, &properties, 0));
+    OK(CU(cuMemMap)(at, len_bytes, 0, memory, 0));
+    OK(CU(cuMemRelease)(memory));
     CUmemAccessDesc access{};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    EXPECT_EQ(CU(cuMemSetAccess)(at, len_bytes, &access, 1), CUDA_SUCCESS);
+    OK(CU(cuMemSetAccess)(at, len_bytes, &access, 1));
 }
 
 // Chunks of these lengths side by side on device `on`. A length with its sign turned cannot be
@@ -87,7 +77,7 @@ inline CUdeviceptr allocate_chunks(const std::vector<std::int64_t> &lengths, int
     for (const std::int64_t each : lengths) {
         total += bytes_of(each);
     }
-    EXPECT_EQ(CU(cuMemAddressReserve)(&at, total, 0, 0, 0), CUDA_SUCCESS);
+    OK(CU(cuMemAddressReserve)(&at, total, 0, 0, 0));
     CUdeviceptr next = at;
     for (const std::int64_t each : lengths) {
         if (each != 0) {
@@ -106,15 +96,15 @@ inline CUmemoryPool make_pool(int on = 0)
     properties.location.id = on;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     CUmemoryPool pool = nullptr;
-    EXPECT_EQ(CU(cuMemPoolCreate)(&pool, &properties), CUDA_SUCCESS);
+    OK(CU(cuMemPoolCreate)(&pool, &properties));
     return pool;
 }
 
 inline CUdeviceptr allocate_from(CUmemoryPool pool, std::size_t len_bytes)
 {
     CUdeviceptr at = 0;
-    EXPECT_EQ(CU(cuMemAllocFromPoolAsync)(&at, len_bytes, pool, nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+    OK(CU(cuMemAllocFromPoolAsync)(&at, len_bytes, pool, nullptr));
+    OK(CU(cuStreamSynchronize)(nullptr));
     return at;
 }
 

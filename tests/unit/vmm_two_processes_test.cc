@@ -25,12 +25,11 @@ void read_chunks(int owner_device, int reader_device, const std::vector<std::int
     }
     together(
         [&](line &l) {
-            (void)start(owner_device);
+            const log_capture log;
+            program p(mib, owner_device);
             const CUdeviceptr at = allocate_chunks(lengths, owner_device);
             store(at, pattern(total, 3));
-            device_table table(driver());
-            const log_capture log;
-            parcel out = parcel::of(device_of(table, at), at, total);
+            parcel out = parcel::of(p.device_of(at), at, total);
             EXPECT_EQ(out.lengths, std::vector<std::uint64_t>(lengths.begin(), lengths.end()));
             out.send(l);
             l.wait();
@@ -38,28 +37,22 @@ void read_chunks(int owner_device, int reader_device, const std::vector<std::int
             EXPECT_EQ(log.count(), 0U) << log.text();
         },
         [&](line &l) {
-            (void)start(reader_device);
-            const CUdeviceptr to = allocate(total);
-            device_table table(driver());
-            device &on = device_of(table, to);
+            program p(total, reader_device);
             const log_capture log;
             parcel in = parcel::receive(l);
             std::uint64_t base = 0;
-            ASSERT_EQ(in.map(on, &base), status::ok);
-            {
-                copy_engine engine(driver(), {});
-                EXPECT_EQ(copy_now(engine, on, to, base, total), status::ok);
-            }
-            EXPECT_TRUE(load(to, total) == pattern(total, 3));
+            ASSERT_EQ(in.map(p.on, &base), status::ok);
+            EXPECT_EQ(copy_now(p.on, p.at, base, total), status::ok);
+            EXPECT_TRUE(load(p.at, total) == pattern(total, 3));
             std::size_t boundary = 0;
             for (const std::uint64_t each : in.lengths) {
                 boundary += each;
                 const std::size_t begin = boundary - 70001;
                 const std::size_t bytes = std::min<std::size_t>(150000, total - begin);
-                EXPECT_EQ(CU(cuMemsetD8)(to, 0, bytes), CUDA_SUCCESS);
-                EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_SUCCESS);
-                copy_by_kernel(on, to, base + begin, bytes);
-                EXPECT_TRUE(load(to, bytes) == pattern(total, 3).substr(begin, bytes)) << boundary;
+                store(p.at, std::string(bytes, 0));
+                copy_by_kernel(p.on, p.at, base + begin, bytes);
+                EXPECT_TRUE(load(p.at, bytes) == pattern(total, 3).substr(begin, bytes))
+                    << boundary;
             }
             store(base + total - 4, "back");
             in.unmap(base);
@@ -86,10 +79,8 @@ TEST(ShareVmm, APeerOnAnotherDeviceReadsThreeChunksAsOneRange)
 TEST(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
 {
     alone([] {
-        (void)start();
         const log_capture log;
-        device_table table(driver());
-        device &on = device_of(table, allocate(mib));
+        program p;
         const CUdeviceptr at = allocate_chunks({two, two, -two, two, 0, two});
         const struct {
             std::int64_t begin, end;
@@ -107,7 +98,7 @@ TEST(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
         };
         for (const auto &each : ranges) {
             std::vector<memory_chunk> chunks;
-            EXPECT_EQ(list_chunks(on, at + static_cast<std::uint64_t>(each.begin),
+            EXPECT_EQ(list_chunks(p.on, at + static_cast<std::uint64_t>(each.begin),
                                   static_cast<std::uint64_t>(each.end - each.begin), &chunks),
                       each.expected)
                 << each.begin << " to " << each.end;
@@ -119,12 +110,11 @@ TEST(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
 TEST(ShareVmm, AsManyChunksAsAllowedGoOver)
 {
     alone([] {
-        (void)start();
-        device_table table(driver());
+        program p;
         constexpr std::size_t total = most_descriptors * 2 * mib;
         const CUdeviceptr at =
             allocate_chunks(std::vector<std::int64_t>(most_descriptors + 1, two));
-        device &on = device_of(table, at);
+        device &on = p.device_of(at);
         std::vector<memory_chunk> chunks;
         EXPECT_EQ(list_chunks(on, at, total + 1, &chunks), status::unsupported);
         store(at + total - 9, "the end");
@@ -143,17 +133,16 @@ TEST(ShareVmm, WhatTheOwnerGivesUpIsFreedWithTheImportersMapping)
     constexpr std::size_t bytes = 512 * mib;
     together(
         [=](line &l) {
-            (void)start();
+            program p;
             const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
-            device_table table(driver());
-            device &on = device_of(table, at);
+            device &on = p.device_of(at);
             std::vector<memory_chunk> before;
             std::vector<memory_chunk> after;
             EXPECT_EQ(list_chunks(on, at, 1, &before), status::ok);
             store(at + 7, "alive");
             parcel::of(on, at, 1).send(l);
             l.wait(); // mapped
-            EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+            OK(CU(cuMemUnmap)(at, bytes));
             const std::size_t with_importer = free_bytes();
             l.step();
             l.wait(); // unmapped
@@ -163,12 +152,10 @@ TEST(ShareVmm, WhatTheOwnerGivesUpIsFreedWithTheImportersMapping)
             EXPECT_NE(after[0].buffer_id, before[0].buffer_id) << "other memory at the address";
         },
         [=](line &l) {
-            (void)start();
-            device_table table(driver());
-            device &on = device_of(table, allocate(mib));
+            program p;
             parcel in = parcel::receive(l);
             std::uint64_t base = 0;
-            ASSERT_EQ(in.map(on, &base), status::ok);
+            ASSERT_EQ(in.map(p.on, &base), status::ok);
             l.step();
             l.wait(); // given up
             EXPECT_EQ(load(base + 7, 5), "alive");
@@ -181,13 +168,12 @@ TEST(ShareVmm, AnExportAloneKeepsNothingTaken)
 {
     alone([] {
         constexpr std::size_t bytes = 512 * mib;
-        (void)start();
-        device_table table(driver());
+        program p;
         const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
         const std::size_t with_memory = free_bytes();
-        parcel out = parcel::of(device_of(table, at), at, bytes);
+        parcel out = parcel::of(p.device_of(at), at, bytes);
         out.fds.clear();
-        EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+        OK(CU(cuMemUnmap)(at, bytes));
         EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes);
     });
 }
@@ -196,10 +182,9 @@ TEST(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
 {
     alone([] {
         constexpr std::size_t bytes = 512 * mib;
-        (void)start();
-        device_table table(driver());
+        program p;
         const CUdeviceptr at = allocate_chunks({std::int64_t(bytes), two});
-        device &on = device_of(table, at);
+        device &on = p.device_of(at);
         store(at + bytes - 5, "right");
         parcel out = parcel::of(on, at, bytes + 1);
         std::uint64_t base = 42;
@@ -213,7 +198,7 @@ TEST(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
         EXPECT_EQ(load(base + bytes - 5, 5), "right");
         out.unmap(base);
         const std::size_t with_memory = free_bytes();
-        EXPECT_EQ(CU(cuMemUnmap)(at, bytes), CUDA_SUCCESS);
+        OK(CU(cuMemUnmap)(at, bytes));
         EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes) << "a failed mapping is left";
     });
 }
