@@ -23,10 +23,9 @@ TEST_F(Stream, DevicesAtEitherEndCopyManyPiecesTogether)
                     message &made = all.emplace_back(len, static_cast<unsigned char>(len)).by(pool);
                     (void)(of ? &made.of_device() : nullptr);
                     (void)(to || pool == &device_pool ? &made.to_device() : nullptr);
-                    ASSERT_EQ(status::ok,
-                              reader_.streams.fetch(reader_.towards(sender_), &made.fetch));
+                    ask(&made);
                 }
-                ASSERT_TRUE(reader_.deliver_to(sender_));
+                deliver();
                 (void)run(all.size());
                 for (const message &each : all) {
                     EXPECT_EQ(status::ok, each.fetch.outcome);
@@ -48,9 +47,9 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
         message &made = all.emplace_back(100 * kibi, static_cast<unsigned char>(i))
                             .by(&small_pool)
                             .with_target();
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &made.fetch));
+        ask(&made);
     }
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    deliver();
     EXPECT_EQ(nullptr, sender_.streams.progress());
     EXPECT_EQ(5U, sender_.copies.size());
     (void)run(5);
@@ -60,8 +59,7 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
     sender_.writes = false;
     message streamed(100 * kibi, 9);
     streamed.by(&small_pool).with_target();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &streamed.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&streamed);
     (void)run(1);
     EXPECT_TRUE(streamed.right() && streamed.fetch.written == 0);
 }
@@ -77,10 +75,9 @@ TEST_F(Stream, ACopyThatFailsEndsItsMessageOnly)
             message behind(3 * kibi, 3);
             for (message *each : {&before, &one, &behind}) {
                 each->by(&small_pool).of_device().to_device();
-                ASSERT_EQ(status::ok,
-                          reader_.streams.fetch(reader_.towards(sender_), &each->fetch));
+                ask(each);
             }
-            ASSERT_TRUE(reader_.deliver_to(sender_));
+            deliver();
             stream_process &fails = at_sender ? sender_ : reader_;
             stream_process &other = at_sender ? reader_ : sender_;
             std::size_t left = good;
@@ -118,8 +115,7 @@ TEST_F(Stream, ARingThatTheSenderCannotMapIsSaidToBeOne)
     sender_.cannot_map = true;
     message one(50 * kibi);
     one.by(&device_pool).of_device().to_device();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     (void)run(1);
     EXPECT_EQ(status::not_found, one.fetch.outcome);
     reader_.no_device_memory = true;
@@ -133,8 +129,7 @@ TEST_F(Stream, DeviceMemoryThatIsForgottenEndsItsMessageWhenItsCopiesHaveEnded)
 {
     message one(100 * kibi);
     one.by(&small_pool).of_device();
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     ASSERT_FALSE(sender_.copies.empty());
     sender_.streams.forget(&one);
@@ -158,8 +153,7 @@ TEST_F(Stream, BothSidesCopyUntilTheyMeet)
             message one(1000 * kibi + 7);
             one.by(&small_pool).of_both(target);
             one.fetch.to_device = !target;
-            ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-            ASSERT_TRUE(reader_.deliver_to(sender_));
+            ask_and_deliver(&one);
             EXPECT_EQ(nullptr, sender_.streams.progress());
             sender_.end_copies();
             EXPECT_EQ(nullptr, sender_.streams.progress());
@@ -196,7 +190,7 @@ TEST_F(Stream, AMessageThatTheReceiverGetsAllOfDoesNotWaitForTheSender)
     for (const bool target : {false, true}) {
         message one(300 * kibi);
         one.by(&small_pool).of_both(target);
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+        ask(&one);
         (void)run(1, false);
         EXPECT_EQ(status::ok, one.fetch.outcome);
         EXPECT_TRUE(one.right());
@@ -204,8 +198,7 @@ TEST_F(Stream, AMessageThatTheReceiverGetsAllOfDoesNotWaitForTheSender)
         one.source.assign(one.source.size(), 0);
         message two(300 * kibi, 7);
         two.by(&small_pool).of_both(target);
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
-        ASSERT_TRUE(reader_.deliver_to(sender_));
+        ask_and_deliver(&two);
         (void)run(1);
         EXPECT_TRUE(two.right());
         EXPECT_NE(one.source, one.destination);
@@ -217,8 +210,7 @@ TEST_F(Stream, AMessageIsNotOverWhileTheSenderWritesToItsTarget)
 {
     message one(300 * kibi);
     one.by(&small_pool).of_both(true);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     ASSERT_FALSE(sender_.copies.empty());
     const deadline soon(1);
@@ -236,8 +228,7 @@ TEST_F(Stream, WhatTheSenderCannotWriteTheReceiverGetsByItself)
         message one(500 * kibi);
         one.by(&small_pool).of_both(true);
         sender_.cannot_map = at_once;
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-        ASSERT_TRUE(reader_.deliver_to(sender_));
+        ask_and_deliver(&one);
         EXPECT_EQ(nullptr, sender_.streams.progress());
         sender_.end_copies(SIZE_MAX, false);
         (void)run(1);
@@ -252,8 +243,7 @@ TEST_F(Stream, APartThatTheReceiverCannotGetFailsItsMessageOnceTheSenderHasEnded
     message one(500 * kibi);
     one.by(&small_pool).of_both(true);
     reader_.cannot_read = true;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(nullptr, reader_.streams.progress());
@@ -268,8 +258,7 @@ TEST_F(Stream, MessagesOfAPeerThatIsClosedEndWhenTheirCopiesHave)
     message one(200 * kibi);
     one.by(&small_pool).to_device();
     peer &from = reader_.towards(sender_);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(from, &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     EXPECT_EQ(nullptr, reader_.streams.progress());
     ASSERT_FALSE(reader_.copies.empty());

@@ -12,12 +12,8 @@
 #include "tests/unit/shm_support.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <numeric>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -252,6 +248,18 @@ class Stream : public testing::Test {
     const scratch_folder folder_;
     stream_process reader_{folder_.path(), 1};
     stream_process sender_{folder_.path(), 2};
+
+    // The reader asks for it, and the sender hears of it.
+    void ask(message *one)
+    {
+        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one->fetch));
+    }
+    void deliver() { ASSERT_TRUE(reader_.deliver_to(sender_)); }
+    void ask_and_deliver(message *one)
+    {
+        ask(one);
+        deliver();
+    }
 
     // Both sides make progress until so many messages have ended at the reader, which come back.
     std::vector<stream_fetch *> run(std::size_t wanted, bool sender_too = true)

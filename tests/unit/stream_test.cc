@@ -14,10 +14,10 @@ TEST_F(Stream, MessagesOfManyLengthsArriveInOrder)
     for (const std::size_t len :
          {std::size_t{1}, 16 * kibi, 16 * kibi + 1, 100 * kibi + 3, 5000 * kibi}) {
         all.emplace_back(len, static_cast<unsigned char>(len));
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &all.back().fetch));
+        ask(&all.back());
     }
     EXPECT_FALSE(reader_.streams.idle());
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    deliver();
     const std::vector<stream_fetch *> ended = run(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
         EXPECT_EQ(&all[i].fetch, ended[i]);
@@ -33,7 +33,7 @@ TEST_F(Stream, BothWaysAtOnce)
 {
     message there(700 * kibi, 3);
     message back(900 * kibi, 9);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &there.fetch));
+    ask(&there);
     ASSERT_EQ(status::ok, sender_.streams.fetch(sender_.towards(reader_), &back.fetch));
     ASSERT_TRUE(reader_.deliver_to(sender_) && sender_.deliver_to(reader_));
     const deadline limit(20);
@@ -49,8 +49,7 @@ TEST_F(Stream, BothWaysAtOnce)
 TEST_F(Stream, ACallOfProgressCopiesABoundedAmount)
 {
     message one(1024 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     for (int calls = 0; calls < 7; ++calls) {
         ASSERT_EQ(nullptr, sender_.streams.progress());
         ASSERT_EQ(nullptr, reader_.streams.progress()) << "after " << calls << " calls";
@@ -62,13 +61,13 @@ TEST_F(Stream, ACallOfProgressCopiesABoundedAmount)
 TEST_F(Stream, ASenderIsWaitedFor)
 {
     message one(20 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    ask(&one);
     const deadline soon(1);
     while (!soon.over()) {
         ASSERT_EQ(nullptr, reader_.streams.progress());
     }
     EXPECT_EQ(0, reader_.parts_read);
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    deliver();
     (void)run(1);
     EXPECT_TRUE(one.right());
 }
@@ -77,8 +76,7 @@ TEST_F(Stream, MemoryThatIsNotRegisteredIsRefused)
 {
     message one(20 * kibi);
     sender_.refuses = true;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     (void)run(1);
     EXPECT_EQ(status::unsupported, one.fetch.outcome);
 }
@@ -86,8 +84,7 @@ TEST_F(Stream, MemoryThatIsNotRegisteredIsRefused)
 TEST_F(Stream, MemoryThatIsForgottenIsNotReadAnyMore)
 {
     message one(4096 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&one);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     sender_.streams.forget(&one);
     (void)run(1);
@@ -102,9 +99,9 @@ TEST_F(Stream, OfTheSameMemoryOneMessageIsForgottenAlone)
     message two(100 * kibi);
     two.fetch.address = one.fetch.address;
     for (message *each : {&one, &two}) {
-        ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &each->fetch));
+        ask(each);
     }
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    deliver();
     sender_.streams.forget(&one);
     (void)run(2);
     EXPECT_EQ(status::unsupported, one.fetch.outcome);
@@ -142,9 +139,9 @@ TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
     for (int i = 0; i < 5; ++i) {
         message gone(20 * kibi);
         gone.of_both(false);
-        ASSERT_EQ(status::ok, reader_.streams.fetch(from, &gone.fetch));
+        ask(&gone);
         (void)run(1, false);
-        ASSERT_TRUE(reader_.deliver_to(sender_));
+        deliver();
         const deadline limit(20);
         while (!reader_.streams.idle() && !limit.over()) {
             EXPECT_EQ(nullptr, sender_.streams.progress());
@@ -169,7 +166,7 @@ TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
     const log_capture log;
     message one(50 * kibi);
     peer &from = reader_.towards(sender_);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(from, &one.fetch));
+    ask(&one);
     const stream_message asked = reader_.sent.front().first;
     auto *ring =
         reinterpret_cast<gpusm::stream_ring *>(sender_.towards(reader_).shared().base() +
@@ -189,7 +186,7 @@ TEST_F(Stream, ASilentSenderIsPolledAsOftenAsTheMessageSaysAndNoLonger)
     constexpr std::uint32_t polls = 64;
     message one(300 * kibi);
     one.of_both(false).fetch.empty_polls = polls;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    ask(&one);
     for (std::uint32_t i = 1; i < polls; ++i) {
         EXPECT_EQ(nullptr, reader_.streams.progress());
         EXPECT_EQ(0, reader_.parts_read) << i;
@@ -203,16 +200,14 @@ TEST_F(Stream, ASilentSenderIsPolledAsOftenAsTheMessageSaysAndNoLonger)
     message two(300 * kibi, 2);
     two.of_both(false).fetch.empty_polls = polls;
     reader_.parts_read = 0;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &two.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&two);
     (void)run(1);
     EXPECT_EQ(0, reader_.parts_read) << "of a sender that answers";
     EXPECT_TRUE(two.right());
 
     message three(700 * kibi, 3);
     three.of_both(false).fetch.empty_polls = polls;
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &three.fetch));
-    ASSERT_TRUE(reader_.deliver_to(sender_));
+    ask_and_deliver(&three);
     EXPECT_EQ(nullptr, sender_.streams.progress());
     (void)run(1, false);
     EXPECT_GT(reader_.parts_read, 0) << "of a sender that leaves in the middle";
@@ -225,7 +220,7 @@ TEST_F(Stream, MessagesThatMakeNoSenseAreNotTaken)
 {
     peer &from = sender_.towards(reader_);
     message one(50 * kibi);
-    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(sender_), &one.fetch));
+    ask(&one);
     const stream_message right = reader_.sent.front().first;
     const stream_memory memory{{0, 0, share_kind::legacy, 0, 0, 4096, 50 * kibi}, 4096};
     const auto takes = [&](auto change, const stream_memory *with = nullptr) {
