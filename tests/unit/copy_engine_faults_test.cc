@@ -44,8 +44,7 @@ TEST_P(FailingCall, ForEverGivesEveryRequestBackOnceAndHoldsNothing)
     EXPECT_TRUE(engine().idle());
     fake().heal();
     drop_engine();
-    EXPECT_TRUE(fake().events.empty());
-    EXPECT_TRUE(fake().stack.empty());
+    expect_nothing_left_in_the_driver();
     EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
@@ -165,14 +164,6 @@ TEST_F(CopyEngineFaults, CopiesWithoutAnEventAreWaitedForBeforeTheyComeBack)
 class KernelFaults : public CopyEngineFaults {
   protected:
     KernelFaults() { make_engine({.kernel_blocks = 32}); }
-
-    // One copy by the driver and three behind it, which are on their way when it has ended.
-    void gather(std::size_t on = 0)
-    {
-        small(4, 64, on);
-        finish(fake().units.size() - 1);
-        EXPECT_NE(collect(), "");
-    }
     // As many rounds as it takes until the driver is asked about a kernel that does not end.
     std::string wait_for_the_driver()
     {
@@ -269,7 +260,7 @@ TEST_F(KernelFaults, IsNotTriedAgainAfterEightRefusalsInARowAndTheLogStaysShort)
     large(1, 4U << 20);
     small(1);
     EXPECT_TRUE(fake().launches.empty()) << "for good, nor for a lone one behind a large one";
-    gather(1);
+    gather(3, 64, 1);
     EXPECT_EQ(fake().launches.size(), 1U) << "the other device has it";
 }
 
@@ -305,18 +296,17 @@ TEST_F(KernelFaults, WhatCannotBeLoadedLeavesNothingBehindAndEverythingWorksWith
         EXPECT_TRUE(fake().stack.empty());
         gather();
         EXPECT_EQ(collect_until_idle(), "1-3");
-        gather(1);
+        gather(3, 64, 1);
         EXPECT_EQ(started(), "single 0; single 1-3; single@1 4; kernel@1 5-7");
         drop_engine();
-        EXPECT_TRUE(fake().streams.empty());
-        EXPECT_TRUE(fake().events.empty());
+        expect_nothing_left_in_the_driver();
     }
 }
 
 TEST_F(KernelFaults, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreIdle)
 {
-    gather(0);
-    gather(1);
+    gather();
+    gather(3, 64, 1);
     (void)engine().cancel_all();
     static int unloaded_after; // stream_synchronize calls
     unloaded_after = 0;
@@ -328,11 +318,7 @@ TEST_F(KernelFaults, EverythingIsGivenBackAtTheEndAndNotBeforeItsStreamsAreIdle)
     };
     engine_.reset();
     EXPECT_EQ(unloaded_after, 4) << "both streams of both devices";
-    EXPECT_TRUE(fake().streams.empty());
-    EXPECT_TRUE(fake().modules.empty());
-    EXPECT_TRUE(fake().registered.empty());
-    EXPECT_TRUE(fake().events.empty());
-    EXPECT_TRUE(fake().stack.empty());
+    expect_nothing_left_in_the_driver();
 }
 
 } // namespace

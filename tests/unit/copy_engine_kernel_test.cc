@@ -6,9 +6,6 @@
 // a scripted driver.
 #include "tests/unit/copy_engine_support.h"
 
-#include <iterator>
-#include <utility>
-
 namespace {
 
 using namespace gpusm;
@@ -27,15 +24,6 @@ const copy_request not_for_kernel[] = {
 class CopyEngineKernel : public copy_engine_fixture {
   protected:
     CopyEngineKernel() { make_engine({.kernel_blocks = 32}); }
-
-    // One copy by the driver and `more` gathered behind it, which are on their way when it has
-    // ended.
-    void gather(int more, std::size_t len_bytes = 64)
-    {
-        small(1 + more, len_bytes);
-        finish(fake().units.size() - 1);
-        EXPECT_NE(collect(), "");
-    }
     static std::size_t launches() { return fake().launches.size(); }
 };
 

@@ -12,12 +12,7 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
-#include <cstdint>
-#include <deque>
 #include <memory>
-#include <set>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -101,6 +96,23 @@ class copy_engine_fixture : public testing::Test {
         for (int i = 0; i < count; ++i) {
             submit({.len_bytes = len_bytes, .for_kernel = true}, on);
         }
+    }
+
+    // One copy by the driver and `more` gathered behind it, which are on their way when it has
+    // ended.
+    void gather(int more = 3, std::size_t len_bytes = 64, std::size_t on = 0)
+    {
+        small(1 + more, len_bytes, on);
+        finish(fake().units.size() - 1);
+        EXPECT_NE(collect(), "");
+    }
+    static void expect_nothing_left_in_the_driver()
+    {
+        EXPECT_TRUE(fake().registered.empty());
+        EXPECT_TRUE(fake().modules.empty());
+        EXPECT_TRUE(fake().streams.empty());
+        EXPECT_TRUE(fake().events.empty());
+        EXPECT_TRUE(fake().stack.empty());
     }
 
     // What has been started since the last call of this.
