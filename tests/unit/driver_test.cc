@@ -130,6 +130,7 @@ TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)
 #define GPUSM_EXPECT_LOADED(member, function) EXPECT_NE(api->member, nullptr) << #function;
     GPUSM_DRIVER_FUNCTIONS(GPUSM_EXPECT_LOADED)
 #undef GPUSM_EXPECT_LOADED
+    EXPECT_NE(api->ctx_set_flags, nullptr) << "which a driver may lack, but none of today";
     // Loading is not using: the driver is as uninitialized as before.
     EXPECT_EQ(CUDA_ERROR_NOT_INITIALIZED, [api] {
         CUcontext context = nullptr;

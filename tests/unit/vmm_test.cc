@@ -8,9 +8,6 @@
 
 #include "tests/unit/fake_sharing.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <functional>
 
 namespace {
@@ -191,58 +188,46 @@ void PrintTo(const failure &about, std::ostream *out)
 }
 
 class VmmFailure : public VmmChunks, public testing::WithParamInterface<failure> {};
-INSTANTIATE_TEST_SUITE_P(
-    List, VmmFailure,
-    testing::Values(
-        failure{"ctx_push_current", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, status::driver_failed, 0},
-        failure{"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_get_address_range", 2, CUDA_ERROR_NOT_FOUND, status::unsupported, 0},
-        failure{"mem_get_address_range", 2, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
-        failure{"mem_retain_allocation_handle", 3, CUDA_ERROR_INVALID_VALUE, status::unsupported,
-                0},
-        failure{"mem_retain_allocation_handle", 4, CUDA_ERROR_INVALID_VALUE, status::unsupported,
-                0},
-        failure{"mem_get_allocation_properties", 2, CUDA_ERROR_NOT_SUPPORTED, status::unsupported,
-                0},
-        failure{"pointer_get_attribute", 2, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
-        failure{"pointer_get_attribute", 2, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0}));
-INSTANTIATE_TEST_SUITE_P(
-    Export, VmmFailure,
-    testing::Values(
-        failure{"exchange_capture_mode", 3, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_retain_allocation_handle", 9, CUDA_ERROR_INVALID_VALUE, status::not_found, 0},
-        failure{"mem_retain_allocation_handle", 9, CUDA_ERROR_DEINITIALIZED, status::driver_failed,
-                0},
-        failure{"mem_export_to_shareable_handle", 1, CUDA_ERROR_INVALID_VALUE, status::unsupported,
-                0},
-        failure{"mem_export_to_shareable_handle", 2, CUDA_ERROR_NOT_PERMITTED, status::unsupported,
-                0},
-        failure{"mem_export_to_shareable_handle", 3, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory,
-                0},
-        failure{"mem_export_to_shareable_handle", 3, CUDA_ERROR_OPERATING_SYSTEM,
-                status::driver_failed, 1}));
-INSTANTIATE_TEST_SUITE_P(
-    Map, VmmFailure,
-    testing::Values(
-        failure{"exchange_capture_mode", 5, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
-        failure{"mem_address_reserve", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
-        failure{"mem_address_reserve", 1, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
-        failure{"mem_address_reserve", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
-        failure{"mem_import_from_shareable_handle", 1, CUDA_ERROR_INVALID_DEVICE,
-                status::unsupported, 0},
-        failure{"mem_import_from_shareable_handle", 2, CUDA_ERROR_NOT_SUPPORTED,
-                status::unsupported, 0},
-        failure{"mem_import_from_shareable_handle", 3, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory,
-                0},
-        failure{"mem_import_from_shareable_handle", 3, CUDA_ERROR_UNKNOWN, status::driver_failed,
-                1},
-        failure{"mem_map", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
-        failure{"mem_map", 2, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
-        failure{"mem_map", 3, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
-        failure{"mem_set_access", 1, CUDA_ERROR_INVALID_DEVICE, status::unsupported, 0},
-        failure{"mem_set_access", 1, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, status::unsupported, 0},
-        failure{"mem_set_access", 1, CUDA_ERROR_INVALID_VALUE, status::driver_failed, 1},
-        failure{"mem_set_access", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0}));
+const failure when_listing[] = {
+    {"ctx_push_current", 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, status::driver_failed, 0},
+    {"exchange_capture_mode", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+    {"mem_get_address_range", 2, CUDA_ERROR_NOT_FOUND, status::unsupported, 0},
+    {"mem_get_address_range", 2, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+    {"mem_retain_allocation_handle", 3, CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
+    {"mem_retain_allocation_handle", 4, CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
+    {"mem_get_allocation_properties", 2, CUDA_ERROR_NOT_SUPPORTED, status::unsupported, 0},
+    {"pointer_get_attribute", 2, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+    {"pointer_get_attribute", 2, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+};
+INSTANTIATE_TEST_SUITE_P(List, VmmFailure, testing::ValuesIn(when_listing));
+const failure when_exporting[] = {
+    {"exchange_capture_mode", 3, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+    {"mem_retain_allocation_handle", 9, CUDA_ERROR_INVALID_VALUE, status::not_found, 0},
+    {"mem_retain_allocation_handle", 9, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+    {"mem_export_to_shareable_handle", 1, CUDA_ERROR_INVALID_VALUE, status::unsupported, 0},
+    {"mem_export_to_shareable_handle", 2, CUDA_ERROR_NOT_PERMITTED, status::unsupported, 0},
+    {"mem_export_to_shareable_handle", 3, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+    {"mem_export_to_shareable_handle", 3, CUDA_ERROR_OPERATING_SYSTEM, status::driver_failed, 1},
+};
+INSTANTIATE_TEST_SUITE_P(Export, VmmFailure, testing::ValuesIn(when_exporting));
+const failure when_mapping[] = {
+    {"exchange_capture_mode", 5, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+    {"mem_address_reserve", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+    {"mem_address_reserve", 1, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
+    {"mem_address_reserve", 1, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+    {"mem_import_from_shareable_handle", 1, CUDA_ERROR_INVALID_DEVICE, status::unsupported, 0},
+    {"mem_import_from_shareable_handle", 2, CUDA_ERROR_NOT_SUPPORTED, status::unsupported, 0},
+    {"mem_import_from_shareable_handle", 3, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+    {"mem_import_from_shareable_handle", 3, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+    {"mem_map", 1, CUDA_ERROR_OUT_OF_MEMORY, status::no_memory, 0},
+    {"mem_map", 2, CUDA_ERROR_INVALID_VALUE, status::bad_peer, 0},
+    {"mem_map", 3, CUDA_ERROR_UNKNOWN, status::driver_failed, 1},
+    {"mem_set_access", 1, CUDA_ERROR_INVALID_DEVICE, status::unsupported, 0},
+    {"mem_set_access", 1, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, status::unsupported, 0},
+    {"mem_set_access", 1, CUDA_ERROR_INVALID_VALUE, status::driver_failed, 1},
+    {"mem_set_access", 1, CUDA_ERROR_DEINITIALIZED, status::driver_failed, 0},
+};
+INSTANTIATE_TEST_SUITE_P(Map, VmmFailure, testing::ValuesIn(when_mapping));
 
 TEST_P(VmmFailure, IsPassedOnAndLeavesNothing)
 {
