@@ -8,13 +8,9 @@
 
 #include "tests/unit/share_support.h"
 
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
-#include <random>
 #include <utility>
-#include <vector>
 
 using namespace gpusm_test;
 using namespace softcuda_test;
@@ -43,9 +39,9 @@ const driver_api &counted()
     return api;
 }
 
-// A process with a segment of its own.
+// What a process with a segment of its own has.
 struct owner {
-    explicit owner(std::uint32_t slots) : own(make_segment(options(slots))) {}
+    explicit owner(std::uint32_t slots = 64) : own(make_segment(options(slots))) { (void)start(); }
 
     scratch_folder folder;
     segment own;
@@ -79,6 +75,16 @@ struct owner {
         EXPECT_EQ(offer(at, len_bytes, &handle), status::ok);
         return handle;
     }
+    // So many small allocations, all of them offered.
+    std::vector<CUdeviceptr> offer_new(int count)
+    {
+        std::vector<CUdeviceptr> all;
+        for (int i = 0; i < count; ++i) {
+            all.push_back(allocate(small));
+            (void)offer(all.back());
+        }
+        return all;
+    }
     exported *hold(CUdeviceptr at)
     {
         remote_handle handle{};
@@ -98,339 +104,296 @@ bool same_export(const remote_handle &left, const remote_handle &right)
     return left.slot == right.slot && left.generation == right.generation;
 }
 
-// In a process of its own, with so many slots.
-template <typename Body> void with_owner(Body &&body, std::uint32_t slots = 64)
-{
-    alone([&] {
-        (void)start();
-        owner me(slots);
-        body(me);
-    });
-}
-
 void free_memory(CUdeviceptr at)
 {
     OK(CU(cuMemFree)(at));
 }
 
-TEST(ExportDirectory, DescribesAnAllocationWholeAndOnce)
+ALONE(ExportDirectory, DescribesAnAllocationWholeAndOnce)
 {
-    with_owner([](owner &me) {
-        const CUdeviceptr at = allocate(mib);
-        const remote_handle first = me.offer(at + 5, 100);
-        EXPECT_EQ(first.kind, share_kind::legacy);
-        EXPECT_EQ(first.base, at);
-        EXPECT_GE(first.len_bytes, mib);
-        EXPECT_TRUE(same_export(first, me.offer(at, mib)));
-        EXPECT_TRUE(same_export(first, me.offer(at + mib - 1, 0)));
+    owner me;
+    const CUdeviceptr at = allocate(mib);
+    const remote_handle first = me.offer(at + 5, 100);
+    EXPECT_EQ(first.kind, share_kind::legacy);
+    EXPECT_EQ(first.base, at);
+    EXPECT_GE(first.len_bytes, mib);
+    EXPECT_TRUE(same_export(first, me.offer(at, mib)));
+    EXPECT_TRUE(same_export(first, me.offer(at + mib - 1, 0)));
+    remote_handle handle{};
+    EXPECT_EQ(me.offer(at, first.len_bytes + 1, &handle), status::unsupported);
+    EXPECT_EQ(me.exports.live(), 1U);
+    const remote_handle now = me.offer(at);
+    EXPECT_EQ(me.generation_in(now.slot), now.generation);
+    EXPECT_NE(me.exports.device_of(now), 0U);
+}
+
+ALONE(ExportDirectory, TellsTheKindOfAllMemory)
+{
+    owner me;
+    const log_capture log;
+    const CUdeviceptr mixed = allocate_chunks({two, -two});
+    EXPECT_EQ(me.offer(allocate(mib) + 5).kind, share_kind::legacy);
+    EXPECT_EQ(me.offer(allocate_from(make_pool(), mib) + 5).kind, share_kind::pool);
+    EXPECT_EQ(me.offer(mixed + mib).kind, share_kind::descriptors);
+    const int host = 0;
+    const CUdeviceptr freed = allocate_from(make_pool(), mib);
+    OK(CU(cuMemFreeAsync)(freed, nullptr));
+    OK(CU(cuStreamSynchronize)(nullptr));
+    for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib), mixed + 3 * mib,
+                                 reinterpret_cast<CUdeviceptr>(&host), CUdeviceptr{0}, freed}) {
         remote_handle handle{};
-        EXPECT_EQ(me.offer(at, first.len_bytes + 1, &handle), status::unsupported);
-        EXPECT_EQ(me.exports.live(), 1U);
-        const remote_handle now = me.offer(at);
-        EXPECT_EQ(me.generation_in(now.slot), now.generation);
-        EXPECT_NE(me.exports.device_of(now), 0U);
-    });
+        EXPECT_EQ(me.offer(at, small, &handle), status::unsupported);
+    }
+    EXPECT_EQ(me.offer(mixed, small).kind, share_kind::descriptors);
+    EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
-TEST(ExportDirectory, TellsTheKindOfAllMemory)
+ALONE(ExportDirectory, FreedMemoryEndsItsExport)
 {
-    with_owner([](owner &me) {
-        const log_capture log;
-        const CUdeviceptr mixed = allocate_chunks({two, -two});
-        EXPECT_EQ(me.offer(allocate(mib) + 5).kind, share_kind::legacy);
-        EXPECT_EQ(me.offer(allocate_from(make_pool(), mib) + 5).kind, share_kind::pool);
-        EXPECT_EQ(me.offer(mixed + mib).kind, share_kind::descriptors);
-        const int host = 0;
-        const CUdeviceptr freed = allocate_from(make_pool(), mib);
-        OK(CU(cuMemFreeAsync)(freed, nullptr));
-        OK(CU(cuStreamSynchronize)(nullptr));
-        for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib), mixed + 3 * mib,
-                                     reinterpret_cast<CUdeviceptr>(&host), CUdeviceptr{0}, freed}) {
-            remote_handle handle{};
-            EXPECT_EQ(me.offer(at, small, &handle), status::unsupported);
-        }
-        EXPECT_EQ(me.offer(mixed, small).kind, share_kind::descriptors);
-        EXPECT_EQ(log.count(), 0U) << log.text();
-    });
+    owner me;
+    const CUdeviceptr at = allocate(mib);
+    const remote_handle first = me.offer(at, mib);
+    free_memory(at);
+    me.exports.sweep();
+    EXPECT_EQ(me.generation_in(first.slot), 0U);
+    EXPECT_EQ(me.exports.live_export(first), nullptr);
+    EXPECT_EQ(me.exports.device_of(first), 0U);
+    EXPECT_EQ(me.epoch(), 1U);
 }
 
-TEST(ExportDirectory, FreedMemoryEndsItsExport)
+ALONE(ExportDirectory, FreedMemoryIsNoticedBeforeAnotherExportIsMadeHoweverManyThereAre)
 {
-    with_owner([](owner &me) {
-        const CUdeviceptr at = allocate(mib);
-        const remote_handle first = me.offer(at, mib);
-        free_memory(at);
+    owner me;
+    const std::vector<CUdeviceptr> all = me.offer_new(40);
+    free_memory(all[17]);
+    free_memory(all[3]);
+    (void)me.offer(allocate(2 * mib));
+    EXPECT_EQ(me.exports.live(), 39U);
+}
+
+ALONE(ExportDirectory, SweepLooksAtEveryExportOncePerRound)
+{
+    owner me;
+    me.exports.sweep();
+    const std::vector<CUdeviceptr> all = me.offer_new(6);
+    for (const std::size_t each : {0, 2, 5}) {
+        free_memory(all[each]);
+    }
+    for (int i = 0; i < 6; ++i) {
         me.exports.sweep();
-        EXPECT_EQ(me.generation_in(first.slot), 0U);
-        EXPECT_EQ(me.exports.live_export(first), nullptr);
-        EXPECT_EQ(me.exports.device_of(first), 0U);
-        EXPECT_EQ(me.epoch(), 1U);
-    });
+    }
+    EXPECT_EQ(me.exports.live(), 3U);
 }
 
-TEST(ExportDirectory, FreedMemoryIsNoticedBeforeAnotherExportIsMadeHoweverManyThereAre)
+ALONE(ExportDirectory, AFullOneGivesTheSlotOfTheLeastRecentlyUsed)
 {
-    with_owner([](owner &me) {
-        std::vector<CUdeviceptr> all;
-        for (int i = 0; i < 40; ++i) {
-            all.push_back(allocate(small));
-            (void)me.offer(all.back());
-        }
-        free_memory(all[17]);
-        free_memory(all[3]);
-        (void)me.offer(allocate(2 * mib));
-        EXPECT_EQ(me.exports.live(), 39U);
-    });
+    owner me(3);
+    const CUdeviceptr a = allocate(small);
+    const CUdeviceptr c = allocate(small);
+    const remote_handle first = me.offer(a);
+    const remote_handle second = me.offer(allocate(small));
+    const remote_handle third = me.offer(c);
+    (void)me.offer(a);
+    const remote_handle fourth = me.offer(allocate(small));
+    EXPECT_EQ(fourth.slot, second.slot);
+    EXPECT_EQ(fourth.generation, second.generation + 1);
+    EXPECT_TRUE(same_export(me.offer(a), first));
+    EXPECT_TRUE(same_export(me.offer(c), third));
+    EXPECT_EQ(me.exports.live(), 3U);
 }
 
-TEST(ExportDirectory, SweepLooksAtEveryExportOncePerRound)
+ALONE(ExportDirectory, AReferencedExportKeepsItsSlot)
 {
-    with_owner([](owner &me) {
-        me.exports.sweep();
-        std::vector<CUdeviceptr> all;
-        for (int i = 0; i < 6; ++i) {
-            all.push_back(allocate(small));
-            (void)me.offer(all.back());
-        }
-        for (const std::size_t each : {0, 2, 5}) {
-            free_memory(all[each]);
-        }
-        for (int i = 0; i < 6; ++i) {
-            me.exports.sweep();
-        }
-        EXPECT_EQ(me.exports.live(), 3U);
-    });
+    owner me(2);
+    exported *first = me.hold(allocate(small));
+    exported *second = me.hold(allocate(small));
+    const CUdeviceptr at = allocate(small);
+    remote_handle handle{};
+    EXPECT_EQ(me.offer(at, small, &handle), status::no_memory);
+    EXPECT_FALSE(first->retired || second->retired);
+    me.exports.release(first);
+    EXPECT_EQ(me.offer(at).slot, first->slot);
+    EXPECT_FALSE(second->retired);
 }
 
-TEST(ExportDirectory, AFullOneGivesTheSlotOfTheLeastRecentlyUsed)
+ALONE(ExportDirectory, RetiredWhileReferencedLivesUntilItsLastRelease)
 {
-    with_owner(
-        [](owner &me) {
-            const CUdeviceptr a = allocate(small);
-            const CUdeviceptr c = allocate(small);
-            const remote_handle first = me.offer(a);
-            const remote_handle second = me.offer(allocate(small));
-            const remote_handle third = me.offer(c);
-            (void)me.offer(a);
-            const remote_handle fourth = me.offer(allocate(small));
-            EXPECT_EQ(fourth.slot, second.slot);
-            EXPECT_EQ(fourth.generation, second.generation + 1);
-            EXPECT_TRUE(same_export(me.offer(a), first));
-            EXPECT_TRUE(same_export(me.offer(c), third));
-            EXPECT_EQ(me.exports.live(), 3U);
-        },
-        3);
+    owner me;
+    const CUdeviceptr at = allocate(small);
+    exported *entry = me.hold(at);
+    EXPECT_EQ(me.hold(at), entry);
+    free_memory(at);
+    me.exports.sweep();
+    EXPECT_TRUE(entry->retired);
+    EXPECT_EQ(me.generation_in(entry->slot), 0U) << "the generation is over at once";
+    const remote_handle next = me.offer(allocate(small));
+    EXPECT_NE(next.slot, entry->slot);
+    EXPECT_EQ(entry->generation, 1U);
+    EXPECT_EQ(entry->base, at);
+    me.exports.release(entry);
+    me.exports.release(entry);
+    const remote_handle after = me.offer(allocate(small));
+    EXPECT_EQ(after.slot, entry->slot) << "the slot is free now";
+    EXPECT_EQ(after.generation, 2U);
 }
 
-TEST(ExportDirectory, AReferencedExportKeepsItsSlot)
+ALONE(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
 {
-    with_owner(
-        [](owner &me) {
-            exported *first = me.hold(allocate(small));
-            exported *second = me.hold(allocate(small));
-            const CUdeviceptr at = allocate(small);
-            remote_handle handle{};
-            EXPECT_EQ(me.offer(at, small, &handle), status::no_memory);
-            EXPECT_FALSE(first->retired || second->retired);
-            me.exports.release(first);
-            EXPECT_EQ(me.offer(at).slot, first->slot);
-            EXPECT_FALSE(second->retired);
-        },
-        2);
+    owner me;
+    (void)me.offer_new(40);
+    remote_handle handle{};
+    for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib)}) {
+        EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
+        questions = 0;
+        EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
+        EXPECT_LE(questions, 1);
+    }
+    EXPECT_EQ(me.exports.live(), 40U);
 }
 
-TEST(ExportDirectory, RetiredWhileReferencedLivesUntilItsLastRelease)
+ALONE(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
 {
-    with_owner([](owner &me) {
-        const CUdeviceptr at = allocate(small);
-        exported *entry = me.hold(at);
-        EXPECT_EQ(me.hold(at), entry);
-        free_memory(at);
-        me.exports.sweep();
-        EXPECT_TRUE(entry->retired);
-        EXPECT_EQ(me.generation_in(entry->slot), 0U) << "the generation is over at once";
-        const remote_handle next = me.offer(allocate(small));
-        EXPECT_NE(next.slot, entry->slot);
-        EXPECT_EQ(entry->generation, 1U);
-        EXPECT_EQ(entry->base, at);
-        me.exports.release(entry);
-        me.exports.release(entry);
-        const remote_handle after = me.offer(allocate(small));
-        EXPECT_EQ(after.slot, entry->slot) << "the slot is free now";
-        EXPECT_EQ(after.generation, 2U);
-    });
-}
-
-TEST(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
-{
-    with_owner([](owner &me) {
-        for (int i = 0; i < 40; ++i) {
-            (void)me.offer(allocate(small));
-        }
-        remote_handle handle{};
-        for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib)}) {
-            EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
-            questions = 0;
-            EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
-            EXPECT_LE(questions, 1);
-        }
-        EXPECT_EQ(me.exports.live(), 40U);
-    });
-}
-
-TEST(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
-{
-    with_owner([](owner &me) {
-        const CUdeviceptr at = allocate(mib);
-        remote_handle handle{};
-        EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported);
-        EXPECT_EQ(me.exports.live(), 0U);
-        EXPECT_EQ(me.offer(at, mib, &handle, 2), status::ok);
-        EXPECT_EQ(me.exports.device_of(handle), 1U);
-        EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported) << "also if it is already";
-    });
+    owner me;
+    const CUdeviceptr at = allocate(mib);
+    remote_handle handle{};
+    EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported);
+    EXPECT_EQ(me.exports.live(), 0U);
+    EXPECT_EQ(me.offer(at, mib, &handle, 2), status::ok);
+    EXPECT_EQ(me.exports.device_of(handle), 1U);
+    EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported) << "also if it is already";
 }
 
 // A buffer in the old part, one across the border, and so on in turns: one export serves them all.
-TEST(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
+ALONE(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
 {
-    with_owner([](owner &me) {
-        const CUdeviceptr at = allocate_chunks({two, two, 0, 0});
-        const remote_handle before = me.offer(at, 4 * mib);
-        EXPECT_EQ(before.len_bytes, 4 * mib);
-        map_chunk(at + 4 * mib, 2 * mib, true, 0); // the segment grows
-        map_chunk(at + 6 * mib, 2 * mib, true, 0);
-        (void)me.offer(at + 6 * mib, mib); // by itself
-        EXPECT_EQ(me.exports.live(), 2U);
-        const remote_handle across = me.offer(at + 3 * mib, 4 * mib);
-        EXPECT_EQ(me.exports.live(), 1U) << "those that it overlaps have ended";
-        const std::uint64_t epoch = me.epoch();
-        for (int i = 0; i < 5; ++i) {
-            EXPECT_TRUE(same_export(me.offer(at, 4 * mib), across));
-            EXPECT_TRUE(same_export(me.offer(at + 3 * mib, 2 * mib), across));
-            EXPECT_TRUE(same_export(me.offer(at + 6 * mib, mib), across));
-        }
-        EXPECT_EQ(across.len_bytes, 8 * mib);
-        EXPECT_EQ(me.epoch(), epoch);
-        OK(CU(cuMemUnmap)(at + 2 * mib, 2 * mib));
-        map_chunk(at + 2 * mib, 2 * mib, true, 0);
-        EXPECT_TRUE(same_export(me.offer(at, mib), across)) << "its own chunk is as it was";
-        EXPECT_FALSE(same_export(me.offer(at + 3 * mib, mib), across)) << "other memory";
-    });
+    owner me;
+    const CUdeviceptr at = allocate_chunks({two, two, 0, 0});
+    const remote_handle before = me.offer(at, 4 * mib);
+    EXPECT_EQ(before.len_bytes, 4 * mib);
+    map_chunk(at + 4 * mib, 2 * mib, true, 0); // the segment grows
+    map_chunk(at + 6 * mib, 2 * mib, true, 0);
+    (void)me.offer(at + 6 * mib, mib); // by itself
+    EXPECT_EQ(me.exports.live(), 2U);
+    const remote_handle across = me.offer(at + 3 * mib, 4 * mib);
+    EXPECT_EQ(me.exports.live(), 1U) << "those that it overlaps have ended";
+    const std::uint64_t epoch = me.epoch();
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_TRUE(same_export(me.offer(at, 4 * mib), across));
+        EXPECT_TRUE(same_export(me.offer(at + 3 * mib, 2 * mib), across));
+        EXPECT_TRUE(same_export(me.offer(at + 6 * mib, mib), across));
+    }
+    EXPECT_EQ(across.len_bytes, 8 * mib);
+    EXPECT_EQ(me.epoch(), epoch);
+    OK(CU(cuMemUnmap)(at + 2 * mib, 2 * mib));
+    map_chunk(at + 2 * mib, 2 * mib, true, 0);
+    EXPECT_TRUE(same_export(me.offer(at, mib), across)) << "its own chunk is as it was";
+    EXPECT_FALSE(same_export(me.offer(at + 3 * mib, mib), across)) << "other memory";
 }
 
-TEST(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
+ALONE(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
 {
-    with_owner([](owner &me) {
-        descriptor_message out;
-        remote_handle handle = me.offer(allocate_chunks({two, two}), 4 * mib);
-        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
-        EXPECT_EQ(out.fds.size(), 2U);
-        EXPECT_EQ(out.lengths, (std::vector<std::uint64_t>{2 * mib, 2 * mib}));
-        handle = me.offer(allocate_from(make_pool(), mib), mib);
-        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
-        EXPECT_EQ(out.fds.size(), 1U);
-        EXPECT_EQ(out.lengths.size(), 1U);
-        handle = me.offer(allocate(mib), mib);
-        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
-        ++handle.generation;
-        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
-    });
+    owner me;
+    descriptor_message out;
+    remote_handle handle = me.offer(allocate_chunks({two, two}), 4 * mib);
+    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
+    EXPECT_EQ(out.fds.size(), 2U);
+    EXPECT_EQ(out.lengths, (std::vector<std::uint64_t>{2 * mib, 2 * mib}));
+    handle = me.offer(allocate_from(make_pool(), mib), mib);
+    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
+    EXPECT_EQ(out.fds.size(), 1U);
+    EXPECT_EQ(out.lengths.size(), 1U);
+    handle = me.offer(allocate(mib), mib);
+    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
+    ++handle.generation;
+    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
 }
 
-TEST(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
+ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
 {
-    with_owner([](owner &me) {
-        const std::string folder = me.folder.path();
-        const gpusm::segment_identity importer{1, 2, 3};
-        static gpusm::peer known(me.own.identity(), importer, folder, false);
-        static int refused = 0;
-        gpusm::fd_passing fds(me.own, me.exports,
-                              {[](std::uint32_t, const gpusm::ipc_message &said) {
-                                   using enum gpusm::ipc_operation;
-                                   refused += descriptors_not_sent == said.operation ? 1 : 0;
-                                   return true;
-                               },
-                               [](std::uint32_t) { return &known; }});
-        gpusm::descriptor_socket theirs(folder, importer);
-        const remote_handle handle = me.offer(allocate_chunks({two}));
-        const std::size_t before = files_in("/proc/self/fd").size();
-        for (int i = 0; i < 600; ++i) {
-            fds.send(0, handle);
-        }
-        EXPECT_LT(files_in("/proc/self/fd").size(), before + 300);
-        EXPECT_GT(refused, 300);
-        gpusm::descriptor_message got;
-        int arrived = 0;
-        for (; status::ok == theirs.receive(&got); ++arrived) {
-            fds.progress();
-        }
-        EXPECT_EQ(arrived + refused, 600) << "each is answered";
+    owner me;
+    const std::string folder = me.folder.path();
+    const gpusm::segment_identity importer{1, 2, 3};
+    static gpusm::peer known(me.own.identity(), importer, folder, false);
+    static int refused = 0;
+    gpusm::fd_passing fds(me.own, me.exports,
+                          {[](std::uint32_t, const gpusm::ipc_message &said) {
+                               using enum gpusm::ipc_operation;
+                               refused += descriptors_not_sent == said.operation ? 1 : 0;
+                               return true;
+                           },
+                           [](std::uint32_t) { return &known; }});
+    gpusm::descriptor_socket theirs(folder, importer);
+    const remote_handle handle = me.offer(allocate_chunks({two}));
+    const std::size_t before = files_in("/proc/self/fd").size();
+    for (int i = 0; i < 600; ++i) {
         fds.send(0, handle);
-        EXPECT_EQ(theirs.receive(&got), status::ok) << "and goes on when they have been taken";
-    });
+    }
+    EXPECT_LT(files_in("/proc/self/fd").size(), before + 300);
+    EXPECT_GT(refused, 300);
+    gpusm::descriptor_message got;
+    int arrived = 0;
+    for (; status::ok == theirs.receive(&got); ++arrived) {
+        fds.progress();
+    }
+    EXPECT_EQ(arrived + refused, 600) << "each is answered";
+    fds.send(0, handle);
+    EXPECT_EQ(theirs.receive(&got), status::ok) << "and goes on when they have been taken";
 }
 
-TEST(ExportDirectory, RandomRoundsKeepToTheRules)
+ALONE(ExportDirectory, RandomRoundsKeepToTheRules)
 {
     constexpr std::uint32_t slots = 5;
-    with_owner(
-        [&](owner &me) {
-            const char *given = std::getenv("GPUSM_TEST_SEED");
-            const std::uint64_t seed =
-                given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-            std::printf("GPUSM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-            std::mt19937_64 random(seed);
-            std::vector<CUdeviceptr> memory;
-            std::vector<exported *> held;
-            std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> ids;
-            for (int round = 0; round < 3000; ++round) {
-                SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
-                const std::uint64_t what = random() % 100;
-                const std::size_t pick = memory.empty() ? 0 : random() % memory.size();
-                if (memory.empty() || (what < 15 && memory.size() < 9)) {
-                    memory.push_back(allocate(small));
-                } else if (what < 25) {
-                    free_memory(memory[pick]);
-                    memory.erase(memory.begin() + static_cast<std::ptrdiff_t>(pick));
-                } else if (what < 60) {
-                    remote_handle handle{};
-                    exported *entry = nullptr;
-                    const std::uint64_t id = buffer_id(memory[pick]);
-                    const status s = me.hold(memory[pick], small, &entry, &handle);
-                    if (status::ok != s) {
-                        ASSERT_EQ(s, status::no_memory);
-                        ASSERT_GE(held.size(), slots) << "a slot that nobody uses is given";
-                        continue;
-                    }
-                    held.push_back(entry);
-                    ASSERT_FALSE(entry->retired);
-                    ASSERT_EQ(entry->base, memory[pick]);
-                    ASSERT_EQ(me.generation_in(handle.slot), handle.generation);
-                    const auto [at, is_new] =
-                        ids.emplace(std::make_pair(handle.slot, handle.generation), id);
-                    ASSERT_EQ(at->second, id) << "a name of other memory was used again";
-                } else if (what < 95 && !held.empty()) {
-                    const std::size_t last = random() % held.size();
-                    std::swap(held[last], held.back());
-                    me.exports.release(held.back());
-                    held.pop_back();
-                } else {
-                    me.exports.sweep();
-                }
-                std::uint32_t published = 0;
-                for (std::uint32_t slot = 0; slot < slots; ++slot) {
-                    published += 0 != me.generation_in(slot) ? 1 : 0;
-                }
-                ASSERT_EQ(me.exports.live(), published);
-                for (const exported *each : held) {
-                    const auto name = std::make_pair(each->slot, each->generation);
-                    ASSERT_EQ(ids.count(name), 1U);
-                    ASSERT_EQ(ids[name], each->buffer_id) << "a referenced one is as it was";
-                }
+    owner me(slots);
+    const std::uint64_t seed = any_seed();
+    std::mt19937_64 random(seed);
+    std::vector<CUdeviceptr> memory;
+    std::vector<exported *> held;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> ids;
+    for (int round = 0; round < 3000; ++round) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
+        const std::uint64_t what = random() % 100;
+        const std::size_t pick = memory.empty() ? 0 : random() % memory.size();
+        if (memory.empty() || (what < 15 && memory.size() < 9)) {
+            memory.push_back(allocate(small));
+        } else if (what < 25) {
+            free_memory(memory[pick]);
+            memory.erase(memory.begin() + static_cast<std::ptrdiff_t>(pick));
+        } else if (what < 60) {
+            remote_handle handle{};
+            exported *entry = nullptr;
+            const std::uint64_t id = buffer_id(memory[pick]);
+            const status s = me.hold(memory[pick], small, &entry, &handle);
+            if (status::ok != s) {
+                ASSERT_EQ(s, status::no_memory);
+                ASSERT_GE(held.size(), slots) << "a slot that nobody uses is given";
+                continue;
             }
-        },
-        slots);
+            held.push_back(entry);
+            ASSERT_FALSE(entry->retired);
+            ASSERT_EQ(entry->base, memory[pick]);
+            ASSERT_EQ(me.generation_in(handle.slot), handle.generation);
+            const auto [at, is_new] =
+                ids.emplace(std::make_pair(handle.slot, handle.generation), id);
+            ASSERT_EQ(at->second, id) << "a name of other memory was used again";
+        } else if (what < 95 && !held.empty()) {
+            const std::size_t last = random() % held.size();
+            std::swap(held[last], held.back());
+            me.exports.release(held.back());
+            held.pop_back();
+        } else {
+            me.exports.sweep();
+        }
+        std::uint32_t published = 0;
+        for (std::uint32_t slot = 0; slot < slots; ++slot) {
+            published += 0 != me.generation_in(slot) ? 1 : 0;
+        }
+        ASSERT_EQ(me.exports.live(), published);
+        for (const exported *each : held) {
+            const auto name = std::make_pair(each->slot, each->generation);
+            ASSERT_EQ(ids.count(name), 1U);
+            ASSERT_EQ(ids[name], each->buffer_id) << "a referenced one is as it was";
+        }
+    }
 }
 
 } // namespace

@@ -11,10 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
-#include <random>
-#include <string>
-#include <vector>
 
 using namespace softcuda_test;
 
@@ -27,18 +23,13 @@ using namespace gpusm_test;
 // be loaded.
 struct gatherer {
     explicit gatherer(unsigned blocks, int device = 0)
-        : context(start(device)), kernel(driver(), blocks), stream(another_stream())
+        : context(start(device)), kernel(driver(), blocks),
+          stream(make_stream(CU_STREAM_NON_BLOCKING))
     {
         if (!kernel.load()) {
             ADD_FAILURE() << "the driver does not take the kernel";
             _exit(12);
         }
-    }
-    static CUstream another_stream()
-    {
-        CUstream stream = nullptr;
-        OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-        return stream;
     }
     void launch(CUstream on, const std::vector<gather_copy> &copies, std::uint32_t slot)
     {
@@ -154,200 +145,182 @@ std::vector<std::size_t> lengths(std::mt19937 &random)
     return all;
 }
 
-TEST(GatherOnDriver, EveryMisalignmentOfSourceAndDestinationAndEveryLengthArrives)
+ALONE(GatherOnDriver, EveryMisalignmentOfSourceAndDestinationAndEveryLengthArrives)
 {
-    alone([] {
-        gatherer g(16);
-        image from(2 * mib, 1);
-        image to(12 * mib, 2);
-        gathering all{from, to};
-        const auto run = [&] {
-            if (!all.copies.empty()) {
-                g.run(all.copies);
-                all.copies.clear();
-            }
-        };
-        std::mt19937 random(3);
-        for (std::size_t source = 0; source < 16; ++source) {
-            for (std::size_t destination = 0; destination < 16; ++destination) {
-                for (const std::size_t len_bytes : lengths(random)) {
-                    const std::size_t somewhere = random() % (mib / 16) * 16;
-                    all.add(somewhere + source, to.place(len_bytes, destination), len_bytes);
-                    if (all.copies.size() == gather_most_copies) {
-                        run();
-                    }
-                }
-                run(); // few copies in a launch, the other kernel
-            }
-            to.expect_held("misalignment " + std::to_string(source) + " of the source");
-            to.start_again();
+    gatherer g(16);
+    image from(2 * mib, 1);
+    image to(12 * mib, 2);
+    gathering all{from, to};
+    const auto run = [&] {
+        if (!all.copies.empty()) {
+            g.run(all.copies);
+            all.copies.clear();
         }
-    });
+    };
+    std::mt19937 random(3);
+    for (std::size_t source = 0; source < 16; ++source) {
+        for (std::size_t destination = 0; destination < 16; ++destination) {
+            for (const std::size_t len_bytes : lengths(random)) {
+                const std::size_t somewhere = random() % (mib / 16) * 16;
+                all.add(somewhere + source, to.place(len_bytes, destination), len_bytes);
+                if (all.copies.size() == gather_most_copies) {
+                    run();
+                }
+            }
+            run(); // few copies in a launch, the other kernel
+        }
+        to.expect_held("misalignment " + std::to_string(source) + " of the source");
+        to.start_again();
+    }
 }
 
-TEST(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
+ALONE(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
 {
-    alone([] {
-        (void)start();
-        image from(24 * mib, 4);
-        image to(24 * mib, 5);
-        std::mt19937 random(6);
-        for (const unsigned blocks : {1U, 7U, 64U}) {
-            gatherer g(blocks);
-            for (const std::size_t count : {1U, 5U, 17U}) {
-                gathering all{from, to};
-                to.start_again();
-                for (std::size_t i = 0; i < count; ++i) {
-                    const std::size_t len_bytes = 22 * mib / count - random() % 100000;
-                    const std::size_t source = random() % (24 * mib - len_bytes);
-                    all.add(source, to.place(len_bytes, random() % 256), len_bytes);
-                }
-                g.run(all.copies);
-                to.expect_held(std::to_string(blocks) + " blocks");
+    (void)start();
+    image from(24 * mib, 4);
+    image to(24 * mib, 5);
+    std::mt19937 random(6);
+    for (const unsigned blocks : {1U, 7U, 64U}) {
+        gatherer g(blocks);
+        for (const std::size_t count : {1U, 5U, 17U}) {
+            gathering all{from, to};
+            to.start_again();
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::size_t len_bytes = 22 * mib / count - random() % 100000;
+                const std::size_t source = random() % (24 * mib - len_bytes);
+                all.add(source, to.place(len_bytes, random() % 256), len_bytes);
             }
-            g.kernel.unload();
+            g.run(all.copies);
+            to.expect_held(std::to_string(blocks) + " blocks");
         }
-    });
+        g.kernel.unload();
+    }
 }
 
 // An allocation with nothing mapped around it: a load beyond either end is an error.
-TEST(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
+ALONE(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
 {
-    alone([] {
-        gatherer g(4);
-        const std::size_t bytes = 2 * mib;
-        const CUdeviceptr source = allocate_vmm(bytes);
-        const CUdeviceptr destination = allocate_vmm(bytes);
-        const std::string text = noise(bytes, 7);
-        store(source, text);
-        std::mt19937 random(8);
-        for (const std::size_t len_bytes : lengths(random)) {
-            for (const std::size_t inside : {0U, 1U, 5U, 15U}) {
-                const std::size_t last = bytes - len_bytes;
-                const auto length = static_cast<std::uint32_t>(len_bytes);
-                g.run({{destination + inside, source, length, 0},
-                       {destination + last, source + last - inside, length, 0}});
-                EXPECT_TRUE(load(destination + inside, len_bytes) == text.substr(0, len_bytes))
-                    << len_bytes;
-                EXPECT_TRUE(load(destination + last, len_bytes) ==
-                            text.substr(last - inside, len_bytes))
-                    << len_bytes;
-            }
+    gatherer g(4);
+    const std::size_t bytes = 2 * mib;
+    const CUdeviceptr source = allocate_vmm(bytes);
+    const CUdeviceptr destination = allocate_vmm(bytes);
+    const std::string text = noise(bytes, 7);
+    store(source, text);
+    std::mt19937 random(8);
+    for (const std::size_t len_bytes : lengths(random)) {
+        for (const std::size_t inside : {0U, 1U, 5U, 15U}) {
+            const std::size_t last = bytes - len_bytes;
+            const auto length = static_cast<std::uint32_t>(len_bytes);
+            g.run({{destination + inside, source, length, 0},
+                   {destination + last, source + last - inside, length, 0}});
+            EXPECT_TRUE(load(destination + inside, len_bytes) == text.substr(0, len_bytes))
+                << len_bytes;
+            EXPECT_TRUE(load(destination + last, len_bytes) ==
+                        text.substr(last - inside, len_bytes))
+                << len_bytes;
         }
-        OK(CU(cuStreamSynchronize)(g.stream));
-    });
+    }
+    OK(CU(cuStreamSynchronize)(g.stream));
 }
 
 // All slots in flight, on two streams; the source is new in each round, at the same place.
-TEST(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
+ALONE(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
 {
-    alone([] {
-        gatherer g(8);
-        const CUstream streams[] = {g.stream, gatherer::another_stream()};
-        image from(mib, 9);
-        image to(mib, 10);
-        std::mt19937 random(11);
-        for (unsigned round = 0; round < 12; ++round) {
-            from.text() = noise(mib, 100 + round);
-            store(from.at(), from.text());
-            to.start_again();
-            for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-                gathering all{from, to};
-                for (std::size_t i = 1 + random() % 24; i > 0; --i) {
-                    const std::size_t len_bytes = 1 + random() % 400;
-                    all.add(random() % (mib - len_bytes), to.place(len_bytes, random() % 256),
-                            len_bytes);
-                }
-                g.launch(streams[slot % 2], all.copies, slot);
+    gatherer g(8);
+    const CUstream streams[] = {g.stream, make_stream(CU_STREAM_NON_BLOCKING)};
+    image from(mib, 9);
+    image to(mib, 10);
+    std::mt19937 random(11);
+    for (unsigned round = 0; round < 12; ++round) {
+        from.text() = noise(mib, 100 + round);
+        store(from.at(), from.text());
+        to.start_again();
+        for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+            gathering all{from, to};
+            for (std::size_t i = 1 + random() % 24; i > 0; --i) {
+                const std::size_t len_bytes = 1 + random() % 400;
+                all.add(random() % (mib - len_bytes), to.place(len_bytes, random() % 256),
+                        len_bytes);
             }
-            for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-                EXPECT_TRUE(g.wait(slot));
-            }
-            to.expect_held("round " + std::to_string(round));
+            g.launch(streams[slot % 2], all.copies, slot);
         }
-    });
+        for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
+            EXPECT_TRUE(g.wait(slot));
+        }
+        to.expect_held("round " + std::to_string(round));
+    }
 }
 
 // The host reads what arrived as soon as it sees the flag.
-TEST(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
+ALONE(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
 {
-    alone([] {
-        gatherer g(16);
-        image device(mib, 12);
-        CUdeviceptr seen = 0;
-        char *host = allocate_host(mib, &seen);
-        for (const std::uint32_t len_bytes : {1U, 100U, 4099U, 300001U, 1000000U}) {
-            for (std::uint32_t round = 0; round < 40; ++round) {
-                const std::size_t from = round * 37 % 1000;
-                std::memset(host, '.', mib);
-                g.run({{seen + round, device.at() + from, len_bytes, 0}});
-                EXPECT_EQ(std::memcmp(host + round, device.text().data() + from, len_bytes), 0)
-                    << len_bytes;
-                EXPECT_EQ(host[round + len_bytes], '.');
-            }
+    gatherer g(16);
+    image device(mib, 12);
+    CUdeviceptr seen = 0;
+    char *host = allocate_host(mib, &seen);
+    for (const std::uint32_t len_bytes : {1U, 100U, 4099U, 300001U, 1000000U}) {
+        for (std::uint32_t round = 0; round < 40; ++round) {
+            const std::size_t from = round * 37 % 1000;
+            std::memset(host, '.', mib);
+            g.run({{seen + round, device.at() + from, len_bytes, 0}});
+            EXPECT_EQ(std::memcmp(host + round, device.text().data() + from, len_bytes), 0)
+                << len_bytes;
+            EXPECT_EQ(host[round + len_bytes], '.');
         }
-        const std::string text = noise(70000, 13);
-        std::memcpy(host + 3, text.data(), text.size());
-        g.run({{device.at() + 8, seen + 3, 70000, 0}});
-        device.text().replace(8, text.size(), text);
-        device.expect_held("from the host");
-    });
+    }
+    const std::string text = noise(70000, 13);
+    std::memcpy(host + 3, text.data(), text.size());
+    g.run({{device.at() + 8, seen + 3, 70000, 0}});
+    device.text().replace(8, text.size(), text);
+    device.expect_held("from the host");
 }
 
-TEST(GatherOnDriver, TheFlagWaitsForTheStream)
+ALONE(GatherOnDriver, TheFlagWaitsForTheStream)
 {
-    alone([] {
-        gatherer g(4);
-        image from(4096, 14);
-        image to(4096, 15);
-        CUdeviceptr seen = 0;
-        auto *gate = reinterpret_cast<std::atomic<std::uint32_t> *>(allocate_host(4, &seen));
-        gate->store(0);
-        ASSERT_EQ(CU(cuStreamWaitValue32)(g.stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ),
-                  CUDA_SUCCESS);
-        g.launch(g.stream, {{to.at(), from.at(), 4096, 0}}, 9);
-        for (int i = 0; i < 1000; ++i) {
-            EXPECT_FALSE(g.kernel.finished(9));
-        }
-        EXPECT_EQ(driver().stream_query(g.stream), CUDA_ERROR_NOT_READY);
-        gate->store(1);
-        EXPECT_TRUE(g.wait(9));
-        EXPECT_TRUE(load(to.at(), 4096) == from.text());
-    });
+    gatherer g(4);
+    image from(4096, 14);
+    image to(4096, 15);
+    CUdeviceptr seen = 0;
+    auto *gate = reinterpret_cast<std::atomic<std::uint32_t> *>(allocate_host(4, &seen));
+    gate->store(0);
+    ASSERT_EQ(CU(cuStreamWaitValue32)(g.stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+    g.launch(g.stream, {{to.at(), from.at(), 4096, 0}}, 9);
+    for (int i = 0; i < 1000; ++i) {
+        EXPECT_FALSE(g.kernel.finished(9));
+    }
+    EXPECT_EQ(driver().stream_query(g.stream), CUDA_ERROR_NOT_READY);
+    gate->store(1);
+    EXPECT_TRUE(g.wait(9));
+    EXPECT_TRUE(load(to.at(), 4096) == from.text());
 }
 
-TEST(GatherOnDriver, ABadAddressFailsTheStreamAndSetsNoFlag)
+ALONE(GatherOnDriver, ABadAddressFailsTheStreamAndSetsNoFlag)
 {
-    alone([] {
-        gatherer g(4);
-        const CUdeviceptr to = allocate(mib);
-        g.launch(g.stream, {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}}, 2);
-        const deadline end(30);
-        CUresult answer = CUDA_ERROR_NOT_READY;
-        while (CUDA_ERROR_NOT_READY == answer && !end.over()) {
-            answer = driver().stream_query(g.stream);
-        }
-        EXPECT_EQ(answer, CUDA_ERROR_ILLEGAL_ADDRESS);
-        EXPECT_FALSE(g.kernel.finished(2));
-    });
+    gatherer g(4);
+    const CUdeviceptr to = allocate(mib);
+    g.launch(g.stream, {{to, to + 4096, 100, 0}, {to + 8192, 4096, 100, 0}}, 2);
+    const deadline end(30);
+    CUresult answer = CUDA_ERROR_NOT_READY;
+    while (CUDA_ERROR_NOT_READY == answer && !end.over()) {
+        answer = driver().stream_query(g.stream);
+    }
+    EXPECT_EQ(answer, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_FALSE(g.kernel.finished(2));
 }
 
-TEST(GatherOnDriver, TwoContextsHaveAKernelEach)
+ALONE_IF(GatherOnDriver, TwoContextsHaveAKernelEach, NEEDS_DEVICES(2))
 {
-    NEEDS_DEVICES(2)
-    alone([] {
-        gatherer both[] = {gatherer(4, 0), gatherer(4, 1)};
-        for (gatherer &each : both) {
-            ASSERT_EQ(CU(cuCtxSetCurrent)(each.context), CUDA_SUCCESS);
-            image from(mib, 16);
-            image to(mib, 17);
-            gathering all{from, to};
-            all.add(5, 100, 50000);
-            each.run(all.copies);
-            to.expect_held("one of two devices");
-            each.kernel.unload();
-        }
-    });
+    gatherer both[] = {gatherer(4, 0), gatherer(4, 1)};
+    for (gatherer &each : both) {
+        ASSERT_EQ(CU(cuCtxSetCurrent)(each.context), CUDA_SUCCESS);
+        image from(mib, 16);
+        image to(mib, 17);
+        gathering all{from, to};
+        all.add(5, 100, 50000);
+        each.run(all.copies);
+        to.expect_held("one of two devices");
+        each.kernel.unload();
+    }
 }
 
 // What a get does: another process's memory, opened here.

@@ -13,8 +13,6 @@
 #include "tests/unit/shm_support.h"
 #include "tests/unit/softcuda_support.h"
 
-#include <string>
-
 namespace gpusm_test {
 
 inline constexpr std::size_t mib = 1U << 20;
@@ -70,24 +68,31 @@ inline CUdeviceptr allocate_managed(std::size_t len_bytes)
     return at;
 }
 
-// Virtual memory management: at least `len_bytes` on device 0.
-inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
+// Maps a new allocation at reserved addresses, and keeps no handle of it.
+inline void map_chunk(CUdeviceptr at, std::size_t len_bytes, bool exportable, int on)
 {
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    std::size_t unit = 0;
-    OK(CU(cuMemGetAllocationGranularity)(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    const std::size_t bytes = (len_bytes + unit - 1) / unit * unit;
+    properties.location.id = on;
+    properties.requestedHandleTypes =
+        exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
     CUmemGenericAllocationHandle memory = 0;
-    CUdeviceptr at = 0;
-    OK(CU(cuMemCreate)(&memory, bytes, &properties, 0));
-    OK(CU(cuMemAddressReserve)(&at, bytes, 0, 0, 0));
-    OK(CU(cuMemMap)(at, bytes, 0, memory, 0));
+    OK(CU(cuMemCreate)(&memory, len_bytes, &properties, 0));
+    OK(CU(cuMemMap)(at, len_bytes, 0, memory, 0));
+    OK(CU(cuMemRelease)(memory));
     CUmemAccessDesc access{};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    OK(CU(cuMemSetAccess)(at, bytes, &access, 1));
+    OK(CU(cuMemSetAccess)(at, len_bytes, &access, 1));
+}
+
+// Virtual memory management: some multiple of 2 MiB on device 0.
+inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
+{
+    CUdeviceptr at = 0;
+    OK(CU(cuMemAddressReserve)(&at, len_bytes, 0, 0, 0));
+    map_chunk(at, len_bytes, false, 0);
     return at;
 }
 

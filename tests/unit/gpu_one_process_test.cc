@@ -6,9 +6,6 @@
 #include "tests/unit/gpu_memory_support.h"
 
 #include <cstdint>
-#include <cstdlib>
-#include <deque>
-#include <random>
 #include <thread>
 
 using namespace softcuda_test;
@@ -33,167 +30,150 @@ void expect_host(const void *memory)
     EXPECT_FALSE(facts.legacy_ipc) << memory;
 }
 
-TEST(InspectPointer, HostMemoryIsHostMemoryPinnedOrNotAndEverythingIsWithoutAnInitializedDriver)
+ALONE(InspectPointer, HostMemoryIsHostMemoryPinnedOrNotAndEverythingIsWithoutAnInitializedDriver)
 {
-    alone([] {
-        std::vector<char> plain(mib);
-        for (const bool initialized : {false, true}) {
-            if (initialized) {
-                (void)start();
-            }
-            expect_host(plain.data());
-            for (const std::uint64_t nothing : {std::uint64_t{0}, std::uint64_t{0x1000}, ~0UL}) {
-                expect_host(reinterpret_cast<void *>(nothing));
-            }
+    std::vector<char> plain(mib);
+    for (const bool initialized : {false, true}) {
+        if (initialized) {
+            (void)start();
         }
-        OK(CU(cuMemHostRegister)(plain.data(), plain.size(), 0));
         expect_host(plain.data());
-        OK(CU(cuMemHostUnregister)(plain.data()));
-        void *pinned = nullptr;
-        OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
-        expect_host(pinned);
-    });
-}
-
-TEST(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
-{
-    alone([] {
-        (void)start();
-        const auto locked = [](const void *at, std::size_t len_bytes) {
-            return is_page_locked(driver(), address_of(at), len_bytes);
-        };
-        void *pinned = nullptr;
-        OK(CU(cuMemHostAlloc)(&pinned, mib, 0));
-        const char *first = static_cast<char *>(pinned);
-        EXPECT_TRUE(locked(first, mib));
-        EXPECT_TRUE(locked(first, 1));
-        EXPECT_TRUE(locked(first + mib - 1, 1));
-        EXPECT_FALSE(locked(first, 0));
-        EXPECT_FALSE(locked(first, SIZE_MAX)) << "its end wraps around";
-        OK(CU(cuMemFreeHost)(pinned));
-        EXPECT_FALSE(locked(first, mib)) << "freed";
-        EXPECT_FALSE(locked(reinterpret_cast<void *>(allocate(mib)), mib)) << "of a device";
-
-        void *pages = std::aligned_alloc(4096, 4 * mib);
-        char *plain = static_cast<char *>(pages);
-        EXPECT_FALSE(locked(plain, 4 * mib));
-        OK(CU(cuMemHostRegister)(plain + mib, mib, 0));
-        EXPECT_TRUE(locked(plain + mib, mib));
-        EXPECT_FALSE(locked(plain + mib - 1, mib)) << "begins outside";
-        EXPECT_FALSE(locked(plain + mib, mib + 1)) << "ends outside";
-        EXPECT_FALSE(locked(plain, 3 * mib)) << "both";
-        OK(CU(cuMemHostRegister)(plain + 2 * mib, mib, 0));
-        EXPECT_FALSE(locked(plain + mib, 2 * mib)) << "in two pieces";
-        OK(CU(cuMemHostUnregister)(plain + mib));
-        OK(CU(cuMemHostUnregister)(plain + 2 * mib));
-        std::free(pages);
-    });
-}
-
-TEST(InspectPointer, DeviceMemoryKnowsItsContextAndWhetherItCanBeShared)
-{
-    alone([] {
-        const CUcontext context = start();
-        struct {
-            CUdeviceptr at;
-            CUcontext context;
-            bool can_be_shared;
-        } const table[] = {{allocate(2 * mib), context, true},
-                           {allocate_managed(2 * mib), context, false},
-                           {allocate_vmm(2 * mib), nullptr, false},
-                           {allocate_pool(2 * mib), nullptr, false}};
-        for (const auto &row : table) {
-            for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, 2 * mib - 1}) {
-                const pointer_facts facts = facts_of(row.at + inside);
-                EXPECT_TRUE(facts.on_device);
-                EXPECT_EQ(facts.legacy_ipc, row.can_be_shared);
-                EXPECT_EQ(facts.ordinal, 0);
-                if (&row != &table[1]) { // of managed memory drivers say what they like
-                    EXPECT_EQ(facts.context, row.context);
-                }
-                EXPECT_EQ(facts.buffer_id, buffer_id(row.at));
-            }
+        for (const std::uint64_t nothing : {std::uint64_t{0}, std::uint64_t{0x1000}, ~0UL}) {
+            expect_host(reinterpret_cast<void *>(nothing));
         }
-    });
+    }
+    OK(CU(cuMemHostRegister)(plain.data(), plain.size(), 0));
+    expect_host(plain.data());
+    OK(CU(cuMemHostUnregister)(plain.data()));
+    void *pinned = nullptr;
+    OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
+    expect_host(pinned);
 }
 
-TEST(InspectPointer, AnAddressThatIsAllocatedAnewHasAnotherBufferId)
+ALONE(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
 {
-    alone([] {
-        (void)start();
-        const CUdeviceptr at = allocate(64 * mib);
-        const std::uint64_t before = facts_of(at).buffer_id;
-        OK(CU(cuMemFree)(at));
-        EXPECT_FALSE(facts_of(at).on_device) << "freed";
-        const CUdeviceptr again = allocate(64 * mib);
-        EXPECT_NE(facts_of(again).buffer_id, before);
-        EXPECT_NE(facts_of(again).buffer_id, 0U);
-    });
+    (void)start();
+    const auto locked = [](const void *at, std::size_t len_bytes) {
+        return is_page_locked(driver(), address_of(at), len_bytes);
+    };
+    void *pinned = nullptr;
+    OK(CU(cuMemHostAlloc)(&pinned, mib, 0));
+    const char *first = static_cast<char *>(pinned);
+    EXPECT_TRUE(locked(first, mib));
+    EXPECT_TRUE(locked(first, 1));
+    EXPECT_TRUE(locked(first + mib - 1, 1));
+    EXPECT_FALSE(locked(first, 0));
+    EXPECT_FALSE(locked(first, SIZE_MAX)) << "its end wraps around";
+    OK(CU(cuMemFreeHost)(pinned));
+    EXPECT_FALSE(locked(first, mib)) << "freed";
+    EXPECT_FALSE(locked(reinterpret_cast<void *>(allocate(mib)), mib)) << "of a device";
+
+    void *pages = std::aligned_alloc(4096, 4 * mib);
+    char *plain = static_cast<char *>(pages);
+    EXPECT_FALSE(locked(plain, 4 * mib));
+    OK(CU(cuMemHostRegister)(plain + mib, mib, 0));
+    EXPECT_TRUE(locked(plain + mib, mib));
+    EXPECT_FALSE(locked(plain + mib - 1, mib)) << "begins outside";
+    EXPECT_FALSE(locked(plain + mib, mib + 1)) << "ends outside";
+    EXPECT_FALSE(locked(plain, 3 * mib)) << "both";
+    OK(CU(cuMemHostRegister)(plain + 2 * mib, mib, 0));
+    EXPECT_FALSE(locked(plain + mib, 2 * mib)) << "in two pieces";
+    OK(CU(cuMemHostUnregister)(plain + mib));
+    OK(CU(cuMemHostUnregister)(plain + 2 * mib));
+    std::free(pages);
 }
 
-TEST(InspectPointer, KnowsTheDeviceAlsoInAThreadWithoutAContext)
+ALONE(InspectPointer, DeviceMemoryKnowsItsContextAndWhetherItCanBeShared)
 {
-    NEEDS_DEVICES(2)
-    alone([] {
-        (void)start(0);
-        const CUcontext second = start(1);
-        const CUdeviceptr at = allocate(mib);
-        pointer_facts facts;
-        std::thread([&facts, at] { facts = facts_of(at); }).join();
-        EXPECT_TRUE(facts.on_device);
-        EXPECT_EQ(facts.ordinal, 1);
-        EXPECT_EQ(facts.context, second);
-    });
+    const CUcontext context = start();
+    struct {
+        CUdeviceptr at;
+        CUcontext context;
+        bool can_be_shared;
+    } const table[] = {{allocate(2 * mib), context, true},
+                       {allocate_managed(2 * mib), context, false},
+                       {allocate_vmm(2 * mib), nullptr, false},
+                       {allocate_pool(2 * mib), nullptr, false}};
+    for (const auto &row : table) {
+        for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, 2 * mib - 1}) {
+            const pointer_facts facts = facts_of(row.at + inside);
+            EXPECT_TRUE(facts.on_device);
+            EXPECT_EQ(facts.legacy_ipc, row.can_be_shared);
+            EXPECT_EQ(facts.ordinal, 0);
+            if (&row != &table[1]) { // of managed memory drivers say what they like
+                EXPECT_EQ(facts.context, row.context);
+            }
+            EXPECT_EQ(facts.buffer_id, buffer_id(row.at));
+        }
+    }
 }
 
-TEST(DeviceTableOnDriver, ServesMemoryInAThreadWithoutAContext)
+ALONE(InspectPointer, AnAddressThatIsAllocatedAnewHasAnotherBufferId)
 {
-    alone([] {
-        program p(mib);
-        const CUdeviceptr pool = allocate_pool(mib);
-        std::thread([&] {
-            device_table table(driver());
-            device *found = nullptr;
-            EXPECT_EQ(table.for_memory(facts_of(pool), &found), status::ok) << "active primary";
-            EXPECT_EQ(found->context, p.context);
-            device *again = nullptr;
-            EXPECT_EQ(table.for_memory(facts_of(p.at), &again), status::ok);
-            EXPECT_EQ(again, found);
-            EXPECT_EQ(current_context(), nullptr) << "the thread is left as it was";
-            EXPECT_EQ(table.all().size(), 1U);
-        }).join();
-    });
+    (void)start();
+    const CUdeviceptr at = allocate(64 * mib);
+    const std::uint64_t before = facts_of(at).buffer_id;
+    OK(CU(cuMemFree)(at));
+    EXPECT_FALSE(facts_of(at).on_device) << "freed";
+    const CUdeviceptr again = allocate(64 * mib);
+    EXPECT_NE(facts_of(again).buffer_id, before);
+    EXPECT_NE(facts_of(again).buffer_id, 0U);
 }
 
-TEST(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
+ALONE_IF(InspectPointer, KnowsTheDeviceAlsoInAThreadWithoutAContext, NEEDS_DEVICES(2))
 {
-    alone([] {
-        program p(mib);
-        const CUcontext own = make_context();
-        const CUdeviceptr in_own = allocate(mib);
-        ASSERT_EQ(CU(cuCtxSetCurrent)(p.context), CUDA_SUCCESS);
-        const device &other = p.device_of(in_own);
-        EXPECT_EQ(p.on.context, p.context);
-        EXPECT_EQ(other.context, own);
-        EXPECT_EQ(p.on.uuid, other.uuid);
-        EXPECT_NE(p.on.stream, other.stream);
-        EXPECT_EQ(current_context(), p.context);
-    });
+    (void)start(0);
+    const CUcontext second = start(1);
+    const CUdeviceptr at = allocate(mib);
+    pointer_facts facts;
+    std::thread([&facts, at] { facts = facts_of(at); }).join();
+    EXPECT_TRUE(facts.on_device);
+    EXPECT_EQ(facts.ordinal, 1);
+    EXPECT_EQ(facts.context, second);
 }
 
-TEST(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
+ALONE(DeviceTableOnDriver, ServesMemoryInAThreadWithoutAContext)
 {
-    alone([] {
-        OK(CU(cuInit)(0));
+    program p(mib);
+    const CUdeviceptr pool = allocate_pool(mib);
+    std::thread([&] {
         device_table table(driver());
         device *found = nullptr;
-        EXPECT_EQ(table.for_host(&found), status::not_ready);
-        EXPECT_EQ(table.for_memory(nullptr, 0, &found), status::not_ready);
-        unsigned flags = 0;
-        int active = 1;
-        OK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
-        EXPECT_EQ(active, 0);
-    });
+        EXPECT_EQ(table.for_memory(facts_of(pool), &found), status::ok) << "active primary";
+        EXPECT_EQ(found->context, p.context);
+        device *again = nullptr;
+        EXPECT_EQ(table.for_memory(facts_of(p.at), &again), status::ok);
+        EXPECT_EQ(again, found);
+        EXPECT_EQ(current_context(), nullptr) << "the thread is left as it was";
+        EXPECT_EQ(table.all().size(), 1U);
+    }).join();
+}
+
+ALONE(DeviceTableOnDriver, TwoContextsOfOneDeviceAreTwoEntriesWithOneUuid)
+{
+    program p(mib);
+    const CUcontext own = make_context();
+    const CUdeviceptr in_own = allocate(mib);
+    ASSERT_EQ(CU(cuCtxSetCurrent)(p.context), CUDA_SUCCESS);
+    const device &other = p.device_of(in_own);
+    EXPECT_EQ(p.on.context, p.context);
+    EXPECT_EQ(other.context, own);
+    EXPECT_EQ(p.on.uuid, other.uuid);
+    EXPECT_NE(p.on.stream, other.stream);
+    EXPECT_EQ(current_context(), p.context);
+}
+
+ALONE(DeviceTableOnDriver, DoesNotStartADeviceThatTheProgramDoesNotUse)
+{
+    OK(CU(cuInit)(0));
+    device_table table(driver());
+    device *found = nullptr;
+    EXPECT_EQ(table.for_host(&found), status::not_ready);
+    EXPECT_EQ(table.for_memory(nullptr, 0, &found), status::not_ready);
+    unsigned flags = 0;
+    int active = 1;
+    OK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    EXPECT_EQ(active, 0);
 }
 
 // Copies between device memory, pinned and pageable host memory in pieces of every size.
@@ -239,43 +219,21 @@ TEST(CopyEngineOnDriver, EveryPieceArrivesWhateverTheBatches)
     }
 }
 
-TEST(CopyEngineOnDriver, EveryPieceArrivesOnASlowDevice)
+SOFT_ALONE(CopyEngineOnDriver, EveryPieceArrivesOnASlowDevice)
 {
-    NEEDS_SOFTCUDA()
-    alone([] {
-        setenv("GPUSM_SOFTCUDA_DELAY_US", "300", 1);
-        copy_pieces({4, 256, 16U << 20});
-    });
+    setenv("GPUSM_SOFTCUDA_DELAY_US", "300", 1);
+    copy_pieces({4, 256, 16U << 20});
 }
 
-TEST(CopyEngineOnDriver, CopiesBetweenTwoDevices)
+ALONE_IF(CopyEngineOnDriver, CopiesBetweenTwoDevices, NEEDS_DEVICES(2))
 {
-    NEEDS_DEVICES(2)
-    alone([] {
-        const std::string text = pattern(300000, 3);
-        (void)start(1);
-        const CUdeviceptr from = allocate(mib);
-        store(from, text);
-        program p(mib);
-        EXPECT_EQ(copy_now(p.on, p.at, from, text.size()), status::ok);
-        EXPECT_TRUE(load(p.at, text.size()) == text);
-    });
-}
-
-TEST(CopyEngineOnDriver, ACopyThatTheDriverRefusesComesBackFailedAndTheNextWorks)
-{
-    NEEDS_SOFTCUDA()
-    alone([] {
-        const log_capture log;
-        setenv("GPUSM_SOFTCUDA_FAIL", "cuMemcpyAsync:1:1", 1);
-        program p(4096);
-        const CUdeviceptr from = allocate(4096);
-        store(from, "arrives");
-        copy_engine engine(driver(), {});
-        EXPECT_EQ(copy_now(engine, p.on, p.at, from, 7), status::driver_failed);
-        EXPECT_EQ(copy_now(engine, p.on, p.at, from, 7), status::ok);
-        EXPECT_EQ(load(p.at, 7), "arrives");
-    });
+    const std::string text = pattern(300000, 3);
+    (void)start(1);
+    const CUdeviceptr from = allocate(mib);
+    store(from, text);
+    program p(mib);
+    EXPECT_EQ(copy_now(p.on, p.at, from, text.size()), status::ok);
+    EXPECT_TRUE(load(p.at, text.size()) == text);
 }
 
 } // namespace

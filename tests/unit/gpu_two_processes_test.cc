@@ -33,9 +33,8 @@ void read_over_ipc(int owner_device, int reader_device)
             const exported_memory out = export_of(owner, owner.at + offset);
             EXPECT_EQ(out.base, owner.at);
             EXPECT_EQ(out.len_bytes, 4 * mib);
-            unsigned sync = 0;
-            OK(CU(cuPointerGetAttribute)(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, owner.at));
-            EXPECT_EQ(sync & 0xffU, 1U) << "synchronous copies must be complete when they return";
+            EXPECT_TRUE(attribute<bool>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, owner.at))
+                << "synchronous copies must be complete when they return";
             l.put(out);
             l.wait();
         },
@@ -67,31 +66,18 @@ TEST(GpuIpc, APeerOnAnotherDeviceReadsExportedMemory)
     read_over_ipc(1, 0);
 }
 
-TEST(GpuIpc, TheCallersContextIsNotTouched)
+ALONE(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnErrorAndHostMemoryCannotBeExported)
 {
-    NEEDS_DEVICES(2)
-    alone([] {
-        program owner(mib, 1);
-        const CUcontext elsewhere = start(0);
-        (void)export_of(owner, owner.at);
-        EXPECT_EQ(current_context(), elsewhere);
-    });
-}
-
-TEST(GpuIpc, VmmPoolAndManagedMemoryIsUnsupportedAndNotAnErrorAndHostMemoryCannotBeExported)
-{
-    alone([] {
-        program owner(mib);
-        const log_capture log;
-        exported_memory out;
-        for (const CUdeviceptr at :
-             {allocate_vmm(2 * mib), allocate_pool(2 * mib), allocate_managed(2 * mib)}) {
-            EXPECT_EQ(export_memory(driver(), owner.on, at, &out), status::unsupported);
-        }
-        EXPECT_EQ(log.count(), 0U) << log.text();
-        EXPECT_NE(export_memory(driver(), owner.on, reinterpret_cast<CUdeviceptr>(&out), &out),
-                  status::ok);
-    });
+    program owner(mib);
+    const log_capture log;
+    exported_memory out;
+    for (const CUdeviceptr at :
+         {allocate_vmm(2 * mib), allocate_pool(2 * mib), allocate_managed(2 * mib)}) {
+        EXPECT_EQ(export_memory(driver(), owner.on, at, &out), status::unsupported);
+    }
+    EXPECT_EQ(log.count(), 0U) << log.text();
+    EXPECT_NE(export_memory(driver(), owner.on, reinterpret_cast<CUdeviceptr>(&out), &out),
+              status::ok);
 }
 
 TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
@@ -116,29 +102,6 @@ TEST(GpuIpc, MemoryThatItsOwnerFreedCannotBeOpened)
         });
 }
 
-TEST(GpuIpc, DevicesThatCannotReachEachOtherAreUnsupported)
-{
-    NEEDS_SOFTCUDA()
-    together(
-        [](line &l) {
-            program owner(mib);
-            l.put(export_of(owner, owner.at));
-            l.wait();
-        },
-        [](line &l) {
-            const std::string code =
-                std::to_string(static_cast<int>(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
-            setenv("GPUSM_SOFTCUDA_FAIL", ("cuIpcOpenMemHandle:0:" + code).c_str(), 1);
-            const log_capture log;
-            program reader(mib);
-            std::uint64_t base = 42;
-            EXPECT_EQ(open_memory(driver(), reader.on, l.get<exported_memory>().handle, &base),
-                      status::unsupported);
-            EXPECT_EQ(log.count(), 0U) << log.text();
-            l.step();
-        });
-}
-
 struct offer {
     exported_memory memory;
     CUipcEventHandle event;
@@ -155,8 +118,7 @@ TEST(GpuIpc, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
                 setenv("GPUSM_SOFTCUDA_DELAY_US", "200000", 1);
             }
             program owner(bytes);
-            CUstream slow = nullptr;
-            OK(CU(cuStreamCreate)(&slow, CU_STREAM_NON_BLOCKING));
+            CUstream slow = make_stream(CU_STREAM_NON_BLOCKING);
             OK(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow));
             OK(CU(cuStreamSynchronize)(slow));
             offer out{export_of(owner, owner.at), {}};

@@ -5,19 +5,18 @@
 // GPUSM_TEST_SEED repeats the random rounds.
 #include "opal/mca/btl/gpusm/ipc/mapping_cache.h"
 
+#include "tests/unit/shm_support.h"
+
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <random>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 namespace {
 
 using namespace gpusm;
+using namespace gpusm_test;
 using slots = std::vector<std::uint32_t>;
 
 constexpr std::uint64_t page = 0x1000;
@@ -277,10 +276,7 @@ TEST_F(MappingCache, DestructionClosesUnusedMappingsAndNoOthers)
 TEST_F(MappingCache, RandomRoundsKeepToTheRules)
 {
     constexpr std::size_t max_bytes = 20 * page;
-    const char *given = std::getenv("GPUSM_TEST_SEED");
-    const std::uint64_t seed =
-        given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-    std::printf("GPUSM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    const std::uint64_t seed = any_seed();
     std::mt19937_64 random(seed);
     const auto below = [&random](std::uint64_t bound) {
         return static_cast<std::uint32_t>(random() % bound);

@@ -5,10 +5,7 @@
 // is read right after a copy; on whatever driver there is.
 #include "tests/unit/share_support.h"
 
-#include <cstdint>
-#include <string>
 #include <thread>
-#include <vector>
 
 using namespace gpusm_test;
 using namespace softcuda_test;
@@ -20,38 +17,35 @@ using namespace gpusm;
 constexpr auto two = std::int64_t(2 * mib);
 
 // A thread that has never made a context current, and gets none.
-TEST(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
+ALONE(ShareWay, NothingNeedsACurrentContextOrLeavesOne)
 {
-    alone([] {
-        program p;
-        const CUdeviceptr at = allocate_chunks({two, two});
-        const CUdeviceptr pooled = allocate_from(make_pool(), mib);
-        store(at + 9, "anywhere");
-        device &on = p.device_of(at);
-        std::thread([&] {
-            parcel out = parcel::of(on, at, 4 * mib);
-            std::uint64_t base = 0;
-            EXPECT_EQ(out.map(on, &base), status::ok);
-            EXPECT_EQ(check_mapped_length(driver(), on, base, 2 * mib), status::ok);
-            EXPECT_EQ(copy_now(on, pooled, base + 9, 8), status::ok);
-            out.unmap(base);
-            exported_memory pointer;
-            file_descriptor fd;
-            bool exportable = false;
-            EXPECT_EQ(describe_pooled(on, pooled, &pointer), status::ok);
-            EXPECT_EQ(export_pool(driver(), pool_of(driver(), pooled, &exportable), &fd),
-                      status::ok);
-            std::uint64_t own = 0;
-            EXPECT_EQ(alloc_device(driver(), on, mib, &own), status::ok);
-            EXPECT_EQ(export_memory(driver(), on, own, &pointer), status::ok);
-            free_device(driver(), on, own);
-            EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
-            CUcontext current = on.context;
-            OK(CU(cuCtxGetCurrent)(&current));
-            EXPECT_EQ(current, nullptr);
-        }).join();
-        EXPECT_EQ(load(pooled, 8), "anywhere");
-    });
+    program p;
+    const CUdeviceptr at = allocate_chunks({two, two});
+    const CUdeviceptr pooled = allocate_from(make_pool(), mib);
+    store(at + 9, "anywhere");
+    device &on = p.device_of(at);
+    std::thread([&] {
+        parcel out = parcel::of(on, at, 4 * mib);
+        std::uint64_t base = 0;
+        EXPECT_EQ(out.map(on, &base), status::ok);
+        EXPECT_EQ(check_mapped_length(driver(), on, base, 2 * mib), status::ok);
+        EXPECT_EQ(copy_now(on, pooled, base + 9, 8), status::ok);
+        out.unmap(base);
+        exported_memory pointer;
+        file_descriptor fd;
+        bool exportable = false;
+        EXPECT_EQ(describe_pooled(on, pooled, &pointer), status::ok);
+        EXPECT_EQ(export_pool(driver(), pool_of(driver(), pooled, &exportable), &fd), status::ok);
+        std::uint64_t own = 0;
+        EXPECT_EQ(alloc_device(driver(), on, mib, &own), status::ok);
+        EXPECT_EQ(export_memory(driver(), on, own, &pointer), status::ok);
+        free_device(driver(), on, own);
+        EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
+        CUcontext current = on.context;
+        OK(CU(cuCtxGetCurrent)(&current));
+        EXPECT_EQ(current, nullptr);
+    }).join();
+    EXPECT_EQ(load(pooled, 8), "anywhere");
 }
 
 // --- pools ---------------------------------------------------------------------------------------

@@ -12,12 +12,11 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <numeric>
-#include <vector>
 
 namespace gpusm_test {
 
+using softcuda_test::free_bytes;
 using softcuda_test::line;
 
 // What a driver may need for itself while memory comes and goes; the tests move much more.
@@ -36,33 +35,6 @@ inline gpusm::status describe_pooled(const gpusm::device &on, CUdeviceptr at,
 {
     bool exportable = false;
     return export_pool_pointer(driver(), on, gpusm::pool_of(driver(), at, &exportable), at, out);
-}
-
-inline std::size_t free_bytes()
-{
-    std::size_t left = 0;
-    std::size_t all = 0;
-    OK(CU(cuMemGetInfo)(&left, &all));
-    return left;
-}
-
-// Maps a new allocation at reserved addresses, and keeps no handle of it.
-inline void map_chunk(CUdeviceptr at, std::size_t len_bytes, bool exportable, int on)
-{
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = on;
-    properties.requestedHandleTypes =
-        exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
-    CUmemGenericAllocationHandle memory = 0;
-    OK(CU(cuMemCreate)(&memory, len_bytes, &properties, 0));
-    OK(CU(cuMemMap)(at, len_bytes, 0, memory, 0));
-    OK(CU(cuMemRelease)(memory));
-    CUmemAccessDesc access{};
-    access.location = properties.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    OK(CU(cuMemSetAccess)(at, len_bytes, &access, 1));
 }
 
 // Chunks of these lengths side by side on device `on`. A length with its sign turned cannot be

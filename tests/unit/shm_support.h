@@ -140,6 +140,16 @@ inline bool take(gpusm::fifo_reader &reader, gpusm::fifo_message *message)
     return found;
 }
 
+// The seed of a test of random rounds, which is printed; GPUSM_TEST_SEED repeats them.
+inline std::uint64_t any_seed()
+{
+    const char *given = std::getenv("GPUSM_TEST_SEED");
+    const std::uint64_t seed =
+        given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+    std::printf("GPUSM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    return seed;
+}
+
 // What somebody may have stored over a word.
 inline std::uint64_t any_word(std::mt19937_64 &random, std::uint64_t old)
 {

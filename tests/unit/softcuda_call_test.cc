@@ -26,33 +26,28 @@ ALONE(SoftcudaCall, NothingWorksBeforeInit)
     OK(CU(cuDeviceGetCount)(&n));
 }
 
-ALONE(SoftcudaCall, CallsWithoutAContextFail)
+// In a process that has made none, and in a thread beside one that has.
+ALONE(SoftcudaCall, CallsWithoutAContextFailAndEachThreadHasItsOwn)
 {
-    OK(CU(cuInit)(0));
-    CUdeviceptr at = 0;
-    CUstream s = nullptr;
-    CUdevice d = 0;
-    CUcontext ctx = reinterpret_cast<CUcontext>(1);
-    OK(CU(cuCtxGetCurrent)(&ctx));
-    EXPECT_EQ(ctx, nullptr);
-    EXPECT_EQ(CU(cuMemAlloc)(&at, 16), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(CU(cuStreamCreate)(&s, 0), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(CU(cuCtxGetDevice)(&d), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_INVALID_CONTEXT);
-    EXPECT_EQ(CU(cuCtxPopCurrent)(&ctx), CUDA_ERROR_INVALID_CONTEXT);
-}
-
-ALONE(SoftcudaCall, EachThreadHasItsOwnCurrentContext)
-{
-    CUcontext ctx = start();
-    std::thread([&] {
-        CUcontext here = ctx;
-        OK(CU(cuCtxGetCurrent)(&here));
-        EXPECT_EQ(here, nullptr);
+    const auto expect_none = [] {
         CUdeviceptr at = 0;
+        CUstream s = nullptr;
+        CUdevice d = 0;
+        CUcontext ctx = reinterpret_cast<CUcontext>(1);
+        OK(CU(cuCtxGetCurrent)(&ctx));
+        EXPECT_EQ(ctx, nullptr);
         EXPECT_EQ(CU(cuMemAlloc)(&at, 16), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuStreamCreate)(&s, 0), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxGetDevice)(&d), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxPopCurrent)(&ctx), CUDA_ERROR_INVALID_CONTEXT);
+    };
+    OK(CU(cuInit)(0));
+    expect_none();
+    std::thread([&, ctx = start()] {
+        expect_none();
         OK(CU(cuCtxPushCurrent)(ctx));
-        OK(CU(cuMemAlloc)(&at, 16));
+        (void)allocate(16);
     }).join();
 }
 
@@ -176,32 +171,31 @@ SOFT_ALONE(SoftcudaCall, AForkedChildHasNoDriver)
     allocate(16);
 }
 
-TEST(SoftcudaCall, DevicesHaveStableUuidsAndVisibilityRenumbersThem)
+SOFT_ALONE(SoftcudaCall, DevicesHaveStableUuidsAndVisibilityRenumbersThem)
 {
-    NEEDS_SOFTCUDA();
-    alone([] {
-        setenv("GPUSM_SOFTCUDA_DEVICES", "4", 1);
-        setenv("CUDA_VISIBLE_DEVICES", "3,1", 1);
-        start();
-        int n = 0;
-        OK(CU(cuDeviceGetCount)(&n));
-        EXPECT_EQ(n, 2);
-        CUuuid a{};
-        CUuuid b{};
-        char pci[32] = {};
-        OK(CU(cuDeviceGetUuid)(&a, 0));
-        OK(CU(cuDeviceGetUuid)(&b, 1));
-        EXPECT_EQ(a.bytes[15], 3);
-        EXPECT_EQ(b.bytes[15], 1);
-        OK(CU(cuDeviceGetPCIBusId)(pci, sizeof(pci), 1));
-        EXPECT_STREQ(pci, "0000:11:00.0");
-        CUdevice d = 0;
-        EXPECT_EQ(CU(cuDeviceGet)(&d, 2), CUDA_ERROR_INVALID_DEVICE);
-    });
-    alone([] {
-        setenv("CUDA_VISIBLE_DEVICES", "", 1);
-        EXPECT_EQ(CU(cuInit)(0), CUDA_ERROR_NO_DEVICE);
-    });
+    setenv("GPUSM_SOFTCUDA_DEVICES", "4", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "3,1", 1);
+    start();
+    int n = 0;
+    OK(CU(cuDeviceGetCount)(&n));
+    EXPECT_EQ(n, 2);
+    CUuuid a{};
+    CUuuid b{};
+    char pci[32] = {};
+    OK(CU(cuDeviceGetUuid)(&a, 0));
+    OK(CU(cuDeviceGetUuid)(&b, 1));
+    EXPECT_EQ(a.bytes[15], 3);
+    EXPECT_EQ(b.bytes[15], 1);
+    OK(CU(cuDeviceGetPCIBusId)(pci, sizeof(pci), 1));
+    EXPECT_STREQ(pci, "0000:11:00.0");
+    CUdevice d = 0;
+    EXPECT_EQ(CU(cuDeviceGet)(&d, 2), CUDA_ERROR_INVALID_DEVICE);
+}
+
+SOFT_ALONE(SoftcudaCall, WithoutAVisibleDeviceThereIsNone)
+{
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    EXPECT_EQ(CU(cuInit)(0), CUDA_ERROR_NO_DEVICE);
 }
 
 } // namespace

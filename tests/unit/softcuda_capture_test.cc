@@ -4,7 +4,6 @@
 // softcuda_capture_test.cc: stream capture: what is recorded, and what breaks it.
 #include "softcuda_support.h"
 
-#include <functional>
 #include <thread>
 
 using namespace softcuda_test;

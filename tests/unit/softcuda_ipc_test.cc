@@ -43,14 +43,6 @@ std::function<void(line &)> owner_of(const std::vector<std::string> &texts, std:
     };
 }
 
-std::size_t free_memory()
-{
-    std::size_t free_bytes = 0;
-    std::size_t total = 0;
-    OK(CU(cuMemGetInfo)(&free_bytes, &total));
-    return free_bytes;
-}
-
 ALONE(SoftcudaIpc, OpeningAHandleInTheProcessThatMadeItFails)
 {
     start();
@@ -130,15 +122,15 @@ TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
         [](line &l) {
             start();
             l.wait(); // the other context exists as well
-            std::size_t before = free_memory();
+            std::size_t before = free_bytes();
             CUdeviceptr at = allocate(len);
             l.put(export_memory(at));
             l.wait();
             OK(CU(cuMemFree)(at));
-            EXPECT_LE(free_memory(), before - len);
+            EXPECT_LE(free_bytes(), before - len);
             l.step();
             l.wait(); // closed
-            EXPECT_GT(free_memory(), before - len);
+            EXPECT_GT(free_bytes(), before - len);
         },
         [](line &l) {
             start();
@@ -165,12 +157,12 @@ TEST(SoftcudaIpc, MemoryOfAKilledProcessComesBack)
         [](line &l) {
             const auto victim = l.get<pid_t>();
             start();
-            const std::size_t taken = free_memory();
+            const std::size_t taken = free_bytes();
             kill(victim, SIGKILL);
-            for (int i = 0; i < 5000 && free_memory() < taken + len; ++i) {
+            for (int i = 0; i < 5000 && free_bytes() < taken + len; ++i) {
                 usleep(1000);
             }
-            EXPECT_GE(free_memory(), taken + len);
+            EXPECT_GE(free_bytes(), taken + len);
         },
         SIGKILL);
 }

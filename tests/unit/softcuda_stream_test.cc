@@ -171,17 +171,14 @@ SOFT_ALONE(SoftcudaStream, NonBlockingStreamsMayHaveADelayOfTheirOwn)
     OK(CU(cuEventSynchronize)(late));
 }
 
-TEST(SoftcudaStream, AnEventOfAnotherContextCannotBeRecordedHere)
+ALONE_IF(SoftcudaStream, AnEventOfAnotherContextCannotBeRecordedHere, NEEDS_DEVICES(2))
 {
-    NEEDS_DEVICES(2);
-    alone([] {
-        start(1);
-        CUevent e = make_event();
-        start(0);
-        CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
-        EXPECT_EQ(CU(cuEventRecord)(e, s), CUDA_ERROR_INVALID_HANDLE);
-        OK(CU(cuStreamWaitEvent)(s, e, 0));
-    });
+    start(1);
+    CUevent e = make_event();
+    start(0);
+    CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
+    EXPECT_EQ(CU(cuEventRecord)(e, s), CUDA_ERROR_INVALID_HANDLE);
+    OK(CU(cuStreamWaitEvent)(s, e, 0));
 }
 
 } // namespace

@@ -224,6 +224,15 @@ inline unsigned long long buffer_id(CUdeviceptr at)
     return attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
 }
 
+// What is left of the current context's device.
+inline std::size_t free_bytes()
+{
+    std::size_t left = 0;
+    std::size_t all = 0;
+    OK(CU(cuMemGetInfo)(&left, &all));
+    return left;
+}
+
 // Whether libcuda.so.1 is the one built in tests/softcuda.
 inline bool soft()
 {

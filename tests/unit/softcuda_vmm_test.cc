@@ -152,8 +152,7 @@ ALONE(SoftcudaVmm, OnlyAllocationsMadeForExportAreExported)
 ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
 {
     start();
-    CUstream s = nullptr;
-    OK(CU(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING));
+    CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
     for (std::size_t len : {std::size_t(100), 3 * chunk}) {
         CUdeviceptr at = 0;
         OK(CU(cuMemAllocAsync)(&at, len, s));

@@ -135,7 +135,6 @@ TEST_F(Stream, RingsAreFewAndLentAgain)
 // stopped.
 TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
 {
-    peer &from = reader_.towards(sender_);
     for (int i = 0; i < 5; ++i) {
         message gone(20 * kibi);
         gone.of_both(false);

@@ -6,8 +6,6 @@
 #include "tests/unit/share_support.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <vector>
 
 using namespace gpusm_test;
 using namespace softcuda_test;
@@ -76,54 +74,49 @@ TEST(ShareVmm, APeerOnAnotherDeviceReadsThreeChunksAsOneRange)
     read_chunks(1, 0, {2 * two, two});
 }
 
-TEST(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
+ALONE(ShareVmm, ARangeIsAsShareableAsItsWorstChunk)
 {
-    alone([] {
-        const log_capture log;
-        program p;
-        const CUdeviceptr at = allocate_chunks({two, two, -two, two, 0, two});
-        const struct {
-            std::int64_t begin, end;
-            status expected;
-        } ranges[] = {
-            {0, two, status::ok},
-            {1, 2 * two, status::ok},
-            {0, 2 * two + 1, status::unsupported},
-            {2 * two, 3 * two, status::unsupported},
-            {3 * two - 1, 4 * two, status::unsupported},
-            {3 * two, 4 * two, status::ok},
-            {3 * two, 4 * two + 1, status::unsupported}, // a gap
-            {4 * two, 5 * two, status::unsupported},
-            {5 * two, 6 * two, status::ok},
-        };
-        for (const auto &each : ranges) {
-            std::vector<memory_chunk> chunks;
-            EXPECT_EQ(list_chunks(p.on, at + static_cast<std::uint64_t>(each.begin),
-                                  static_cast<std::uint64_t>(each.end - each.begin), &chunks),
-                      each.expected)
-                << each.begin << " to " << each.end;
-        }
-        EXPECT_EQ(log.count(), 0U) << log.text();
-    });
+    const log_capture log;
+    program p;
+    const CUdeviceptr at = allocate_chunks({two, two, -two, two, 0, two});
+    const struct {
+        std::int64_t begin, end;
+        status expected;
+    } ranges[] = {
+        {0, two, status::ok},
+        {1, 2 * two, status::ok},
+        {0, 2 * two + 1, status::unsupported},
+        {2 * two, 3 * two, status::unsupported},
+        {3 * two - 1, 4 * two, status::unsupported},
+        {3 * two, 4 * two, status::ok},
+        {3 * two, 4 * two + 1, status::unsupported}, // a gap
+        {4 * two, 5 * two, status::unsupported},
+        {5 * two, 6 * two, status::ok},
+    };
+    for (const auto &each : ranges) {
+        std::vector<memory_chunk> chunks;
+        EXPECT_EQ(list_chunks(p.on, at + static_cast<std::uint64_t>(each.begin),
+                              static_cast<std::uint64_t>(each.end - each.begin), &chunks),
+                  each.expected)
+            << each.begin << " to " << each.end;
+    }
+    EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
-TEST(ShareVmm, AsManyChunksAsAllowedGoOver)
+ALONE(ShareVmm, AsManyChunksAsAllowedGoOver)
 {
-    alone([] {
-        program p;
-        constexpr std::size_t total = most_descriptors * 2 * mib;
-        const CUdeviceptr at =
-            allocate_chunks(std::vector<std::int64_t>(most_descriptors + 1, two));
-        device &on = p.device_of(at);
-        std::vector<memory_chunk> chunks;
-        EXPECT_EQ(list_chunks(on, at, total + 1, &chunks), status::unsupported);
-        store(at + total - 9, "the end");
-        parcel out = parcel::of(on, at, total);
-        std::uint64_t base = 0;
-        ASSERT_EQ(out.map(on, &base), status::ok);
-        EXPECT_EQ(load(base + total - 9, 7), "the end");
-        out.unmap(base);
-    });
+    program p;
+    constexpr std::size_t total = most_descriptors * 2 * mib;
+    const CUdeviceptr at = allocate_chunks(std::vector<std::int64_t>(most_descriptors + 1, two));
+    device &on = p.device_of(at);
+    std::vector<memory_chunk> chunks;
+    EXPECT_EQ(list_chunks(on, at, total + 1, &chunks), status::unsupported);
+    store(at + total - 9, "the end");
+    parcel out = parcel::of(on, at, total);
+    std::uint64_t base = 0;
+    ASSERT_EQ(out.map(on, &base), status::ok);
+    EXPECT_EQ(load(base + total - 9, 7), "the end");
+    out.unmap(base);
 }
 
 // --- how long it lives -------------------------------------------------------------------------
@@ -164,43 +157,39 @@ TEST(ShareVmm, WhatTheOwnerGivesUpIsFreedWithTheImportersMapping)
         });
 }
 
-TEST(ShareVmm, AnExportAloneKeepsNothingTaken)
+ALONE(ShareVmm, AnExportAloneKeepsNothingTaken)
 {
-    alone([] {
-        constexpr std::size_t bytes = 512 * mib;
-        program p;
-        const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
-        const std::size_t with_memory = free_bytes();
-        parcel out = parcel::of(p.device_of(at), at, bytes);
-        out.fds.clear();
-        OK(CU(cuMemUnmap)(at, bytes));
-        EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes);
-    });
+    constexpr std::size_t bytes = 512 * mib;
+    program p;
+    const CUdeviceptr at = allocate_chunks({std::int64_t(bytes)});
+    const std::size_t with_memory = free_bytes();
+    parcel out = parcel::of(p.device_of(at), at, bytes);
+    out.fds.clear();
+    OK(CU(cuMemUnmap)(at, bytes));
+    EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes);
 }
 
-TEST(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
+ALONE(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
 {
-    alone([] {
-        constexpr std::size_t bytes = 512 * mib;
-        program p;
-        const CUdeviceptr at = allocate_chunks({std::int64_t(bytes), two});
-        device &on = p.device_of(at);
-        store(at + bytes - 5, "right");
-        parcel out = parcel::of(on, at, bytes + 1);
-        std::uint64_t base = 42;
-        out.lengths[1] += std::uint64_t(two);
-        EXPECT_NE(out.map(on, &base), status::ok);
-        out.lengths[1] = 2 * mib + 4096;
-        EXPECT_EQ(out.map(on, &base), status::bad_peer);
-        EXPECT_EQ(base, 42U);
-        out.lengths[1] = 2 * mib;
-        ASSERT_EQ(out.map(on, &base), status::ok);
-        EXPECT_EQ(load(base + bytes - 5, 5), "right");
-        out.unmap(base);
-        const std::size_t with_memory = free_bytes();
-        OK(CU(cuMemUnmap)(at, bytes));
-        EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes) << "a failed mapping is left";
-    });
+    constexpr std::size_t bytes = 512 * mib;
+    program p;
+    const CUdeviceptr at = allocate_chunks({std::int64_t(bytes), two});
+    device &on = p.device_of(at);
+    store(at + bytes - 5, "right");
+    parcel out = parcel::of(on, at, bytes + 1);
+    std::uint64_t base = 42;
+    out.lengths[1] += std::uint64_t(two);
+    EXPECT_NE(out.map(on, &base), status::ok);
+    out.lengths[1] = 2 * mib + 4096;
+    EXPECT_EQ(out.map(on, &base), status::bad_peer);
+    EXPECT_EQ(base, 42U);
+    out.lengths[1] = 2 * mib;
+    ASSERT_EQ(out.map(on, &base), status::ok);
+    EXPECT_EQ(load(base + bytes - 5, 5), "right");
+    out.unmap(base);
+    const std::size_t with_memory = free_bytes();
+    OK(CU(cuMemUnmap)(at, bytes));
+    EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes) << "a failed mapping is left";
 }
 
 } // namespace
