@@ -7,10 +7,6 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <cstring>
-#include <deque>
-#include <random>
-#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -83,18 +79,6 @@ TEST_F(FastBox, AMessageOfUpTo24BytesIsHalfACacheLine)
     EXPECT_EQ(fast_box_units_for(56), 2U);
     EXPECT_EQ(fast_box_units_for(57), 3U);
     EXPECT_EQ(fast_box_units_for(most_bytes), fast_box_most_units);
-}
-
-TEST_F(FastBox, MessagesArriveInOrderAndOnlyOnce)
-{
-    EXPECT_EQ(receive(), "-");
-    EXPECT_TRUE(send("one"));
-    EXPECT_TRUE(send(""));
-    EXPECT_TRUE(send(std::string(200, 'x')));
-    EXPECT_EQ(receive(), "one");
-    EXPECT_EQ(receive(), "");
-    EXPECT_EQ(receive(), std::string(200, 'x'));
-    EXPECT_EQ(receive(), "-");
 }
 
 TEST_F(FastBox, NothingIsSeenOfAMessageThatIsNotComplete)

@@ -7,8 +7,6 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <random>
-
 #include <gtest/gtest.h>
 
 namespace {
@@ -96,27 +94,17 @@ TEST_F(NodeFastBox, OrderIsKeptBetweenFastBoxFifoAndWhatWaits)
     int reaped = 0;
     for (int step = 0; step < 3000; ++step) {
         const std::string payload = std::to_string(number);
-        switch (random() % 4) {
-        case 0:
-        case 1:
-            if (one_.send_inline(two_, payload + std::string(random() % 200, '.'))) {
-                ++inlined;
-            } else {
-                (void)one_.send(two_, payload);
-                ++fragments;
-            }
-            ++number;
-            break;
-        case 2:
-            (void)one_.send(two_, payload);
-            ++fragments;
-            ++number;
-            break;
-        default:
+        if (const std::uint64_t what = random() % 4; 3 == what) {
             arrived += two_.poll(static_cast<int>(random() % 5));
             (void)one_.towards(two_).flush();
             reaped += one_.reap(two_);
-            break;
+        } else if (what < 2 && one_.send_inline(two_, payload + std::string(random() % 200, '.'))) {
+            ++inlined;
+            ++number;
+        } else {
+            (void)one_.send(two_, payload);
+            ++fragments;
+            ++number;
         }
     }
     for (int i = 0; i < 2000; ++i) {

@@ -7,11 +7,7 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <iterator>
-#include <random>
-
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -316,37 +312,6 @@ TEST_F(Node, MessagesWaitWhileThereIsNoDescriptorToMapTheirSenderWith)
     EXPECT_EQ(one_.poll(), "2:b 2:c 3:d ");
     EXPECT_FALSE(one_.towards(two_).closed());
     EXPECT_EQ(two_.reap(one_), 2);
-}
-
-TEST_F(Node, PostsFlushesAndReapsKeepEachSendersOrderThroughATinyInbox)
-{
-    constexpr int messages = 300;
-    int sent[2] = {0, 0};
-    int back[2] = {0, 0};
-    int next[2] = {0, 0};
-    process *senders[2] = {&two_, &three_};
-    const deadline end(30);
-    while ((back[0] < messages || back[1] < messages) && !end.over()) {
-        for (int i = 0; i < 2; ++i) {
-            for (int burst = 0; burst < 25 && sent[i] < messages; ++burst) {
-                (void)senders[i]->send(one_, std::to_string(sent[i]++));
-            }
-            (void)senders[i]->towards(one_).flush();
-            while (senders[i]->towards(one_).reap() != nullptr) {
-                ++back[i];
-            }
-        }
-        (void)one_.its().poll(
-            7, [&next](peer &from, const frag_header &header, const unsigned char *payload) {
-                int &due = next[from.identity().vpid - 2];
-                EXPECT_EQ(payload_of(header, payload), std::to_string(due));
-                ++due;
-            });
-    }
-    EXPECT_EQ(next[0], messages);
-    EXPECT_EQ(next[1], messages);
-    EXPECT_EQ(back[0], messages);
-    EXPECT_EQ(back[1], messages);
 }
 
 } // namespace
