@@ -10,9 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <string>
 #include <thread>
-#include <vector>
 
 namespace gpusm::exchange {
 

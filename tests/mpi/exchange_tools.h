@@ -11,12 +11,8 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 namespace gpusm::exchange {
 

@@ -8,17 +8,9 @@
 
 #include "tests/unit/descriptor_support.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 using namespace gpusm_test;
 

@@ -10,16 +10,12 @@
 #include "tests/unit/shm_support.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <deque>
 #include <map>
-#include <random>
 #include <set>
 
 #include <csignal>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 namespace {
 

@@ -8,12 +8,8 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
-#include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <memory>
-#include <string>
-#include <utility>
 
 #include <gtest/gtest.h>
 

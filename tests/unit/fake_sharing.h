@@ -16,13 +16,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <iterator>
-#include <map>
-#include <set>
-#include <vector>
 
 namespace gpusm_test {
 

@@ -8,13 +8,8 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
-#include <cstring>
 #include <initializer_list>
 #include <memory>
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

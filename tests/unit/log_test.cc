@@ -8,11 +8,8 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <mutex>
 #include <set>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include <gtest/gtest.h>
 

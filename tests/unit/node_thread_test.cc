@@ -9,9 +9,7 @@
 #include "tests/unit/shm_support.h"
 
 #include <array>
-#include <cstring>
 #include <thread>
-#include <vector>
 
 #include <gtest/gtest.h>
 

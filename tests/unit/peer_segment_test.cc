@@ -11,7 +11,6 @@
 #include <set>
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,6 @@
 #include "tests/unit/shm_support.h"
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <optional>
 
