@@ -28,16 +28,6 @@ template <typename Change> void change_packet(raw_message *message, Change &&cha
     std::memcpy(message->payload.data(), &packet, sizeof(packet));
 }
 
-// A message of three descriptors that something is wrong with.
-struct garbage {
-    const char *name;
-    void (*spoil)(raw_message *);
-};
-void PrintTo(const garbage &about, std::ostream *out)
-{
-    *out << about.name;
-}
-
 // Processes 1, which sends, and 2, which receives.
 class DescriptorReceiver : public testing::Test {
   protected:
@@ -61,38 +51,36 @@ class DescriptorReceiver : public testing::Test {
     descriptor_message got_;
     const log_capture log_;
 };
-class DescriptorGarbage : public DescriptorReceiver, public testing::WithParamInterface<garbage> {};
+class DescriptorGarbage : public DescriptorReceiver,
+                          public testing::WithParamInterface<fault<raw_message>> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Messages, DescriptorGarbage,
-    testing::Values(
-        garbage{"Empty", [](raw_message *m) { m->payload.clear(); }},
-        garbage{"Short", [](raw_message *m) { m->payload.resize(63); }},
-        garbage{"WithoutLengths", [](raw_message *m) { m->payload.resize(64); }},
-        garbage{"ALengthTooFew", [](raw_message *m) { m->payload.resize(80); }},
-        garbage{"AByteTooMuch", [](raw_message *m) { m->payload += 'x'; }},
-        garbage{"LongerThanAnyMessage", [](raw_message *m) { m->payload.resize(5000); }},
-        garbage{"WrongMagic",
-                [](raw_message *m) { change_packet(m, [](auto &p) { p.magic ^= 1; }); }},
-        garbage{"OtherVersion",
-                [](raw_message *m) { change_packet(m, [](auto &p) { p.version += 1; }); }},
-        garbage{"ForAnotherProcess",
-                [](raw_message *m) { change_packet(m, [](auto &p) { p.to.nonce ^= 1; }); }},
-        garbage{"CountZero",
-                [](raw_message *m) {
-                    change_packet(m, [](auto &p) { p.count = 0; });
-                    m->payload.resize(sizeof(descriptor_packet));
-                }},
-        garbage{"CountTooLarge",
-                [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0xffffffff; }); }},
-        garbage{"CountThatWrapsAround",
-                [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0x20000003; }); }},
-        garbage{"NoDescriptors", [](raw_message *m) { m->fds.clear(); }},
-        garbage{"OneDescriptorTooFew", [](raw_message *m) { m->fds.pop_back(); }},
-        garbage{"OneDescriptorTooMany", [](raw_message *m) { m->fds.push_back(m->fds[0]); }},
-        garbage{"AsManyDescriptorsAsLinuxTakes",
-                [](raw_message *m) { m->fds.assign(253, m->fds[0]); }}),
-    [](const auto &about) { return about.param.name; });
+// Of three descriptors.
+const fault<raw_message> bad_messages[] = {
+    {"Empty", [](raw_message *m) { m->payload.clear(); }},
+    {"Short", [](raw_message *m) { m->payload.resize(63); }},
+    {"WithoutLengths", [](raw_message *m) { m->payload.resize(64); }},
+    {"ALengthTooFew", [](raw_message *m) { m->payload.resize(80); }},
+    {"AByteTooMuch", [](raw_message *m) { m->payload += 'x'; }},
+    {"LongerThanAnyMessage", [](raw_message *m) { m->payload.resize(5000); }},
+    {"WrongMagic", [](raw_message *m) { change_packet(m, [](auto &p) { p.magic ^= 1; }); }},
+    {"OtherVersion", [](raw_message *m) { change_packet(m, [](auto &p) { p.version += 1; }); }},
+    {"ForAnotherProcess",
+     [](raw_message *m) { change_packet(m, [](auto &p) { p.to.nonce ^= 1; }); }},
+    {"CountZero",
+     [](raw_message *m) {
+         change_packet(m, [](auto &p) { p.count = 0; });
+         m->payload.resize(sizeof(descriptor_packet));
+     }},
+    {"CountTooLarge",
+     [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0xffffffff; }); }},
+    {"CountThatWrapsAround",
+     [](raw_message *m) { change_packet(m, [](auto &p) { p.count = 0x20000003; }); }},
+    {"NoDescriptors", [](raw_message *m) { m->fds.clear(); }},
+    {"OneDescriptorTooFew", [](raw_message *m) { m->fds.pop_back(); }},
+    {"OneDescriptorTooMany", [](raw_message *m) { m->fds.push_back(m->fds[0]); }},
+    {"AsManyDescriptorsAsLinuxTakes", [](raw_message *m) { m->fds.assign(253, m->fds[0]); }},
+};
+INSTANTIATE_TEST_SUITE_P(Messages, DescriptorGarbage, testing::ValuesIn(bad_messages), name_of_row);
 
 TEST_P(DescriptorGarbage, IsDroppedWithOneLineAndItsDescriptorsAreClosed)
 {

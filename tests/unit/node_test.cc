@@ -143,8 +143,7 @@ const garbage kinds_of_garbage[] = {
 
 class Garbage : public Node, public testing::WithParamInterface<garbage> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Garbage, testing::ValuesIn(kinds_of_garbage),
-                         [](const auto &about) { return about.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, Garbage, testing::ValuesIn(kinds_of_garbage), name_of_row);
 
 TEST_P(Garbage, IsDroppedWithOneLineItsSenderIsClosedAndOthersGoOn)
 {

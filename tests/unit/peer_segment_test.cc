@@ -75,16 +75,7 @@ TEST_F(PeerSegment, ASymbolicLinkIsNotFollowed)
     EXPECT_EQ(log.count(), 1U) << log.text();
 }
 
-struct fault {
-    const char *name;
-    void (*spoil)(segment_header *);
-};
-void PrintTo(const fault &about, std::ostream *out)
-{
-    *out << about.name;
-}
-
-class BadSegment : public testing::TestWithParam<fault> {
+class BadSegment : public testing::TestWithParam<fault<segment_header>> {
   protected:
     // Makes the file of `stranger`: `file_bytes` long, and its header is that of a good segment
     // after `spoil`.
@@ -127,30 +118,29 @@ TEST_P(BadSegment, IsReportedOnceAndNotUsed)
     expect_refused(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Header, BadSegment,
-    testing::Values(
-        fault{"Magic", [](segment_header *h) { h->magic ^= 1; }},
-        fault{"OlderVersion", [](segment_header *h) { h->version -= 1; }},
-        fault{"NewerVersion", [](segment_header *h) { h->version += 1; }},
-        fault{"Jobid", [](segment_header *h) { h->identity.jobid += 1; }},
-        fault{"Vpid", [](segment_header *h) { h->identity.vpid += 1; }},
-        fault{"Nonce", [](segment_header *h) { h->identity.nonce += 1; }},
-        fault{"LongerThanItsFile", [](segment_header *h) { h->segment_bytes += 1; }},
-        fault{"LongerThanAnySegment", [](segment_header *h) { h->segment_bytes = ~0ULL; }},
-        fault{"NoBytes", [](segment_header *h) { h->segment_bytes = 0; }},
-        fault{"EndsInItsTables", [](segment_header *h) { h->segment_bytes = 4096; }},
-        fault{"FifoSlotsZero", [](segment_header *h) { h->counts.fifo_slots = 0; }},
-        fault{"FifoSlotsThree", [](segment_header *h) { h->counts.fifo_slots = 3; }},
-        fault{"FifoSlotsHuge", [](segment_header *h) { h->counts.fifo_slots = 1U << 31; }},
-        fault{"PeerSlotsHuge", [](segment_header *h) { h->counts.peer_slots = 0xffffffffU; }},
-        fault{"PeerSlotsBeyondTheFile", [](segment_header *h) { h->counts.peer_slots = 1U << 15; }},
-        fault{"EventSlotsHuge", [](segment_header *h) { h->counts.event_slots = 0xffffffffU; }},
-        fault{"ExportSlotsHuge", [](segment_header *h) { h->counts.export_slots = 0xffffffffU; }},
-        fault{"ExportSlotsMore", [](segment_header *h) { h->counts.export_slots = 0x4000; }},
-        fault{"AllOnes", [](segment_header *h) { std::memset(static_cast<void *>(h), 0xff, 128); }},
-        fault{"AllZero", [](segment_header *h) { std::memset(static_cast<void *>(h), 0, 128); }}),
-    [](const auto &about) { return about.param.name; });
+const fault<segment_header> bad_headers[] = {
+    {"Magic", [](segment_header *h) { h->magic ^= 1; }},
+    {"OlderVersion", [](segment_header *h) { h->version -= 1; }},
+    {"NewerVersion", [](segment_header *h) { h->version += 1; }},
+    {"Jobid", [](segment_header *h) { h->identity.jobid += 1; }},
+    {"Vpid", [](segment_header *h) { h->identity.vpid += 1; }},
+    {"Nonce", [](segment_header *h) { h->identity.nonce += 1; }},
+    {"LongerThanItsFile", [](segment_header *h) { h->segment_bytes += 1; }},
+    {"LongerThanAnySegment", [](segment_header *h) { h->segment_bytes = ~0ULL; }},
+    {"NoBytes", [](segment_header *h) { h->segment_bytes = 0; }},
+    {"EndsInItsTables", [](segment_header *h) { h->segment_bytes = 4096; }},
+    {"FifoSlotsZero", [](segment_header *h) { h->counts.fifo_slots = 0; }},
+    {"FifoSlotsThree", [](segment_header *h) { h->counts.fifo_slots = 3; }},
+    {"FifoSlotsHuge", [](segment_header *h) { h->counts.fifo_slots = 1U << 31; }},
+    {"PeerSlotsHuge", [](segment_header *h) { h->counts.peer_slots = 0xffffffffU; }},
+    {"PeerSlotsBeyondTheFile", [](segment_header *h) { h->counts.peer_slots = 1U << 15; }},
+    {"EventSlotsHuge", [](segment_header *h) { h->counts.event_slots = 0xffffffffU; }},
+    {"ExportSlotsHuge", [](segment_header *h) { h->counts.export_slots = 0xffffffffU; }},
+    {"ExportSlotsMore", [](segment_header *h) { h->counts.export_slots = 0x4000; }},
+    {"AllOnes", [](segment_header *h) { std::memset(static_cast<void *>(h), 0xff, 128); }},
+    {"AllZero", [](segment_header *h) { std::memset(static_cast<void *>(h), 0, 128); }},
+};
+INSTANTIATE_TEST_SUITE_P(Header, BadSegment, testing::ValuesIn(bad_headers), name_of_row);
 
 TEST_F(BadSegment, AFileOfTheWrongLengthIsReportedOnceAndNotUsed)
 {

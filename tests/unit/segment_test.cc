@@ -105,30 +105,20 @@ TEST(Segment, TwoSegmentsOfOneProcessAreApart)
     EXPECT_TRUE(fifo_reader(one.view().fifo).peek(&message));
 }
 
-struct impossible {
-    const char *name;
-    void (*spoil)(segment_options *);
+class ImpossibleSegment : public testing::TestWithParam<fault<segment_options>> {};
+
+const fault<segment_options> impossible_options[] = {
+    {"FifoSlotsNotAPowerOfTwo", [](segment_options *o) { o->fifo_slots = 12; }},
+    {"NoFifoSlots", [](segment_options *o) { o->fifo_slots = 0; }},
+    {"TooManyPeers", [](segment_options *o) { o->peer_slots = max_peer_slots + 1; }},
+    {"TooSmall", [](segment_options *o) { o->segment_bytes = 4096; }},
+    {"Empty", [](segment_options *o) { o->segment_bytes = 0; }},
+    {"TooLarge", [](segment_options *o) { o->segment_bytes = max_segment_bytes + 1; }},
+    {"HugeFifo", [](segment_options *o) { o->fifo_slots = 1U << 31; }},
+    {"HugeExports", [](segment_options *o) { o->export_slots = 0xffffffffU; }},
 };
-void PrintTo(const impossible &about, std::ostream *out)
-{
-    *out << about.name;
-}
-
-class ImpossibleSegment : public testing::TestWithParam<impossible> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Options, ImpossibleSegment,
-    testing::Values(
-        impossible{"FifoSlotsNotAPowerOfTwo", [](segment_options *o) { o->fifo_slots = 12; }},
-        impossible{"NoFifoSlots", [](segment_options *o) { o->fifo_slots = 0; }},
-        impossible{"TooManyPeers", [](segment_options *o) { o->peer_slots = max_peer_slots + 1; }},
-        impossible{"TooSmall", [](segment_options *o) { o->segment_bytes = 4096; }},
-        impossible{"Empty", [](segment_options *o) { o->segment_bytes = 0; }},
-        impossible{"TooLarge",
-                   [](segment_options *o) { o->segment_bytes = max_segment_bytes + 1; }},
-        impossible{"HugeFifo", [](segment_options *o) { o->fifo_slots = 1U << 31; }},
-        impossible{"HugeExports", [](segment_options *o) { o->export_slots = 0xffffffffU; }}),
-    [](const auto &about) { return about.param.name; });
+INSTANTIATE_TEST_SUITE_P(Options, ImpossibleSegment, testing::ValuesIn(impossible_options),
+                         name_of_row);
 
 TEST_P(ImpossibleSegment, IsABadArgumentAndLeavesNoFile)
 {

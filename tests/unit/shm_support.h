@@ -140,6 +140,18 @@ inline bool take(gpusm::fifo_reader &reader, gpusm::fifo_message *message)
     return found;
 }
 
+// A row of a table of what may be wrong with a thing: a name, and how it becomes so.
+template <typename Thing> struct fault {
+    const char *name;
+    void (*spoil)(Thing *);
+};
+template <typename Thing> void PrintTo(const fault<Thing> &about, std::ostream *out)
+{
+    *out << about.name;
+}
+// Cases of a table have the names of its rows.
+inline constexpr auto name_of_row = [](const auto &about) { return about.param.name; };
+
 // The seed of a test of random rounds, which is printed; GPUSM_TEST_SEED repeats them.
 inline std::uint64_t any_seed()
 {
