@@ -6,9 +6,11 @@
 // These are words of others. So nothing is promised to messages that are on their way meanwhile, or
 // that are posted before the owner has put things right: where slots have the word of a lap before
 // and the tail has been set back, they may lie behind the reader, and be lost. Nor to a process
-// that a word names which it did not write, so none names the honest one. In every second input
-// garbage waits until nothing is on its way, and messages until it has been put right: these all
-// arrive. In the others both come at any time, and at the end a newcomer gets through.
+// that a word names which it did not write, so none names the honest one. And garbage in a slot
+// further on is found when that one is due, with messages behind it. In every second input garbage
+// waits until nothing is on its way, and comes to the tail and the slot that is due; and messages
+// wait until it has been put right: these all arrive. In the others both come at any time and
+// anywhere, and at the end a newcomer gets through.
 #include "tests/fuzz/fuzz_support.h"
 
 using namespace gpusm_test;
@@ -70,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         }
         disorder = disorder || what <= tail;
         if (slot == what) {
-            std::atomic<std::uint64_t> &word = fifo.slot[in.below(fifo.slots)].word;
+            const std::uint64_t at = careful ? fifo.tail->load() : in.below(fifo.slots);
+            std::atomic<std::uint64_t> &word = fifo.slot[at & (fifo.slots - 1)].word;
             word = garbage(in, word, of_broken.granule + in.below(8));
         } else if (tail == what) {
             *fifo.tail = in.word(*fifo.tail);
@@ -78,7 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
             *of_broken.header = in.spoilt(*of_broken.header);
         } else if (post == what) {
             (void)honest.send(owner, {number});
-            expected += {number++, ' '};
+            expected += {number, ' '};
+            number = '~' == number ? '!' : static_cast<char>(number + 1);
         } else if (poll == what) {
             owner.poll(static_cast<int>(in.below(8)));
         } else if (mend == what) {

@@ -256,7 +256,9 @@ inline void add_pools(gpusm::driver_api &api)
     GPUSM_FAKE(mem_pool_import_pointer,
                (CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data),
         std::memcpy(out, data, sizeof(*out));
-        *out += 0x100000000ULL;
+        do {
+            *out += 0x100000000ULL;
+        } while (0 != sharing().pointers.count(*out)); // imported before
         sharing().pointers[*out] = {0x8000, pool};)
 }
 
