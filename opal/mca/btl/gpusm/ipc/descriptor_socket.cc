@@ -171,6 +171,11 @@ status descriptor_socket::receive(descriptor_message *out)
         header.msg_controllen = sizeof(control);
         const ssize_t bytes = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (bytes < 0) {
+            if (EAGAIN != errno) { // what can never be emptied would hold up who sends to it
+                log_line(log_level::error, "cannot receive file descriptors at %s: %s",
+                         path_.c_str(), std::strerror(errno));
+                socket_ = {};
+            }
             break;
         }
         std::vector<file_descriptor> fds = take_descriptors(&header);

@@ -32,7 +32,10 @@ bool node::new_sender(std::uint32_t slot, peer **from)
 {
     const segment_view &view = own_.view();
     // In this order: a slot that nobody has taken may have no memory behind it.
-    if (!own_.commit_peer(slot) || 1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
+    if (slot < view.peer_slots && !own_.commit_peer(slot)) {
+        return false; // with the next call
+    }
+    if (slot >= view.peer_slots || 1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
         log_line(log_level::error,
                  "a message from peer slot %" PRIu32 ", which nobody has taken, was dropped", slot);
         return true;
