@@ -344,6 +344,9 @@ int to_opal(status s);
 void release_component();
 // component: tells ob1 of the peers that have been closed.
 void give_up_closed_peers();
+// component: whether ob1 is to be called back about a get that has ended. Not about one from a peer
+// that is closed, or whose process has ended, which then is closed.
+bool is_awaited(mca_btl_base_endpoint_t *from, bool good);
 
 // module: an endpoint for that peer, made if there is none. One per peer.
 mca_btl_base_endpoint_t *make_endpoint_of(peer &of);

@@ -73,6 +73,18 @@ void give_up_closed_peers()
     }
 }
 
+// With fault tolerance ob1 takes back its messages from a process that has failed when the runtime
+// says so, and uses their requests for others: a get that failed then would be asked for again, of
+// a process that has never heard of it.
+bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
+{
+    peer &source = *from->peer;
+    if (!good && source.attached() && !source.shared().owner_alive()) {
+        source.close();
+    }
+    return !source.closed();
+}
+
 } // namespace gpusm
 
 extern "C" {

@@ -263,8 +263,10 @@ int progress_gets(bool busy)
                      get->copy.len_bytes, to_string(get->copy.outcome));
         }
         // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
-        get->cbfunc(&mca_btl_gpusm.super, get->endpoint, get->local_address, get->local_handle,
-                    get->cbcontext, get->cbdata, copied ? OPAL_SUCCESS : OPAL_ERROR);
+        if (is_awaited(get->endpoint, copied)) {
+            get->cbfunc(&mca_btl_gpusm.super, get->endpoint, get->local_address, get->local_handle,
+                        get->cbcontext, get->cbdata, copied ? OPAL_SUCCESS : OPAL_ERROR);
+        }
         gets.all.give(get);
         ++completed;
     }

@@ -202,7 +202,9 @@ int host_side::progress()
         each = each->next;
         const host_get::arguments given = get->given;
         gets_.give(get);
-        given.call_back(endpoint, good ? OPAL_SUCCESS : OPAL_ERROR);
+        if (is_awaited(endpoint, good)) {
+            given.call_back(endpoint, good ? OPAL_SUCCESS : OPAL_ERROR);
+        }
     }
     return ended;
 }
