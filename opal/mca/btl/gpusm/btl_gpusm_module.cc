@@ -210,7 +210,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
                 const std::lock_guard guard(side->lock);
                 side->imports.drop_owner(endpoints[i]->number);
                 // Should the process come back, ob1 will have to be told anew.
-                *endpoints[i]->handshake = gpusm::handshake();
+                endpoints[i]->handshake->start_anew();
                 endpoints[i]->get_enabled = false;
             }
         }

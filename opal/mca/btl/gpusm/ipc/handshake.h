@@ -16,6 +16,7 @@
 #define GPUSM_IPC_HANDSHAKE_H
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace gpusm {
@@ -68,25 +69,32 @@ constexpr ipc_row ipc_next(ipc_state from, ipc_event event)
     return {from, event, from, ipc_action::none};
 }
 
-// The state of one direction, and the pauses between its questions. Not thread-safe: the
-// caller holds its GPU lock.
+// The state of one direction, and the pauses between its questions. Not thread-safe but for
+// state(): the caller holds its GPU lock.
 class handshake {
   public:
     // The pause doubles with every NOT_READY: 1, 2, 4 ... messages, at most this many. There
     // is no last try, because a program may well use CUDA late.
     static constexpr std::uint32_t longest_pause_messages = 64;
 
-    ipc_state state() const { return state_; }
+    ipc_state state() const { return state_.load(std::memory_order_relaxed); }
+
+    void start_anew()
+    {
+        state_.store(ipc_state::idle, std::memory_order_relaxed);
+        pause_messages_ = 0;
+        next_pause_ = 1;
+    }
 
     // Moves on and returns what the caller has to do.
     ipc_action step(ipc_event event)
     {
-        if (ipc_state::idle == state_ && ipc_event::gpu_message == event && pause_messages_ > 0) {
+        if (ipc_state::idle == state() && ipc_event::gpu_message == event && pause_messages_ > 0) {
             --pause_messages_;
             return ipc_action::none;
         }
-        const ipc_row next = ipc_next(state_, event);
-        state_ = next.to;
+        const ipc_row next = ipc_next(state(), event);
+        state_.store(next.to, std::memory_order_relaxed);
         if (ipc_action::count_retry == next.action) {
             pause_messages_ = next_pause_;
             next_pause_ = std::min(2 * next_pause_, longest_pause_messages);
@@ -95,7 +103,7 @@ class handshake {
     }
 
   private:
-    ipc_state state_ = ipc_state::idle;
+    std::atomic<ipc_state> state_{ipc_state::idle};
     std::uint32_t pause_messages_ = 0;
     std::uint32_t next_pause_ = 1;
 };
