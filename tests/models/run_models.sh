@@ -71,27 +71,27 @@ holds "a ring of one slot" fifo ends SLOTS=1 MESSAGES=2
 holds "no post and no reader goes on for ever" fifo cycles MESSAGES=2
 holds "an overwritten FIFO is put right, and all posts end" fifo ends VANDAL=1 MESSAGES=1 LAPS=4 MENDS=0
 holds "none goes on for ever in an overwritten FIFO" fifo cycles VANDAL=1 MORTAL=0 MESSAGES=1 LAPS=4 MENDS=0
-breaks "unless it is posted before it is filled" payload fifo ends PUBLISH_BEFORE_FILL=1
-breaks "unless a fragment is given back before it is read" payload fifo ends CONSUMED_TOO_EARLY=1
-breaks "unless it is claimed first and published later" next_sequence fifo ends CLAIM_THEN_PUBLISH=1 MENDS=0
-breaks "unless a full slot is taken" 'seen%8)==0' fifo ends OVERWRITE_WHEN_FULL=1
-breaks "unless busy is said at the first look" none_free fifo ends NO_SECOND_LOOK=1
-breaks "unless words have no lap" 'assertion violated' fifo ends LAPS=1 MENDS=0
-breaks "unless a sender sleeps for all laps" 'assertion violated' fifo ends LAPS=2
-breaks "unless nobody helps with the tail" 'non-progress cycle' fifo cycles NO_HELP=1 MESSAGES=2
-breaks "unless mending looks at the slot first" in_order fifo ends MEND_LOOKS_AT_SLOT_FIRST=1
-breaks "unless nobody mends" 'invalid end state' fifo ends VANDAL=1 NO_MEND=1 MESSAGES=1 MENDS=0
+breaks "found when it is posted before it is filled" payload fifo ends PUBLISH_BEFORE_FILL=1
+breaks "found when a fragment is given back before it is read" payload fifo ends CONSUMED_TOO_EARLY=1
+breaks "found when it is claimed first and published later" next_sequence fifo ends CLAIM_THEN_PUBLISH=1 MENDS=0
+breaks "found when a full slot is taken" 'seen%8)==0' fifo ends OVERWRITE_WHEN_FULL=1
+breaks "found when busy is said at the first look" none_free fifo ends NO_SECOND_LOOK=1
+breaks "found when words have no lap" 'assertion violated' fifo ends LAPS=1 MENDS=0
+breaks "found when a sender sleeps for all laps" 'assertion violated' fifo ends LAPS=2
+breaks "found when nobody helps with the tail" 'non-progress cycle' fifo cycles NO_HELP=1 MESSAGES=2
+breaks "found when mending looks at the slot first" in_order fifo ends MEND_LOOKS_AT_SLOT_FIRST=1
+breaks "found when nobody mends" 'invalid end state' fifo ends VANDAL=1 NO_MEND=1 MESSAGES=1 MENDS=0
 
 holds "every message arrives by one way, and both sides know which, when both ask at once" handshake ends OURS=2 THEIRS=2
 holds "also later, by memory that is staged" handshake ends OURS=3
 holds "nobody waits for a peer that ends" handshake ends DEATHS=1 OURS=1 FAULTS=0
 holds "no question is asked for ever" handshake cycles
-breaks "unless it is ready before the ACK" side handshake ends READY_BEFORE_ACK=1
-breaks "unless who asks does not answer" unsent handshake ends ANSWERS_WHEN_IDLE=1
-breaks "unless NOT_READY is the end" unsent handshake ends NO_RETRY=1
-breaks "unless the pause never ends" silent handshake ends NO_COUNTDOWN=1 OURS=4
-breaks "unless a get that fails is the end" arrived handshake ends NO_FALLBACK=1
-breaks "unless it is not said that memory cannot be mapped" staged_device handshake ends SAYS_NOTHING=1
-breaks "unless who asks waits under the lock" locked handshake ends WAITS_FOR_ANSWER=1
-breaks "unless who finds no room waits for a dead peer" 'invalid end state' handshake ends ROOM=1 DEATHS=1 OURS=2 FAULTS=0
+breaks "found when it is ready before the ACK" side handshake ends READY_BEFORE_ACK=1
+breaks "found when who asks does not answer" unsent handshake ends ANSWERS_WHEN_IDLE=1
+breaks "found when NOT_READY is the end" unsent handshake ends NO_RETRY=1
+breaks "found when the pause never ends" silent handshake ends NO_COUNTDOWN=1 OURS=4
+breaks "found when a get that fails is the end" arrived handshake ends NO_FALLBACK=1
+breaks "found when it is not said that memory cannot be mapped" staged_device handshake ends SAYS_NOTHING=1
+breaks "found when who asks waits under the lock" locked handshake ends WAITS_FOR_ANSWER=1
+breaks "found when who finds no room waits for a dead peer" 'invalid end state' handshake ends ROOM=1 DEATHS=1 OURS=2 FAULTS=0
 exit $failed

@@ -2,24 +2,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_life.sh: the lives of a process: ports, sessions, forks, a user without privileges, few file
+# run_processes.sh: ways in which processes start and meet: ports, sessions, forks, a user without privileges, few file
 # descriptors, a temporary folder that cannot be written to, two jobs side by side.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/common.sh"
 
-life=$GPUSM_BUILDDIR/tests/mpi/life
+program=$GPUSM_BUILDDIR/tests/mpi/processes
 few=${kinds%"${kinds#HD}"}
 
 for what in connect session fork; do
     for each in H $few; do
         [ "$each" = H ] && name=$what-host || name=$what-device
-        check "$name" 30 2 "$life" $what "$each"
+        check "$name" 30 2 "$program" $what "$each"
     done
 done
 
 # in_a_rank NAME COMMAND: every kind, in ranks whose shell has run that before
 in_a_rank() {
-    check "$1" 30 2 sh -c "$2; exec \"\$@\"" sh "$life" plain "$kinds"
+    check "$1" 30 2 sh -c "$2; exec \"\$@\"" sh "$program" plain "$kinds"
 }
 # The real driver has many open itself.
 descriptors=128
@@ -42,21 +42,21 @@ done
 
 name=user-without-privileges
 as_nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ TMPDIR=/tmp"
-if ! $as_nobody test -x "$life" 2>/dev/null || ! $as_nobody test -x "$GPUSM_OMPI_PREFIX/bin/mpirun"; then
+if ! $as_nobody test -x "$program" 2>/dev/null || ! $as_nobody test -x "$GPUSM_OMPI_PREFIX/bin/mpirun"; then
     skip $name "this is not root, or others cannot read the build folder or Open MPI"
 else
     real_mpirun=$GPUSM_MPIRUN
     printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$as_nobody" "$GPUSM_MPIRUN" >"$work/mpirun"
     chmod 755 "$work" "$work/mpirun"
     GPUSM_MPIRUN=$work/mpirun
-    check $name 30 2 "$life" plain "$kinds"
+    check $name 30 2 "$program" plain "$kinds"
     GPUSM_MPIRUN=$real_mpirun
 fi
 
 # Two jobs: each finds its own peers only, and clears away nothing of the other.
-"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$life" fork "$kinds" >"$work/other" 2>&1 </dev/null &
+"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$program" fork "$kinds" >"$work/other" 2>&1 </dev/null &
 other=$!
-check two-jobs-one 30 2 "$life" fork "$kinds"
+check two-jobs-one 30 2 "$program" fork "$kinds"
 wait $other
 status=$?
 cp "$work/other" "$work/output"

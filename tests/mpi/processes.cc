@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// life.cc: the lives that an MPI process can lead. `life WHAT KINDS` under mpirun with two ranks,
-// which exchange messages of host memory (H) or device memory (D), and check them:
+// processes.cc: ways in which MPI processes start and meet. `processes WHAT KINDS` under mpirun
+// with two ranks, which exchange messages of host memory (H) or device memory (D), and check them:
 //
 //   plain      in MPI_COMM_WORLD
 //   connect    over a port, between two communicators that know nothing of each other, twice
@@ -32,7 +32,7 @@ std::string kinds;
 
 [[noreturn]] void fail(const std::string &why)
 {
-    std::fprintf(stderr, "life: FAILED: %s\n", why.c_str());
+    std::fprintf(stderr, "processes: FAILED: %s\n", why.c_str());
     std::_Exit(1);
 }
 
@@ -96,7 +96,8 @@ void in_session()
     MPI_Comm both = MPI_COMM_NULL;
     MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
     MPI_Group_from_session_pset(session, "mpi://WORLD", &everyone);
-    MPI_Comm_create_from_group(everyone, "gpusm.life", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &both);
+    MPI_Comm_create_from_group(everyone, "gpusm.processes", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL,
+                               &both);
     MPI_Group_free(&everyone);
     talk_in(both);
     MPI_Comm_disconnect(&both);
@@ -127,7 +128,7 @@ void with_forks()
 int main(int argc, char **argv)
 {
     if (3 != argc) {
-        std::fprintf(stderr, "usage: life plain|connect|session|fork KINDS\n");
+        std::fprintf(stderr, "usage: processes plain|connect|session|fork KINDS\n");
         return 2;
     }
     const std::string what = argv[1];
