@@ -78,11 +78,7 @@ void give_up_closed_peers()
 // a process that has never heard of it.
 bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
 {
-    peer &source = *from->peer;
-    if (!good && source.attached() && !source.shared().owner_alive()) {
-        source.close();
-    }
-    return !source.closed();
+    return good ? !from->peer->closed() : from->peer->lives();
 }
 
 } // namespace gpusm

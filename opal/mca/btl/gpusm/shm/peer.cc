@@ -124,23 +124,20 @@ status peer::post(outgoing *fragment)
 
 bool peer::flush()
 {
-    const std::lock_guard guard(mutex_);
     bool posted = false;
+    std::unique_lock guard(mutex_);
     while (!closed_ && unposted_ != nullptr && status::ok == post_now(*unposted_)) {
         unposted_ = unposted_->next;
         posted = true;
     }
-    if (nullptr == unposted_ || posted) {
-        full_in_a_row_ = 0;
-    } else if (!closed_ && 0 == ++full_in_a_row_ % flushes_between_life_checks &&
-               !segment_.owner_alive()) {
-        log_line(log_level::error,
-                 "process %" PRIu32 " of job %08" PRIx32
-                 " has ended with messages to it on the way",
-                 identity_.vpid, identity_.jobid);
-        closed_ = true;
-    }
+    const bool waits = unposted_ != nullptr && !posted;
+    full_in_a_row_ = waits ? full_in_a_row_ + 1 : 0;
+    const bool ask = waits && 0 == full_in_a_row_ % flushes_between_life_checks;
     decide_on_inline();
+    guard.unlock();
+    if (ask) {
+        (void)lives();
+    }
     return posted;
 }
 
@@ -185,6 +182,17 @@ void peer::close()
     const std::lock_guard guard(mutex_);
     closed_ = true;
     decide_on_inline();
+}
+
+bool peer::lives()
+{
+    if (!closed() && attached() && !segment_.owner_alive()) {
+        log_line(log_level::error,
+                 "process %" PRIu32 " of job %08" PRIx32 " has ended with messages on the way",
+                 identity_.vpid, identity_.jobid);
+        close();
+    }
+    return !closed();
 }
 
 void peer::close_for_nonsense()

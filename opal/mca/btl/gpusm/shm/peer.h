@@ -77,7 +77,10 @@ class peer {
 
     // Ends all traffic with the peer; posted and waiting fragments become ready to reap.
     void close();
-    // The same for one that has sent what makes no sense, which is said once.
+    // Asks whether its process is still there, which takes two system calls, and closes it if not,
+    // which is said once. False: it is closed.
+    bool lives();
+    // Closes one that has sent what makes no sense, which is said once.
     void close_for_nonsense();
 
     bool closed() const { return closed_.load(std::memory_order_relaxed); }
