@@ -71,11 +71,11 @@ bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t
     return of_first == of_last;
 }
 
-status make_stream(const driver_api &driver, CUstream *out)
+status make_stream(const driver_api &driver, CUstream *out, CUstream_flags flags)
 {
     constexpr int highest_priority = -100; // the driver clamps it to what the device has
     return driver.report("cuStreamCreateWithPriority",
-                         driver.stream_create(out, CU_STREAM_NON_BLOCKING, highest_priority));
+                         driver.stream_create(out, flags, highest_priority));
 }
 
 device_table::~device_table()
@@ -194,7 +194,7 @@ status device_table::make(device *in)
         s = driver_.report("cuDeviceGetUuid", driver_.device_get_uuid(&uuid, in->ordinal));
     }
     if (status::ok == s) {
-        s = make_stream(driver_, &in->stream);
+        s = make_stream(driver_, &in->stream, flags_);
     }
     if (status::ok != s) {
         return s;

@@ -26,7 +26,7 @@ struct device {
     CUcontext context = nullptr; // null: the program has destroyed it, see is_alive
     CUdevice ordinal = 0;        // as this process counts; means nothing to a peer
     device_uuid uuid{};
-    CUstream stream = nullptr;     // non-blocking, highest priority
+    CUstream stream = nullptr;     // highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
     // Has registered host memory the address there that it has here? Asked when it is needed.
@@ -66,15 +66,20 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
 // apart; what lies between them is not looked at.
 bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t len_bytes);
 
-// A stream for copies, in the current context: not held up by, and not holding up, the program's
-// default stream, and before the program's own work where they compete. The caller's to destroy.
-// `driver_failed` has been reported.
-status make_stream(const driver_api &driver, CUstream *out);
+// A stream for copies, in the current context, before the program's own work where they compete:
+// not held up by, and not holding up, the program's default stream, unless `flags` say otherwise.
+// The caller's to destroy. `driver_failed` has been reported.
+status make_stream(const driver_api &driver, CUstream *out,
+                   CUstream_flags flags = CU_STREAM_NON_BLOCKING);
 
 // Not thread-safe: the caller holds its GPU lock.
 class device_table {
   public:
-    explicit device_table(const driver_api &driver) : driver_(driver) {}
+    // `flags`: of the devices' streams.
+    explicit device_table(const driver_api &driver, CUstream_flags flags = CU_STREAM_NON_BLOCKING)
+        : driver_(driver), flags_(flags)
+    {
+    }
     // Gives back streams, events and primary contexts; a driver that is down is fine.
     ~device_table();
     device_table(const device_table &) = delete;
@@ -112,6 +117,7 @@ class device_table {
     status make(device *in);
 
     const driver_api &driver_;
+    const CUstream_flags flags_;
     std::vector<std::unique_ptr<device>> devices_;
     device *last_ = nullptr;
 };

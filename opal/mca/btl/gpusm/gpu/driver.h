@@ -23,6 +23,9 @@ namespace gpusm {
     X(ctx_pop_current, cuCtxPopCurrent)                                                            \
     X(ctx_get_device, cuCtxGetDevice)                                                              \
     X(device_get_uuid, cuDeviceGetUuid)                                                            \
+    X(device_get_count, cuDeviceGetCount)                                                          \
+    X(device_get_attribute, cuDeviceGetAttribute)                                                  \
+    X(device_can_access_peer, cuDeviceCanAccessPeer)                                               \
     X(primary_ctx_get_state, cuDevicePrimaryCtxGetState)                                           \
     X(primary_ctx_retain, cuDevicePrimaryCtxRetain)                                                \
     X(primary_ctx_release, cuDevicePrimaryCtxRelease)                                              \
@@ -63,6 +66,7 @@ namespace gpusm {
     X(mem_map, cuMemMap)                                                                           \
     X(mem_unmap, cuMemUnmap)                                                                       \
     X(mem_set_access, cuMemSetAccess)                                                              \
+    X(mem_get_access, cuMemGetAccess)                                                              \
     X(mem_release, cuMemRelease)                                                                   \
     X(mem_pool_export_to_shareable_handle, cuMemPoolExportToShareableHandle)                       \
     X(mem_pool_import_from_shareable_handle, cuMemPoolImportFromShareableHandle)                   \
