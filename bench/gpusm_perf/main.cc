@@ -5,9 +5,11 @@
 // every kind of memory, next to what the bare copy costs. `gpusm_perf --help` is the manual.
 #include "bench/gpusm_perf/gpusm_perf.h"
 
-#include <mpi-ext.h>
+#include <mpi.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <dlfcn.h>
 
 namespace gpusm::bench {
 
@@ -17,14 +19,27 @@ constexpr int exit_wrong = 1;
 constexpr int exit_usage = 2;
 constexpr double link_tolerance = 1.05;
 
+// Whether Open MPI tells device memory from host memory. MPIX_Query_cuda_support asks for the name
+// of one component that does; this asks the one that is there.
+bool accepts_device_memory(const device *gpu)
+{
+    using check_fn = int (*)(const void *address, int *device, std::uint64_t *flags);
+    auto *table = static_cast<check_fn *>(dlsym(RTLD_DEFAULT, "opal_accelerator"));
+    std::string why;
+    const auto some = buffer::make(memory_kind::device, 1, gpu, &why);
+    int ordinal = 0;
+    std::uint64_t flags = 0;
+    return nullptr == table || nullptr == some || (*table)(some->data(), &ordinal, &flags) > 0;
+}
+
 // What is missing, found out before the measurement and not after it.
 std::string missing_requirement(const run &r)
 {
     if (0 != r.ranks % 2) {
         return "needs an even number of ranks, not " + std::to_string(r.ranks);
     }
-#if defined(OMPI_HAVE_MPI_EXT_CUDA) && OMPI_HAVE_MPI_EXT_CUDA
-    if (perf_mode::check != r.opt.mode && r.opt.uses_gpu() && 1 != MPIX_Query_cuda_support()) {
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
+    if (perf_mode::check != r.opt.mode && r.opt.uses_gpu() && !accepts_device_memory(r.gpu)) {
         return "this Open MPI does not accept GPU buffers (its CUDA support is missing or off)";
     }
 #endif
