@@ -6,11 +6,9 @@
 # shellcheck disable=SC2086 # a list of symbols
 . "$(dirname "$0")/common.sh"
 build=${GPUSM_BUILDDIR:?is set by tests/environment}
-for name in mca_btl_gpusm mca_rcache_gpusm; do
-    case $name in
-    mca_btl_gpusm) dso=$build/opal/mca/btl/gpusm/.libs/$name.so ;;
-    *) dso=$build/opal/mca/rcache/gpusm/.libs/$name.so ;;
-    esac
+for framework in accelerator btl rcache; do
+    name=mca_${framework}_gpusm
+    dso=$build/opal/mca/$framework/gpusm/.libs/$name.so
     if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
         skip "$name" "built with sanitizers"
         continue
@@ -22,9 +20,9 @@ for name in mca_btl_gpusm mca_rcache_gpusm; do
     foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
     report "$name needs neither libcuda nor libstdc++" "$foreign"
     report "$name leaves no C++ symbol open" "$(nm -D "$dso" | grep ' U _Z')"
-    # The driver's table and the log's sink belong to the process.
+    # The driver's table, the log's sink and Open MPI's classes belong to the process.
     report "$name keeps no state beside its component" "$(objdump -tC "$dso" |
-        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|::current_(sink|threshold)|mca_(btl|rcache)_gpusm(_component)?$')"
+        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator)' |
+        grep -v -E '(driver_load|load_once)\(\)::api|::current_(sink|threshold)|mca_(accelerator|btl|rcache)_gpusm(_component|_module|_(stream|event)_t_class)?$')"
 done
 exit $failed

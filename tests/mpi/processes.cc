@@ -6,9 +6,9 @@
 //
 //   plain      in MPI_COMM_WORLD
 //   connect    over a port, between two communicators that know nothing of each other, twice
-//   session    in a session, without MPI_Init. A second one would meet Open MPI 5.0's own faults:
-//   its
-//              accelerator component crashes, and without it now and then no peer is reached.
+//   session    in a session, without MPI_Init. A second one meets Open MPI 5.0's own faults: its
+//              accelerator/cuda crashes, and now and then no peer is reached.
+//   sessions   opens and closes twenty of those, with messages in the first one only
 //   fork       after forks whose children end in both ways, and one that executes a program
 #include "bench/common/buffer.h"
 
@@ -89,12 +89,16 @@ void over_a_port(int me)
     }
 }
 
-void in_session()
+void in_session(bool with_messages = true)
 {
     MPI_Session session = MPI_SESSION_NULL;
     MPI_Group everyone = MPI_GROUP_NULL;
     MPI_Comm both = MPI_COMM_NULL;
     MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+    if (!with_messages) {
+        MPI_Session_finalize(&session);
+        return;
+    }
     MPI_Group_from_session_pset(session, "mpi://WORLD", &everyone);
     MPI_Comm_create_from_group(everyone, "gpusm.processes", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL,
                                &both);
@@ -128,7 +132,7 @@ void with_forks()
 int main(int argc, char **argv)
 {
     if (3 != argc) {
-        std::fprintf(stderr, "usage: processes plain|connect|session|fork KINDS\n");
+        std::fprintf(stderr, "usage: processes plain|connect|session|sessions|fork KINDS\n");
         return 2;
     }
     const std::string what = argv[1];
@@ -139,8 +143,11 @@ int main(int argc, char **argv)
     if (kinds != "H" && nullptr == (gpu = device::open(local_rank_from_environment(), &why))) {
         fail(why);
     }
-    if ("session" == what) {
+    if (what.starts_with("session")) {
         in_session();
+        for (int more = "sessions" == what ? 19 : 0; more > 0; --more) {
+            in_session(false);
+        }
         return 0;
     }
     int me = 0;

@@ -92,6 +92,10 @@ unchecked="--mca btl_gpusm_quick_pointer_check 0"
     judge host-only-program-makes-no-driver-call 0 $? \
         '[ "$(calls_in device "$by_gpusm")" -gt 0 ]' "the log shows no call for device memory either" \
         '[ "$(calls_in theirs "$by_gpusm")" -eq 0 ]' "gpusm calls the driver"
+    if [ "${OMPI_MCA_accelerator:-cuda}" != cuda ] || [ "${GPUSM_OMPI_CUDA_AWARE-yes}" != yes ]; then
+        skip quick-pointer-check "it is for accelerator/cuda; run_accelerator.sh is about ours"
+        finish
+    fi
     logged ours "$exchange" pairs --kinds H
     status=$?
     calls=$(calls_in ours "$by_gpusm")

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// accelerator.h: what Open MPI asks of an accelerator, done with the CUDA driver; nothing here
+// knows Open MPI. Nothing is made before it is needed, and what is made lies in the context of the
+// memory that it is needed for. The caller's current context is what it was afterwards.
+#ifndef GPUSM_ACCELERATOR_ACCELERATOR_H
+#define GPUSM_ACCELERATOR_ACCELERATOR_H
+
+#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/gpu/device.h"
+#include "opal/mca/btl/gpusm/gpu/driver.h"
+
+#include <cstddef>
+#include <mutex>
+
+namespace gpusm {
+
+// Where an address lies.
+struct memory_place {
+    bool answered = false;       // by the driver, or there is no device memory yet or any more
+    bool on_device = false;      // a processor must not touch it, or had better not
+    bool managed = false;        // managed memory, which counts as device memory
+    CUcontext context = nullptr; // null for VMM and pool memory: those have none
+    int ordinal = -1;            // of the device, as this process counts
+};
+
+// One driver call, but for VMM memory that lies in host memory: that is on the first device that
+// may use it. Nothing is remembered, so the answer is never old.
+memory_place place_of(const driver_api &driver, const void *address);
+
+// A stream or an event, made where it is first used. Guarded by the accelerator's lock.
+struct lazy_stream {
+    device *on = nullptr; // null: not made
+    CUstream handle = nullptr;
+};
+struct lazy_event {
+    device *on = nullptr;
+    CUevent handle = nullptr;
+    bool recorded = false; // behind anything
+};
+
+// Thread-safe. `not_ready`: the program has no context that the call could be made in.
+class accelerator {
+  public:
+    explicit accelerator(const driver_api &driver);
+
+    // Returns when the bytes are there. A copy comes after what the legacy stream of that context
+    // has got to do, and after nothing else of the program's.
+    status copy(void *to, const void *from, std::size_t len_bytes);
+    // The same of ranges that may overlap.
+    status move(void *to, const void *from, std::size_t len_bytes);
+    // Does not wait. Between host memories the bytes are there at once.
+    status copy_async(void *to, const void *from, std::size_t len_bytes, lazy_stream *stream);
+
+    // `busy`: something that was before it in its stream is not done. A stream that has had nothing
+    // to do, and an event that was not recorded, are done.
+    status record(lazy_event *event, lazy_stream *stream);
+    status query(lazy_event *event);
+    status synchronize(lazy_stream *stream);
+    void destroy(lazy_event *event);
+    void destroy(lazy_stream *stream);
+
+    // On that device, or, where `ordinal` is negative, on the one of the current context, else the
+    // one used last. Not initialized.
+    status allocate(int ordinal, std::size_t len_bytes, void **out);
+    status release(void *allocated);
+    // The allocation around an address, of VMM memory the chunk.
+    status range_of(const void *address, void **base, std::size_t *len_bytes);
+    // Changes when the address is allocated anew. From then on synchronous copies of the program
+    // from and to that memory are complete when they return.
+    status buffer_id(const void *address, unsigned long long *out);
+
+    // Page-locks host memory for all contexts.
+    status lock_host(int ordinal, void *address, std::size_t len_bytes);
+    status unlock_host(int ordinal, void *address);
+
+    // Of the current context, else the one used last.
+    status current_device(int *ordinal);
+    struct pci_place {
+        int domain;
+        int bus;
+        int device;
+    };
+    status pci_of(int ordinal, pci_place *out);
+    status can_access_peer(int ordinal, int peer, bool *out);
+
+  private:
+    status device_for(int ordinal, device **out);
+    status device_for(const memory_place &a, const memory_place &b, device **out);
+    status copy_directly(void *to, const void *from, std::size_t len_bytes, CUresult *refused);
+    status stream_on(device *on, lazy_stream *stream);
+    bool is_alive(device *on);
+    status move_on(const device &on, CUdeviceptr to, CUdeviceptr from, std::size_t len_bytes);
+
+    const driver_api &driver_;
+    std::mutex mutex_; // of what follows; never held while something is waited for
+    device_table devices_;
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_accelerator.sh: Open MPI with accelerator/gpusm: messages of every kind of memory, by btl/gpusm and
+# by btl/sm, which copies all of them through the accelerator; what it costs; when it stands back; its
+# end. The other tests run with it, too: OMPI_MCA_accelerator=gpusm make check.
+# shellcheck disable=SC2016,SC2034,SC2154 # conditions are evaluated later; set by common.sh
+. "$(dirname "$0")/common.sh"
+
+# The ranks take turns here, and many test machines have few processors: whoever waits lets others
+# run.
+export OMPI_MCA_mpi_yield_when_idle=1
+
+name=stands-back-for-another-one
+if [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ] && [ -z "${OMPI_MCA_accelerator-}" ]; then
+    launch 60 2 --mca accelerator_base_verbose 20 "$exchange" pairs --kinds H --max-size 64
+    judge $name 0 $? 'says "stands back for accelerator/cuda"' "it does not" \
+        'says "selected cuda"' "accelerator/cuda is not selected"
+else
+    skip $name "there is no other one"
+fi
+
+export OMPI_MCA_accelerator=gpusm
+few=${kinds%"${kinds#HD}"}
+for each in H $few; do
+    # Open MPI keeps a pointer to the component over the end of a session.
+    check "twenty-sessions-$each" 60 2 "$GPUSM_BUILDDIR/tests/mpi/processes" sessions "$each"
+done
+name=silent-without-a-driver
+if [ "$driver_kind" = softcuda ] && ! LD_LIBRARY_PATH='' "$exchange" print-gpu >/dev/null 2>&1; then
+    launch 60 2 -x LD_LIBRARY_PATH= "$exchange" pairs --kinds H --max-size 64K
+    # Components of Open MPI's own that are linked with libcuda are another matter.
+    judge $name 0 $? '! grep -q -i accelerator "$work/output"' "it is not"
+else
+    skip $name "there is a driver on this machine"
+fi
+need_gpu device-messages || finish
+
+check every-pair-of-kinds 180 2 "$exchange" pairs --kinds "${kinds}P" --max-size 2M
+for subtest in unexpected truncation datatypes; do
+    check $subtest 90 2 "$exchange" $subtest --kinds HDRMVA
+done
+for subtest in threads threads-without-context context-switched device-switched two-devices \
+    context-destroyed; do
+    check $subtest 60 2 "$exchange" $subtest
+done
+tested=$btl
+btl=sm,self
+check copied-by-the-accelerator 180 2 "$exchange" pairs --kinds "$kinds" --max-size 256K
+check copied-by-the-accelerator-in-threads 60 2 "$exchange" threads
+btl=$tested
+
+need_softcuda driver-calls || finish
+need_gpusm driver-calls || finish
+# calls FOLDER WHO WHAT [OPTIONS OF MPIRUN] PROGRAM...: driver calls by that caller of that name
+calls() {
+    log=$work/$1 who=$2 what=$3
+    shift 3
+    mkdir "$log"
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$log" "$@" || return 1
+    cat "$log"/*.log | grep -c "^$what [0-9]* mca_$who"
+}
+# latency MESSAGES FOLDER WHO WHAT: the same of so many messages of 8 bytes
+latency() {
+    calls "$2" "$3" "$4" "$perf" latency --src D --dst D --sizes 8 --warmup 0 \
+        --iterations $(($1 / 2)) --no-limit
+}
+# The sender asks twice what its buffer is, and the receiver once; then the receiver looks where the
+# buffer lies that it writes to. Both make sure of one allocation by its number besides, which is not
+# counted here, because housekeeping asks for numbers, too.
+if [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ]; then
+    start=$(latency 100 start '.*' cuPointerGetAttributes)
+    end=$(latency 1100 end '.*' cuPointerGetAttributes)
+    status=$?
+    judge questions-about-an-8-byte-message 0 $status \
+        '[ $((end - start)) -le 4000 ]' "$((end - start)) questions about 1000 messages" \
+        '[ $((end - start)) -ge 3000 ]' "the log has $((end - start)) questions about 1000 messages"
+fi
+asked=$(calls host accelerator_gpusm '.*' "$exchange" pairs --kinds H --max-size 64K)
+status=$?
+once=$(cat "$work"/host/*.log | grep -c '^cuPointerGetAttributes .* mca_accelerator_gpusm')
+judge host-buffers-cost-one-driver-call 0 $status \
+    '[ "$asked" -gt 0 ] && [ "$asked" -eq "$once" ]' "$asked calls, $once questions"
+finish

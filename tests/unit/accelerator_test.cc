@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// accelerator_test.cc: the work of accelerator/gpusm on whatever driver there is, real or
+// tests/softcuda. Each test runs in a process of its own.
+#include "opal/mca/accelerator/gpusm/accelerator.h"
+
+#include "tests/unit/gpu_memory_support.h"
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+using namespace softcuda_test;
+
+namespace {
+
+using namespace gpusm;
+using namespace gpusm_test;
+
+void *pointer(CUdeviceptr at)
+{
+    return reinterpret_cast<void *>(at);
+}
+
+// Page-locked memory is host memory, and so is everything before the driver is initialized.
+ALONE(PlaceOf, TellsTheMemoryOfDevices)
+{
+    std::vector<char> plain(4096);
+    for (const bool initialized : {false, true}) {
+        if (initialized) {
+            (void)start();
+        }
+        const memory_place place = place_of(driver(), plain.data());
+        EXPECT_TRUE(place.answered);
+        EXPECT_FALSE(place.on_device);
+    }
+    void *pinned = nullptr;
+    OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
+    EXPECT_FALSE(place_of(driver(), pinned).on_device);
+    const CUdeviceptr ordinary = allocate(4096);
+    const CUdeviceptr managed = allocate_managed(4096);
+    for (const CUdeviceptr at : {ordinary, managed, allocate_vmm(2 * mib), allocate_pool(4096)}) {
+        const memory_place place = place_of(driver(), pointer(at + 100));
+        EXPECT_TRUE(place.answered && place.on_device);
+        EXPECT_EQ(place.managed, at == managed);
+        EXPECT_EQ(place.ordinal, 0);
+        EXPECT_EQ(place.context != nullptr, at == ordinary || at == managed);
+    }
+    OK(CU(cuMemFree)(ordinary));
+    EXPECT_FALSE(place_of(driver(), pointer(ordinary)).on_device) << "freed";
+}
+
+// From a thread without a context, from and to all kinds and both devices; the thread still has
+// none.
+ALONE(Accelerator, CopiesBetweenAnyTwoPlacesInAnyThread)
+{
+    constexpr std::size_t len = 100001;
+    std::vector<CUdeviceptr> places;
+    std::vector<char> plain(len);
+    std::vector<CUcontext> contexts;
+    for (int ordinal = 0; ordinal < std::min(device_count(), 2); ++ordinal) {
+        contexts.push_back(start(ordinal));
+        places.push_back(allocate(len));
+        places.push_back(allocate_pool(len));
+    }
+    OK(CU(cuCtxSetCurrent)(contexts.front()));
+    places.push_back(allocate_managed(len));
+    places.push_back(allocate_vmm(2 * mib));
+    places.push_back(reinterpret_cast<CUdeviceptr>(plain.data()));
+    accelerator tested(driver());
+    std::thread([&] {
+        unsigned seed = 0;
+        for (const CUdeviceptr to : places) {
+            for (const CUdeviceptr from : places) {
+                const std::string sent = pattern(len, ++seed);
+                std::string got(len, '?');
+                EXPECT_EQ(tested.copy(pointer(from), sent.data(), len), status::ok);
+                EXPECT_EQ(to == from ? status::ok : tested.copy(pointer(to), pointer(from), len),
+                          status::ok);
+                EXPECT_EQ(tested.copy(got.data(), pointer(to), len), status::ok);
+                EXPECT_TRUE(got == sent) << seed;
+            }
+        }
+        EXPECT_EQ(current_context(), nullptr);
+    }).join();
+    EXPECT_EQ(current_context(), contexts.front());
+}
+
+ALONE(Accelerator, CopiesHostMemoryThatIsPageLockedInPart)
+{
+    (void)start();
+    accelerator tested(driver());
+    char *pages = static_cast<char *>(std::aligned_alloc(4096, 2 * mib));
+    OK(CU(cuMemHostRegister)(pages, mib, 0));
+    const CUdeviceptr there = allocate(2 * mib);
+    const std::string sent = pattern(2 * mib, 1);
+    store(there, sent);
+    EXPECT_EQ(tested.copy(pages, pointer(there), 2 * mib), status::ok);
+    EXPECT_TRUE(sent == std::string(pages, 2 * mib));
+    OK(CU(cuMemsetD8)(there, 0, 2 * mib));
+    EXPECT_EQ(tested.copy(pointer(there), pages, 2 * mib), status::ok);
+    EXPECT_TRUE(sent == load(there, 2 * mib));
+}
+
+ALONE(Accelerator, MovesBetweenRangesThatOverlap)
+{
+    constexpr std::size_t len = 9 * mib + 11; // more than one piece
+    (void)start();
+    accelerator tested(driver());
+    std::string host(len + 2 * mib, '?');
+    const CUdeviceptr device = allocate(host.size());
+    const auto reach = [&](bool on_device, std::size_t at) -> void * {
+        return on_device ? pointer(device + at) : host.data() + at;
+    };
+    for (const bool on_device : {true, false}) {
+        for (const auto &[to, from] :
+             {std::pair<std::size_t, std::size_t>{0, 3}, {3, 0}, {mib, 0}, {0, mib}, {5, 5}}) {
+            const std::string sent = pattern(len, static_cast<unsigned>(to + 1));
+            std::string got(len, '?');
+            EXPECT_EQ(tested.copy(reach(on_device, from), sent.data(), len), status::ok);
+            EXPECT_EQ(tested.move(reach(on_device, to), reach(on_device, from), len), status::ok);
+            EXPECT_EQ(tested.copy(got.data(), reach(on_device, to), len), status::ok);
+            EXPECT_TRUE(got == sent) << to << " " << from << " " << on_device;
+        }
+    }
+}
+
+// Nothing waits for the program's other streams, where a kernel may wait for the message.
+SOFT_ALONE(Accelerator, CopiesComeBehindTheLegacyStreamAndBehindNoOther)
+{
+    setenv("GPUSM_SOFTCUDA_DELAY_US", "50000", 1);
+    (void)start();
+    const CUdeviceptr ours = allocate(1024);
+    accelerator tested(driver());
+    char got = '?';
+    OK(CU(cuMemsetD8)(ours, 'x', 1024)); // returns at once
+    EXPECT_EQ(tested.copy(&got, pointer(ours), 1), status::ok);
+    EXPECT_EQ(got, 'x');
+    const CUstream stream = make_stream(CU_STREAM_DEFAULT);
+    void *gate = nullptr;
+    OK(CU(cuMemHostAlloc)(&gate, sizeof(int), 0));
+    *static_cast<volatile int *>(gate) = 0;
+    OK(CU(cuStreamWaitValue32)(stream, reinterpret_cast<CUdeviceptr>(gate), 1,
+                               CU_STREAM_WAIT_VALUE_EQ));
+    EXPECT_EQ(tested.copy(&got, pointer(ours), 1), status::ok);
+    EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
+    *static_cast<volatile int *>(gate) = 1;
+}
+
+SOFT_ALONE(Accelerator, StreamsAndEventsAreMadeWhereTheyAreUsedAndEndWithThatContext)
+{
+    setenv("GPUSM_SOFTCUDA_DELAY_US", "50000", 1);
+    accelerator tested(driver());
+    lazy_stream stream;
+    lazy_event event;
+    EXPECT_EQ(tested.record(&event, &stream), status::ok);
+    EXPECT_EQ(tested.query(&event), status::ok) << "no driver, no context, nothing to do";
+    const std::string sent = pattern(1000, 1);
+    std::string got(1000, '?');
+    EXPECT_EQ(tested.copy_async(got.data(), sent.data(), 1000, &stream), status::ok);
+    EXPECT_TRUE(got == sent);
+    for (const bool destroyed : {true, false}) {
+        OK(CU(cuInit)(0));
+        const CUcontext context = make_context();
+        const CUdeviceptr there = allocate(1000);
+        const CUdeviceptr also = allocate(1000);
+        store(there, sent);
+        EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &stream), status::ok);
+        EXPECT_EQ(tested.record(&event, &stream), status::ok);
+        EXPECT_EQ(tested.query(&event), status::busy);
+        EXPECT_EQ(tested.synchronize(&stream), status::ok);
+        EXPECT_EQ(tested.query(&event), status::ok);
+        EXPECT_EQ(load(also, 1000), sent);
+        if (destroyed) {
+            EXPECT_EQ(tested.copy(got.data(), pointer(there), 1000), status::ok);
+            OK(CU(cuCtxDestroy)(context));
+            EXPECT_EQ(tested.query(&event), status::driver_failed);
+            EXPECT_EQ(tested.synchronize(&stream), status::ok);
+            EXPECT_EQ(tested.copy(got.data(), pointer(there), 1000), status::system_failed)
+                << "it has gone with the context, and nobody crashes";
+        }
+    }
+    tested.destroy(&event);
+    tested.destroy(&stream);
+    EXPECT_TRUE(nullptr == event.on && nullptr == stream.on);
+}
+
+ALONE(Accelerator, ManyThreadsCopyAtOnce)
+{
+    (void)start();
+    accelerator tested(driver());
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 8; ++i) {
+        threads.emplace_back([&tested, i, at = allocate(20000)] {
+            for (unsigned round = 0; round < 50; ++round) {
+                const std::string sent = pattern(20000, i * 1000 + round);
+                std::string got(20000, '?');
+                EXPECT_EQ(tested.copy(pointer(at), sent.data(), 20000), status::ok);
+                EXPECT_EQ(tested.copy(got.data(), pointer(at), 20000), status::ok);
+                EXPECT_TRUE(got == sent);
+            }
+        });
+    }
+    for (std::thread &each : threads) {
+        each.join();
+    }
+}
+
+ALONE(Accelerator, AllocatesRegistersAndTellsAboutMemoryAndDevices)
+{
+    accelerator tested(driver());
+    void *made = nullptr;
+    int ordinal = -1;
+    EXPECT_EQ(tested.current_device(&ordinal), status::not_ready);
+    EXPECT_EQ(tested.allocate(-1, 4096, &made), status::not_ready);
+    EXPECT_EQ(tested.lock_host(-1, &ordinal, 1), status::not_ready);
+    (void)start();
+    EXPECT_EQ(tested.current_device(&ordinal), status::ok);
+    EXPECT_EQ(ordinal, 0);
+    for (const int on : {-1, 0}) {
+        ASSERT_EQ(tested.allocate(on, 4096, &made), status::ok);
+        void *base = nullptr;
+        std::size_t len_bytes = 0;
+        EXPECT_EQ(tested.range_of(static_cast<char *>(made) + 50, &base, &len_bytes), status::ok);
+        EXPECT_TRUE(base == made && 4096 == len_bytes);
+        unsigned long long id = 0;
+        EXPECT_EQ(tested.buffer_id(made, &id), status::ok);
+        EXPECT_EQ(id, buffer_id(reinterpret_cast<CUdeviceptr>(made)));
+        EXPECT_TRUE(
+            attribute<bool>(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reinterpret_cast<CUdeviceptr>(made)));
+        EXPECT_EQ(tested.release(made), status::ok);
+        EXPECT_FALSE(place_of(driver(), made).on_device);
+        EXPECT_EQ(tested.buffer_id(made, &id), status::not_found);
+        EXPECT_EQ(tested.range_of(&ordinal, &base, &len_bytes), status::not_found);
+    }
+    void *pages = std::aligned_alloc(4096, mib);
+    EXPECT_EQ(tested.unlock_host(-1, pages), status::not_found);
+    EXPECT_EQ(tested.lock_host(-1, pages, mib), status::ok);
+    EXPECT_TRUE(is_page_locked(driver(), reinterpret_cast<std::uint64_t>(pages), mib));
+    EXPECT_EQ(tested.unlock_host(-1, pages), status::ok);
+    accelerator::pci_place place{};
+    EXPECT_EQ(tested.pci_of(0, &place), status::ok);
+    EXPECT_NE(tested.pci_of(1000, &place), status::ok);
+    bool reaches = true;
+    EXPECT_EQ(tested.can_access_peer(0, 0, &reaches), status::ok);
+    EXPECT_FALSE(reaches) << "itself, says the driver";
+}
+
+} // namespace
