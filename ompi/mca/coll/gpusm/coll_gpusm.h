@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm.h: the component coll/gpusm: reductions on device memory, by way of host memory.
+//
+// A module sits above the other components of a communicator and has kept what they have put there.
+// Each of its functions calls the next component's once, with the program's arguments, except that
+// host memory takes the place of device memory. So ranks agree on what is called whatever memory
+// each of them has.
+//
+//   coll_gpusm_component.cc   parameters, selection, the module's life
+//   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes
+//   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
+//   coll_gpusm_staging.*      host memory and the copies
+#ifndef GPUSM_COLL_H
+#define GPUSM_COLL_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_requests.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
+
+#include <cstddef>
+
+// The functions that the component has, by the names that they have in coll.h.
+#define GPUSM_COLL_FUNCTIONS(X)                                                                    \
+    X(allreduce)                                                                                   \
+    X(reduce)                                                                                      \
+    X(reduce_local)                                                                                \
+    X(reduce_scatter)                                                                              \
+    X(reduce_scatter_block)                                                                        \
+    X(scan)                                                                                        \
+    X(exscan)                                                                                      \
+    X(iallreduce)                                                                                  \
+    X(ireduce)                                                                                     \
+    X(ireduce_scatter)                                                                             \
+    X(ireduce_scatter_block)                                                                       \
+    X(iscan)                                                                                       \
+    X(iexscan)                                                                                     \
+    X(allreduce_init)                                                                              \
+    X(reduce_init)                                                                                 \
+    X(reduce_scatter_init)                                                                         \
+    X(reduce_scatter_block_init)                                                                   \
+    X(scan_init)                                                                                   \
+    X(exscan_init)
+
+struct mca_coll_gpusm_component_t {
+    mca_coll_base_component_t super;
+    int priority;              // coll_gpusm_priority
+    std::size_t staging_bytes; // coll_gpusm_staging_bytes
+    gpusm::staging_pool *pool;
+    gpusm::request_list *requests;
+};
+extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;
+
+// Of one communicator. `next` has what was there before, and a reference to each module in it; of
+// the functions above only.
+struct mca_coll_gpusm_module_t : mca_coll_base_module_t {
+    mca_coll_base_comm_coll_t next;
+};
+
+namespace gpusm {
+
+// Enters the component's functions into a module that has the ones it needs in `next`.
+void set_functions(mca_coll_gpusm_module_t &module);
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_component.cc: what Open MPI sees first: the component, its parameters, and one module
+// for each communicator.
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
+
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+namespace gpusm {
+
+namespace {
+
+mca_coll_gpusm_component_t &component = mca_coll_gpusm_component;
+
+extern "C" void module_construct(mca_coll_gpusm_module_t *module) noexcept
+{
+    std::memset(&module->next, 0, sizeof(module->next));
+}
+
+extern "C" void module_destruct(mca_coll_gpusm_module_t *module) noexcept
+{
+#define GPUSM_RELEASE(name)                                                                        \
+    if (nullptr != module->next.coll_##name##_module) {                                            \
+        OBJ_RELEASE(module->next.coll_##name##_module);                                            \
+    }
+    GPUSM_COLL_FUNCTIONS(GPUSM_RELEASE)
+#undef GPUSM_RELEASE
+}
+
+OBJ_CLASS_INSTANCE(mca_coll_gpusm_module_t, mca_coll_base_module_t, module_construct,
+                   module_destruct);
+
+// Modules are enabled from the lowest priority upwards: what the communicator has by now is the
+// next component's.
+extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *comm) noexcept
+{
+    auto *module = static_cast<mca_coll_gpusm_module_t *>(base);
+    const mca_coll_base_comm_coll_t &now = *comm->c_coll;
+#define GPUSM_KEEP(name)                                                                           \
+    if (nullptr != now.coll_##name && nullptr != now.coll_##name##_module) {                       \
+        module->next.coll_##name = now.coll_##name;                                                \
+        module->next.coll_##name##_module = now.coll_##name##_module;                              \
+        OBJ_RETAIN(now.coll_##name##_module);                                                      \
+    }
+    GPUSM_COLL_FUNCTIONS(GPUSM_KEEP)
+#undef GPUSM_KEEP
+    set_functions(*module);
+    return OMPI_SUCCESS;
+}
+
+extern "C" mca_coll_base_module_t *comm_query(ompi_communicator_t *, int *priority) noexcept
+{
+    mca_coll_gpusm_module_t *module = OBJ_NEW(mca_coll_gpusm_module_t);
+    if (nullptr != module) {
+        module->coll_module_enable = module_enable;
+        *priority = component.priority;
+    }
+    return module;
+}
+
+// Without an accelerator there is no device memory, and nothing to say about it.
+extern "C" int init_query(bool, bool) noexcept
+{
+    using namespace std::string_view_literals;
+    if (opal_accelerator_base_selected_component.base_version.mca_component_name == "null"sv ||
+        component.priority < 0) {
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    component.pool = new staging_pool(component.staging_bytes);
+    component.requests = new request_list();
+    return OMPI_SUCCESS;
+}
+
+extern "C" int component_close() noexcept
+{
+    delete component.requests;
+    delete component.pool;
+    component.requests = nullptr;
+    component.pool = nullptr;
+    return OMPI_SUCCESS;
+}
+
+// The loader looks at no version, so a wrong DSO would work until a struct differs. Classes carry
+// their size.
+bool fits_this_open_mpi()
+{
+    const char *number = std::strpbrk(opal_version_string, "0123456789");
+    int major_number = 0;
+    int minor_number = 0;
+    const bool has_version =
+        number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number);
+    return (!has_version ||
+            (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION)) &&
+           OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof == sizeof(mca_coll_base_module_t) &&
+           OBJ_CLASS(ompi_communicator_t)->cls_sizeof == sizeof(ompi_communicator_t) &&
+           OBJ_CLASS(ompi_datatype_t)->cls_sizeof == sizeof(ompi_datatype_t) &&
+           request_layout_fits();
+}
+
+extern "C" int component_register() noexcept
+{
+    if (!fits_this_open_mpi()) {
+        opal_output(0,
+                    "coll/gpusm was built for Open MPI %d.%d and is not used in this one (%s), "
+                    "whose layout differs.",
+                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    // Above coll/cuda, which has 78 and knows fewer of these functions.
+    component.priority = 79;
+    (void)mca_base_component_var_register(
+        &component.super.collm_version, "priority",
+        "Priority of coll/gpusm, which carries out reductions on device memory with what the "
+        "components of lower priority do on host memory; negative: it is not used",
+        MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
+        MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
+    component.staging_bytes = 64 * 1024 * 1024;
+    (void)mca_base_component_var_register(
+        &component.super.collm_version, "staging_bytes",
+        "Most host memory in bytes that a process keeps page-locked for reductions on device "
+        "memory; a buffer that finds no room in it goes through ordinary memory, which is slower",
+        MCA_BASE_VAR_TYPE_SIZE_T, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_5,
+        MCA_BASE_VAR_SCOPE_READONLY, &component.staging_bytes);
+    return OMPI_SUCCESS;
+}
+
+} // namespace
+
+} // namespace gpusm
+
+mca_coll_gpusm_component_t mca_coll_gpusm_component = {
+    .super =
+        {
+            .collm_version =
+                {
+                    MCA_COLL_BASE_VERSION_2_4_0,
+                    .mca_component_name = "gpusm",
+                    MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
+                                          OPAL_RELEASE_VERSION),
+                    .mca_close_component = gpusm::component_close,
+                    .mca_register_component_params = gpusm::component_register,
+                },
+            .collm_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},
+            .collm_init_query = gpusm::init_query,
+            .collm_comm_query = gpusm::comm_query,
+        },
+};

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_ompi.h: the component's only door for Open MPI's headers.
+#ifndef GPUSM_COLL_OMPI_H
+#define GPUSM_COLL_OMPI_H
+
+// clang-format off: this order is the point
+#include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
+#include "mpi.h"
+#include "opal/class/opal_hash_table.h"
+// communicator.h of 5.0 passes a pointer in a way that only C allows, in a function not used here.
+#define opal_hash_table_get_value_ptr(table, key, len, value)                                      \
+    (opal_hash_table_get_value_ptr)(table, key, len, reinterpret_cast<void **>(value))
+#include "ompi/communicator/communicator.h"
+#undef opal_hash_table_get_value_ptr
+#include "ompi/constants.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/coll/coll.h"
+#include "ompi/request/request.h"
+#include "opal/mca/accelerator/accelerator.h"
+#include "opal/mca/accelerator/base/base.h"
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/runtime/opal.h"
+#include "opal/runtime/opal_params_core.h"
+#include "opal/runtime/opal_progress.h"
+#include "opal/util/output.h"
+#include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
+// clang-format on
+
+#endif

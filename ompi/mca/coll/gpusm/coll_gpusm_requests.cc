@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
+
+#include <algorithm>
+#include <cstddef>
+
+// Its class, without its definition: coll_base_util.h includes headers that are not installed.
+struct ompi_coll_base_nbc_request_t;
+extern "C" {
+OMPI_DECLSPEC OBJ_CLASS_DECLARATION(ompi_coll_base_nbc_request_t);
+}
+
+namespace gpusm {
+
+// Open MPI keeps notes of its own behind the request of any non-blocking collective. How much room
+// they take is checked when the component is opened.
+struct staged_request {
+    ompi_request_t request;
+    alignas(std::max_align_t) unsigned char notes[256];
+    ompi_request_t *inner;
+    staged_call *call; // owned
+    ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
+    ompi_datatype_t *type;
+};
+
+namespace {
+
+OBJ_CLASS_INSTANCE(staged_request, ompi_coll_base_nbc_request_t, nullptr, nullptr);
+
+staged_request *ours(ompi_request_t *request)
+{
+    return reinterpret_cast<staged_request *>(request);
+}
+
+void destroy(staged_request *request)
+{
+    delete request->call;
+    if (nullptr != request->op) {
+        OBJ_RELEASE(request->op);
+        OBJ_RELEASE(request->type);
+    }
+    OMPI_REQUEST_FINI(&request->request);
+    OBJ_RELEASE(request);
+}
+
+// The inner request is complete. Afterwards the program may have freed ours.
+void finish(staged_request *request)
+{
+    opal_atomic_rmb();
+    ompi_request_t *inner = request->inner;
+    int error = inner->req_status.MPI_ERROR;
+    if (MPI_SUCCESS == error) {
+        request->call->enter_context();
+        error = OMPI_SUCCESS == request->call->copy_back() ? MPI_SUCCESS : MPI_ERR_OTHER;
+    }
+    if (request->request.req_persistent) {
+        inner->req_state = OMPI_REQUEST_INACTIVE;
+    } else {
+        (void)ompi_request_free(&request->inner);
+        delete std::exchange(request->call, nullptr); // its memory is free for the next call
+    }
+    request->request.req_status.MPI_ERROR = error;
+    (void)ompi_request_complete(&request->request, true);
+}
+
+extern "C" int coll_gpusm_start(std::size_t count, ompi_request_t **requests) noexcept
+{
+    for (std::size_t i = 0; i < count; ++i) {
+        staged_request *request = ours(requests[i]);
+        ompi_request_t *inner = request->inner;
+        request->call->enter_context();
+        int rc = request->call->copy_in();
+        if (OMPI_SUCCESS != rc) {
+            return rc;
+        }
+        request->request.req_status.MPI_ERROR = MPI_SUCCESS;
+        request->request.req_complete = REQUEST_PENDING;
+        request->request.req_state = OMPI_REQUEST_ACTIVE;
+        if (OMPI_REQUEST_NOOP == inner->req_type) { // of one process, in place
+            finish(request);
+            continue;
+        }
+        rc = inner->req_start(1, &request->inner);
+        if (OMPI_SUCCESS != rc) {
+            request->request.req_complete = REQUEST_COMPLETED;
+            request->request.req_state = OMPI_REQUEST_INACTIVE;
+            return rc;
+        }
+        mca_coll_gpusm_component.requests->add(request);
+    }
+    return OMPI_SUCCESS;
+}
+
+extern "C" int coll_gpusm_free(ompi_request_t **request) noexcept
+{
+    if (!REQUEST_COMPLETE(*request)) {
+        return MPI_ERR_REQUEST; // as coll/libnbc: the program may not free an active collective
+    }
+    staged_request *freed = ours(*request);
+    if (nullptr != freed->inner && freed->request.req_persistent) {
+        (void)ompi_request_free(&freed->inner);
+    }
+    destroy(freed);
+    *request = MPI_REQUEST_NULL;
+    return OMPI_SUCCESS;
+}
+
+extern "C" int coll_gpusm_cancel(ompi_request_t *, int) noexcept
+{
+    return MPI_ERR_REQUEST;
+}
+
+extern "C" int coll_gpusm_progress() noexcept
+{
+    return mca_coll_gpusm_component.requests->progress();
+}
+
+} // namespace
+
+bool request_layout_fits()
+{
+    return OBJ_CLASS(ompi_coll_base_nbc_request_t)->cls_sizeof <= offsetof(staged_request, inner) &&
+           OBJ_CLASS(ompi_request_t)->cls_sizeof == sizeof(ompi_request_t);
+}
+
+staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
+{
+    staged_request *request = OBJ_NEW(staged_request);
+    if (nullptr == request) {
+        return nullptr;
+    }
+    OMPI_REQUEST_INIT(&request->request, false);
+    request->request.req_type = OMPI_REQUEST_COLL;
+    request->request.req_status = ompi_status_empty;
+    request->request.req_start = coll_gpusm_start;
+    request->request.req_free = coll_gpusm_free;
+    request->request.req_cancel = coll_gpusm_cancel;
+    request->request.req_mpi_object.comm = comm;
+    request->inner = nullptr;
+    request->call = new staged_call(std::move(call));
+    request->op = nullptr;
+    request->type = nullptr;
+    return request;
+}
+
+void drop_request(staged_request *request)
+{
+    destroy(request);
+}
+
+staged_call &call_of(staged_request *request)
+{
+    return *request->call;
+}
+
+int follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
+{
+    request->inner = inner;
+    request->request.req_state = OMPI_REQUEST_ACTIVE;
+    *out = &request->request;
+    if (REQUEST_COMPLETE(inner)) {
+        finish(request);
+    } else {
+        mca_coll_gpusm_component.requests->add(request);
+    }
+    return OMPI_SUCCESS;
+}
+
+void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,
+                       ompi_datatype_t *type, ompi_request_t **out)
+{
+    OMPI_REQUEST_INIT(&request->request, true);
+    request->inner = inner;
+    OBJ_RETAIN(op);
+    OBJ_RETAIN(type);
+    request->op = op;
+    request->type = type;
+    *out = &request->request;
+}
+
+request_list::~request_list()
+{
+    if (is_registered_) {
+        (void)opal_progress_unregister(coll_gpusm_progress);
+    }
+}
+
+void request_list::add(staged_request *request)
+{
+    const std::lock_guard guard(mutex_);
+    if (!std::exchange(is_registered_, true)) {
+        (void)opal_progress_register(coll_gpusm_progress);
+    }
+    active_.push_back(request);
+    count_.store(active_.size(), std::memory_order_relaxed);
+}
+
+int request_list::progress()
+{
+    if (0 == count_.load(std::memory_order_relaxed)) {
+        return 0;
+    }
+    std::vector<staged_request *> done;
+    {
+        const std::unique_lock guard(mutex_, std::try_to_lock);
+        if (!guard.owns_lock()) {
+            return 0; // another thread looks
+        }
+        const auto rest = std::partition(active_.begin(), active_.end(), [](const auto *each) {
+            return !REQUEST_COMPLETE(each->inner);
+        });
+        done.assign(rest, active_.end());
+        active_.erase(rest, active_.end());
+        count_.store(active_.size(), std::memory_order_relaxed);
+    }
+    for (staged_request *each : done) {
+        finish(each);
+    }
+    return static_cast<int>(done.size());
+}
+
+} // namespace gpusm

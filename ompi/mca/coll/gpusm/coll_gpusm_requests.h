@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_requests.h: requests of collectives whose buffers are staged. The next component's
+// request stays inside; when that one has completed, progress copies the result to the device and
+// completes ours.
+#ifndef GPUSM_COLL_REQUESTS_H
+#define GPUSM_COLL_REQUESTS_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace gpusm {
+
+struct staged_request;
+
+// Started requests. Polled, because a callback on the inner request can be lost when another thread
+// completes it at that moment. For any thread.
+class request_list {
+  public:
+    request_list() = default;
+    ~request_list();
+    request_list(const request_list &) = delete;
+    request_list &operator=(const request_list &) = delete;
+
+    void add(staged_request *request);
+    // Completes those whose inner request is complete; how many there were.
+    int progress();
+
+  private:
+    std::mutex mutex_;
+    std::vector<staged_request *> active_;
+    std::atomic<std::size_t> count_{0}; // of active_, to look at without the lock
+    bool is_registered_ = false;        // with opal_progress
+};
+
+// Whether requests of this Open MPI are what this was compiled for.
+bool request_layout_fits();
+
+// Request for the call, with nothing inside yet; nullptr when there is no memory.
+staged_request *make_request(staged_call &&call, ompi_communicator_t *comm);
+void drop_request(staged_request *request); // one that the program has not seen
+staged_call &call_of(staged_request *request);
+
+// Takes the inner request, which has been started, and gives the program's.
+int follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
+// Likewise for a persistent one, not started; keeps the operation and the datatype, which the
+// program may free before it starts the request.
+void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,
+                       ompi_datatype_t *type, ompi_request_t **out);
+
+// A blocking call: `next(send, receive)` calls the next component.
+template <typename Next>
+int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type, Next next)
+{
+    staged_call call(pool);
+    int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS == rc) {
+        rc = call.copy_in();
+    }
+    if (OMPI_SUCCESS == rc) {
+        rc = next(call.send(), call.receive());
+    }
+    return OMPI_SUCCESS == rc ? call.copy_back() : rc;
+}
+
+// A non-blocking call: `next(send, receive, &request)` starts the next component's.
+template <typename Next>
+int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
+                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
+{
+    staged_call call(pool);
+    int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS != rc || !call.is_staged()) {
+        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
+    }
+    staged_request *request = make_request(std::move(call), comm);
+    if (nullptr == request) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    ompi_request_t *inner = nullptr;
+    staged_call &moved = call_of(request);
+    rc = moved.copy_in();
+    if (OMPI_SUCCESS == rc) {
+        rc = next(moved.send(), moved.receive(), &inner);
+    }
+    if (OMPI_SUCCESS != rc) {
+        drop_request(request);
+        return rc;
+    }
+    return follow(request, inner, out);
+}
+
+// A persistent call: `next(send, receive, &request)` makes the next component's.
+template <typename Next>
+int init_staged(staging_pool &pool, const operands &of, ompi_datatype_t *type, ompi_op_t *op,
+                ompi_communicator_t *comm, ompi_request_t **out, Next next)
+{
+    staged_call call(pool);
+    int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS != rc || !call.is_staged()) {
+        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
+    }
+    staged_request *request = make_request(std::move(call), comm);
+    if (nullptr == request) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    ompi_request_t *inner = nullptr;
+    rc = next(call_of(request).send(), call_of(request).receive(), &inner);
+    if (OMPI_SUCCESS != rc) {
+        drop_request(request);
+        return rc;
+    }
+    follow_persistent(request, inner, op, type, out);
+    return OMPI_SUCCESS;
+}
+
+} // namespace gpusm
+
+#endif

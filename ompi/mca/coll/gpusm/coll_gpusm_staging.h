@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_staging.h: host memory that stands in for device memory while a collective runs.
+//   staging_pool   blocks of host memory, of which some are kept page-locked
+//   operands       the buffers of one call, as far as they matter on this rank
+//   staged_call    the same buffers in host memory, and the copies there and back
+#ifndef GPUSM_COLL_STAGING_H
+#define GPUSM_COLL_STAGING_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+namespace gpusm {
+
+struct staging_block {
+    char *base = nullptr;
+    std::size_t len_bytes = 0;
+    bool is_locked = false; // page-locked: kept for the next call
+};
+
+// Blocks of host memory. Page-locking takes longer than most copies, so page-locked blocks are
+// kept, up to a bound; beyond it a block is ordinary memory, gone after its call. For any thread.
+class staging_pool {
+  public:
+    // kept_bytes: the most that is page-locked at any time.
+    explicit staging_pool(std::size_t kept_bytes) : kept_bytes_(kept_bytes) {}
+    // Blocks that are page-locked stay as they are, for the process's end to take: whether the
+    // context that they were locked in is still there cannot be asked without an error message.
+    ~staging_pool() = default;
+    staging_pool(const staging_pool &) = delete;
+    staging_pool &operator=(const staging_pool &) = delete;
+
+    // At least len_bytes; base is nullptr when there is no memory. A context is current.
+    staging_block take(std::size_t len_bytes);
+    void give_back(const staging_block &block);
+
+  private:
+    staging_block lock_new(std::size_t len_bytes);
+
+    const std::size_t kept_bytes_;
+    std::mutex mutex_;
+    std::vector<staging_block> free_; // page-locked ones
+    std::size_t locked_bytes_ = 0;    // of all page-locked ones, free or taken
+    bool refused_ = false;            // the driver does not lock memory here
+};
+
+// The buffers of one call on this rank. Counts are in elements of the call's datatype; a buffer
+// whose count is 0 is not significant here and passes as it is.
+struct operands {
+    const void *send = nullptr;
+    std::size_t send_count = 0;
+    void *receive = nullptr;
+    std::size_t receive_count = 0; // what is read or written of it
+    std::size_t written_count = 0; // what is written of it, from its beginning
+    bool receive_is_read = false;  // it holds input, too
+};
+
+bool is_device_memory(const void *address);
+// Whether one of the significant buffers begins in device memory.
+bool has_device_memory(const operands &of, const ompi_datatype_t *type);
+
+// Buffers of a call, in host memory where the program's are device memory. Errors are OMPI_* codes.
+class staged_call {
+  public:
+    explicit staged_call(staging_pool &pool) : pool_(&pool) {}
+    staged_call(staged_call &&other) noexcept;
+    ~staged_call();
+    staged_call(const staged_call &) = delete;
+    staged_call &operator=(const staged_call &) = delete;
+
+    // Finds out what is device memory and takes host memory for it. Copies nothing.
+    int prepare(const operands &of, const ompi_datatype_t *type);
+    bool is_staged() const { return block_.base != nullptr; }
+    // What to call the next component with: the program's own buffer where it is not staged.
+    const void *send() const { return send_.staged(); }
+    void *receive() const { return receive_.staged(); }
+
+    int copy_in();
+    int copy_back();
+    // Before copies in a thread that has not called prepare(): it may have no context. Asking about
+    // an address is how Open MPI's accelerator components give it that of the memory.
+    void enter_context() const;
+
+  private:
+    struct part {
+        char *program = nullptr; // the argument of the call
+        char *first = nullptr;   // first byte of its data; nullptr: not staged
+        char *host = nullptr;    // stands for `first`
+        std::size_t in_bytes = 0;
+        std::size_t out_bytes = 0;
+        std::ptrdiff_t out_offset = 0; // from `first`
+
+        char *staged() const { return first == nullptr ? program : host - (first - program); }
+    };
+
+    staging_pool *pool_;
+    staging_block block_;
+    part send_;
+    part receive_;
+};
+
+} // namespace gpusm
+
+#endif
