@@ -6,9 +6,9 @@
 # shellcheck disable=SC2086 # a list of symbols
 . "$(dirname "$0")/common.sh"
 build=${GPUSM_BUILDDIR:?is set by tests/environment}
-for framework in accelerator btl rcache; do
-    name=mca_${framework}_gpusm
-    dso=$build/opal/mca/$framework/gpusm/.libs/$name.so
+for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll; do
+    name=mca_${component##*/}_gpusm
+    dso=$build/$component/gpusm/.libs/$name.so
     if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
         skip "$name" "built with sanitizers"
         continue
@@ -17,12 +17,12 @@ for framework in accelerator btl rcache; do
     report "$name exports its component only" \
         "$([ "$symbols" = "${name}_component" ] || printf 'exported: %s\n' $symbols)"
     needed=$(readelf -d "$dso" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-    foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
+    foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libmpi|libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
     report "$name needs neither libcuda nor libstdc++" "$foreign"
     report "$name leaves no C++ symbol open" "$(nm -D "$dso" | grep ' U _Z')"
     # The driver's table, the log's sink and Open MPI's classes belong to the process.
     report "$name keeps no state beside its component" "$(objdump -tC "$dso" |
-        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|::current_(sink|threshold)|mca_(accelerator|btl|rcache)_gpusm(_component|_module|_(stream|event)_t_class)?$')"
+        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
+        grep -v -E '(driver_load|load_once)\(\)::api|::current_(sink|threshold)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module)?$|_class$')"
 done
 exit $failed

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// reductions.cc: every reduction of MPI on device memory, against results that each rank calculates
+// in host memory. `reductions WHAT` under mpirun:
+//
+//   intra      in MPI_COMM_WORLD, and in MPI_COMM_SELF
+//   inter      between the even and the odd ranks
+//   threads    two threads without a context, each with a communicator of its own
+//   one        MPI_Iallreduce of one number, which crashes where nobody stages it
+#include "tests/mpi/reductions.h"
+
+#include <thread>
+#include <unistd.h>
+
+using namespace gpusm::reductions;
+
+namespace {
+
+// --- many of them --------------------------------------------------------------------------------
+
+// Completes all, each time by another of MPI's ways.
+void complete(std::vector<MPI_Request> &requests)
+{
+    static thread_local int turn = 0;
+    const int n = static_cast<int>(requests.size());
+    int index = 0;
+    int done = 0;
+    switch (turn++ % 4) {
+    case 0:
+        MPI_Waitall(n, requests.data(), MPI_STATUSES_IGNORE);
+        break;
+    case 1:
+        for (; !done; MPI_Testall(n, requests.data(), &done, MPI_STATUSES_IGNORE)) {
+        }
+        break;
+    case 2:
+        for (int i = 0; i < n; ++i) {
+            MPI_Waitany(n, requests.data(), &index, MPI_STATUS_IGNORE);
+        }
+        break;
+    default:
+        for (MPI_Request &each : requests) {
+            for (done = 0; !done; MPI_Test(&each, &done, MPI_STATUS_IGNORE)) {
+            }
+        }
+    }
+}
+
+// Calls of MPI in a thread that has no context, unless it is the only one.
+class inside_mpi {
+  public:
+    inside_mpi()
+    {
+        if (has_threads) {
+            (void)gpu->driver().ctx_set_current(nullptr);
+        }
+    }
+    ~inside_mpi() { need(gpu->make_current()); }
+    inside_mpi(const inside_mpi &) = delete;
+    inside_mpi &operator=(const inside_mpi &) = delete;
+
+    static inline bool has_threads = false;
+};
+
+// Those that are not blocking are all under way at the same time; persistent ones twice.
+void run(const group &g, const std::vector<setup> &all, form f)
+{
+    std::vector<std::unique_ptr<operation>> batch;
+    std::vector<MPI_Request> requests(all.size());
+    int seed = 0;
+    for (const setup &each : all) {
+        batch.push_back(std::make_unique<operation>(g, each));
+        batch.back()->fill(seed++);
+        const inside_mpi here;
+        batch.back()->begin(f, &requests[batch.size() - 1]);
+    }
+    if (form::started == f) {
+        const inside_mpi here;
+        complete(requests);
+    }
+    for (int turn = 0; form::persistent == f && turn < 2; ++turn) {
+        for (auto &each : batch) {
+            each->fill(seed++);
+        }
+        {
+            const inside_mpi here;
+            MPI_Startall(static_cast<int>(requests.size()), requests.data());
+            complete(requests);
+        }
+        for (const auto &each : batch) {
+            each->check();
+        }
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (form::persistent != f) {
+            batch[i]->check();
+        } else {
+            MPI_Request_free(&requests[i]);
+        }
+    }
+}
+
+struct kit {
+    element integer{"int", MPI_INT};
+    element single{"float", MPI_FLOAT};
+    element real{"double", MPI_DOUBLE};
+    element complex{"complex", MPI_C_DOUBLE_COMPLEX};
+    element pair{"double and int", MPI_DOUBLE_INT};
+    element dense{"matrix", matrix(0, 16)};
+    element gapped{"matrix with gaps", matrix(8, 32)};
+    element before{"matrix before its address", matrix(-24, 32)};
+    MPI_Op product = MPI_OP_NULL;
+
+    kit() { MPI_Op_create(multiply, 0, &product); }
+};
+
+void test_all(const group &g, const kit &k, bool all_operations)
+{
+    struct choice {
+        const element *e;
+        std::vector<MPI_Op> ops;
+    };
+    const choice choices[] = {
+        {&k.integer,
+         {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR,
+          MPI_LXOR}},
+        {&k.single, {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX}},
+        {&k.real, {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX}},
+        {&k.complex, {MPI_SUM, MPI_PROD}},
+        {&k.pair, {MPI_MINLOC, MPI_MAXLOC}},
+        {&k.dense, {k.product}},
+        {&k.gapped, {k.product}},
+        {&k.before, {k.product}},
+    };
+    const int kinds = g.is_inter ? 4 : 6; // no scan between two groups
+    for (form f : {form::blocking, form::started, form::persistent}) {
+        for (const choice &c : choices) {
+            for (std::size_t o = 0; o < (all_operations ? c.ops.size() : 1); ++o) {
+                const std::size_t large = (1 << 20) / static_cast<std::size_t>(c.e->extent);
+                for (std::size_t n : {std::size_t{1}, std::size_t{7}, large}) {
+                    const bool seldom = 0 != o || c.e == &k.single || c.e == &k.complex;
+                    if (large == n && c.e != &k.real && c.e != &k.gapped) {
+                        continue;
+                    }
+                    if (seldom && (7 != n || form::persistent == f)) {
+                        continue;
+                    }
+                    for (int placement : {0, 1, 2, 3, 4, 5}) {
+                        if ((seldom || large == n) && placement > 1) {
+                            continue;
+                        }
+                        std::vector<setup> all;
+                        for (int i = 0; i < kinds; ++i) {
+                            const kind what = static_cast<kind>(i);
+                            const bool scatters =
+                                kind::reduce_scatter == what || kind::reduce_scatter_block == what;
+                            const std::size_t count = scatters ? n / 12 + 1 : n;
+                            all.push_back({what, c.e, c.ops[o], count, placement, false});
+                            if (!g.is_inter) {
+                                all.push_back({what, c.e, c.ops[o], count, placement, true});
+                            }
+                        }
+                        run(g, all, f);
+                    }
+                }
+            }
+        }
+    }
+}
+
+void test_local(const kit &k)
+{
+    for (const element *e : {&k.integer, &k.real, &k.dense, &k.gapped, &k.before}) {
+        // Nine megabytes: more than a piece.
+        const std::size_t large = e == &k.real ? (9 << 20) / 8 : (9 << 20) / 32;
+        for (std::size_t n : {std::size_t{1}, std::size_t{7}, large}) {
+            for (int where = 0; where < (large == n ? 1 : 4); ++where) {
+                const MPI_Op op = e == &k.integer || e == &k.real ? MPI_SUM : k.product;
+                const image wanted = combine(*e, op, n, {0, 1}, 0);
+                const image left = contribution(*e, n, 0, 0);
+                const image right = contribution(*e, n, 1, 0);
+                const auto make = [&](bool on_device, const image &content) {
+                    std::string why;
+                    auto made = buffer::make(on_device ? memory_kind::device : memory_kind::host,
+                                             content.size(), gpu.get(), &why);
+                    need(why);
+                    need(made->write(0, content.data(), content.size()));
+                    return made;
+                };
+                const auto in = make(0 == (where & 1), left);
+                const auto inout = make(0 == (where & 2), right);
+                MPI_Reduce_local(in->at(e->lead()), inout->at(e->lead()), static_cast<int>(n),
+                                 e->type, op);
+                image found(wanted.size());
+                need(inout->read(0, found.data(), found.size()));
+                if (found != wanted) {
+                    fail(std::string("reduce_local of ") + std::to_string(n) + " " + e->name);
+                }
+                ++checked;
+            }
+        }
+    }
+}
+
+// A persistent one keeps its operation and its datatype, which the program frees before it starts
+// it.
+void test_kept()
+{
+    MPI_Op product = MPI_OP_NULL;
+    element e("matrix with gaps", matrix(8, 32));
+    std::string why;
+    auto in = buffer::make(memory_kind::device, e.image_bytes(5), gpu.get(), &why);
+    need(why);
+    const image mine = contribution(e, 5, 0, 0);
+    need(in->write(0, mine.data(), mine.size()));
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Op_create(multiply, 0, &product);
+    const image wanted = combine(e, product, 5, {0, 0}, 0);
+    MPI_Scan_init(MPI_IN_PLACE, in->at(e.lead()), 5, e.type, product, MPI_COMM_WORLD, MPI_INFO_NULL,
+                  &request);
+    MPI_Op_free(&product);
+    MPI_Type_free(&e.type);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Request_free(&request);
+    image found(mine.size());
+    need(in->read(0, found.data(), found.size()));
+    if (world_rank < 2 && found != (0 == world_rank ? mine : wanted)) {
+        fail("scan_init with an operation that is freed before the start");
+    }
+    ++checked;
+}
+
+group whole(MPI_Comm comm, const std::vector<int> &members)
+{
+    group g;
+    g.comm = comm;
+    MPI_Comm_rank(comm, &g.me);
+    MPI_Comm_size(comm, &g.ranks);
+    g.sources = members;
+    return g;
+}
+
+group two_groups(int ranks)
+{
+    MPI_Comm mine = MPI_COMM_NULL;
+    group g;
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &mine);
+    MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, 1 - world_rank % 2, 7, &g.comm);
+    MPI_Comm_rank(mine, &g.me);
+    MPI_Comm_size(mine, &g.ranks);
+    for (int i = 1 - world_rank % 2; i < ranks; i += 2) {
+        g.sources.push_back(i);
+    }
+    g.is_inter = true;
+    g.has_root = 0 == world_rank % 2;
+    return g;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    const std::string what = 2 == argc ? argv[1] : "";
+    const char *deadline = std::getenv("GPUSM_TEST_DEADLINE");
+    (void)alarm(static_cast<unsigned>(nullptr == deadline ? 300 : std::atoi(deadline)));
+    std::string why;
+    if (nullptr == (gpu = device::open(local_rank_from_environment(), &why))) {
+        fail(why);
+    }
+    int provided = 0;
+    int ranks = 0;
+    MPI_Init_thread(&argc, &argv, "threads" == what ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+                    &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    std::vector<int> everyone(static_cast<std::size_t>(ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const kit k;
+    const group world = whole(MPI_COMM_WORLD, everyone);
+    if ("intra" == what) {
+        test_local(k);
+        test_kept();
+        test_all(world, k, true);
+        test_all(whole(MPI_COMM_SELF, {world_rank}), k, false);
+    } else if ("inter" == what) {
+        test_all(two_groups(ranks), k, false);
+    } else if ("threads" == what) {
+        inside_mpi::has_threads = true;
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 2; ++i) {
+            MPI_Comm comm = MPI_COMM_NULL;
+            MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+            threads.emplace_back([&, comm] {
+                need(gpu->make_current());
+                const std::vector<setup> all{{kind::allreduce, &k.real, MPI_SUM, 1000, 0, false},
+                                             {kind::scan, &k.gapped, k.product, 100, 0, true},
+                                             {kind::reduce, &k.integer, MPI_MAX, 50000, 0, false}};
+                for (int turn = 0; turn < 150; ++turn) {
+                    run(whole(comm, everyone), all, static_cast<form>(turn % 3));
+                }
+            });
+        }
+        for (std::thread &each : threads) {
+            each.join();
+        }
+    } else if ("one" == what) {
+        run(world, {{kind::allreduce, &k.real, MPI_SUM, 1, 0, false}}, form::started);
+    } else {
+        std::fprintf(stderr, "usage: reductions intra|inter|threads|one\n");
+        return 2;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (0 == world_rank) {
+        std::printf("reductions: %ld operations checked on each rank\n", checked.load());
+    }
+    MPI_Finalize();
+    return 0;
+}
