@@ -28,6 +28,8 @@ refused() {
 refused parameter-too-small btl_gpusm_eager_limit --mca btl_gpusm_eager_limit 1
 refused backing-directory-missing /nonexistent/folder \
     --mca btl_gpusm_backing_directory /nonexistent/folder
+refused layout-of-another-open-mpi "opal_bitmap_t has" \
+    -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/other_layout.so"
 
 # left_behind NAME FOLDER: nothing is in it
 left_behind() {

@@ -6,6 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
+#include "opal/mca/btl/gpusm/base/abi.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/processors.h"
 
@@ -81,22 +82,39 @@ bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
     return good ? !from->peer->closed() : from->peer->lives();
 }
 
+// What of the library's is used by its layout, where it can be asked for that.
+static std::string difference_of_open_mpi()
+{
+    const abi_part parts[] = {
+        GPUSM_ABI_OPTIONAL(mca_btl_base_module_t, "mca_btl_self"),
+        GPUSM_ABI_OPTIONAL(mca_smsc_module_t, "mca_smsc_cma_module"),
+        GPUSM_ABI_CLASS(mca_btl_base_descriptor_t),
+        GPUSM_ABI_CLASS(opal_object_t),
+        GPUSM_ABI_CLASS(opal_list_item_t),
+        GPUSM_ABI_CLASS(opal_list_t),
+        GPUSM_ABI_CLASS(opal_mutex_t),
+        GPUSM_ABI_CLASS(opal_free_list_item_t),
+        GPUSM_ABI_CLASS(opal_free_list_t),
+        GPUSM_ABI_CLASS(opal_bitmap_t),
+        GPUSM_ABI_CLASS(opal_proc_t),
+        GPUSM_ABI_CLASS(opal_datatype_t),
+        GPUSM_ABI_CLASS(opal_convertor_t),
+        GPUSM_ABI_VARIABLE(mca_btl_base_active_message_trigger),
+        GPUSM_ABI_VARIABLE(opal_accelerator),
+        GPUSM_ABI_VARIABLE(opal_process_info),
+    };
+    return abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+}
+
 } // namespace gpusm
 
 extern "C" {
 
 static int component_register(void)
 {
-    // The module's layout depends on the version and on CUDA support, and the loader checks
-    // neither.
-    const std::string minor =
-        std::to_string(OPAL_MAJOR_VERSION) + "." + std::to_string(OPAL_MINOR_VERSION) + ".";
-    const bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
-    if (with_cuda != opal_built_with_cuda_support ||
-        !std::string(opal_version_string).starts_with(minor)) {
-        gpusm::show_help("wrong open mpi", OPAL_VERSION, with_cuda ? "with CUDA" : "without CUDA",
-                         opal_version_string,
-                         opal_built_with_cuda_support ? "with CUDA" : "without CUDA");
+    const std::string why = gpusm::difference_of_open_mpi();
+    if (!why.empty()) {
+        gpusm::show_help("wrong open mpi", why.c_str());
         return OPAL_ERR_NOT_AVAILABLE;
     }
     gpusm::register_parameters();

@@ -11,11 +11,12 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 
+#include "opal/mca/btl/gpusm/base/abi.h"
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
@@ -181,28 +182,18 @@ extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources
     return module;
 }
 
-// The loader does not look, so that a wrong DSO would work until a struct differs. The version is
-// the first "number.number" of an identification, which a packager may have put words around; one
-// without is left to the soname of libopen-pal.
 extern "C" int rcache_gpusm_register() noexcept
 {
-    const char *number = std::strpbrk(opal_version_string, "0123456789");
-    int major_number = 0;
-    int minor_number = 0;
-    const bool has_version =
-        number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number);
-    constexpr bool with_cuda = 0 != OPAL_CUDA_SUPPORT;
-    const bool fits = opal_built_with_cuda_support == with_cuda &&
-                      (!has_version ||
-                       (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION));
-    if (!fits) {
-        opal_output(0,
-                    "rcache/gpusm was built for Open MPI %d.%d %s CUDA support and is not used in "
-                    "this one (%s %s).",
-                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, with_cuda ? "with" : "without",
-                    opal_version_string, opal_built_with_cuda_support ? "with" : "without");
+    const abi_part parts[] = {
+        GPUSM_ABI_CLASS(mca_rcache_base_registration_t),
+        GPUSM_ABI_CLASS(opal_free_list_item_t),
+        GPUSM_ABI_CLASS(opal_free_list_t),
+    };
+    const std::string why = abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    if (!why.empty()) {
+        opal_output(0, "rcache/gpusm is not used: %s.", why.c_str());
     }
-    return fits ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
+    return why.empty() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 } // namespace
