@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace gpusm {
 
@@ -123,11 +124,27 @@ bool two_copies_are_faster()
 #endif
 }
 
+// Does ob1 send device memory eagerly up to the limit for all memory? An Open MPI built without
+// CUDA knows no other, and whatever fits it is staged through host memory twice.
+bool device_memory_shares_the_limit()
+{
+#if OPAL_CUDA_GDR_SUPPORT
+    return false;
+#else
+    const std::string_view chosen =
+        opal_accelerator_base_selected_component.base_version.mca_component_name;
+    return !chosen.empty() && chosen != "null";
+#endif
+}
+
 // Longer eager messages where processes outnumber processors: neither a stream nor a single copy's
 // request and answer has both processes at work there, and whoever gets a whole message needs to
 // wait for nobody.
 std::size_t default_eager_bytes()
 {
+    if (device_memory_shares_the_limit()) {
+        return 4 * kibi;
+    }
     return (!two_copies_are_faster() ? 8 : is_oversubscribed() ? 64 : 16) * kibi;
 }
 
@@ -165,7 +182,7 @@ void register_parameters()
     constexpr size_t header_bytes = 256;
     const std::size_t eager = default_eager_bytes();
     module.btl_eager_limit = eager + header_bytes;
-    module.btl_rndv_eager_limit = 8 * kibi + header_bytes;
+    module.btl_rndv_eager_limit = std::min(eager, 8 * kibi) + header_bytes;
     module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
