@@ -14,28 +14,55 @@ fail() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# step TEXT LOG COMMAND...: runs it with its output in LOG, says every 15 s that it still runs, and
-# shows the end of the log when it fails.
-step() {
-    local text=$1 log=$2 started=$SECONDS pid status=0 next=15
+# last_error LOG: the last line of it in which a program says what is wrong
+last_error() {
+    grep -E '^(E|ERROR|error|configure: error|make.*\*\*\*)|[: ](fatal )?error: ' "$1" | tail -n 1 || true
+}
+
+# step TEXT LOG COMMAND...: runs it with its output in LOG, and says every 15 s that it still runs.
+# When it fails, shows the end of the log and ends quickstart.
+step() { try_step "$@" || exit 1; }
+
+# try_step TEXT LOG COMMAND...: likewise, and returns 1 when it fails. The command is in a process
+# group of its own, which stop_step ends, and does not inherit the lock.
+try_step() {
+    local text=$1 log=$2 started=$SECONDS status=0 next=15 error
     shift 2
     mkdir -p "$(dirname "$log")"
     say "$text ..."
-    "$@" >"$log" 2>&1 </dev/null &
-    pid=$!
-    while kill -0 "$pid" 2>/dev/null; do
+    set -m
+    "$@" >"$log" 2>&1 </dev/null 9>&- &
+    step_group=$!
+    set +m
+    while kill -0 "$step_group" 2>/dev/null; do
         sleep 0.2
         if [ $((SECONDS - started)) -ge $next ]; then
             say "  $text: $((SECONDS - started)) s so far"
             next=$((next + 15))
         fi
     done
-    wait "$pid" || status=$?
+    wait "$step_group" || status=$?
+    step_group=
     if [ $status -ne 0 ]; then
         tail -n 30 "$log" >&2
-        fail "$text failed (status $status); the whole log is $log"
+        error=$(last_error "$log")
+        say "$text failed (status $status)${error:+: $error}"
+        say "the whole log is $log"
+        return 1
     fi
     say "  $text: done in $((SECONDS - started)) s"
+}
+
+# stop_step STATUS: ends the step that runs, if any, and quickstart, with which the lock goes.
+stop_step() {
+    trap '' INT TERM HUP
+    if [ -n "${step_group-}" ]; then
+        # A step that runs as root by sudo cannot be ended without.
+        kill -TERM -- "-$step_group" 2>/dev/null || sudo -n kill -TERM -- "-$step_group" 2>/dev/null || true
+        wait "$step_group" 2>/dev/null || true
+    fi
+    say "interrupted"
+    exit "$1"
 }
 
 # as_root COMMAND...

@@ -28,7 +28,7 @@ find_cuda() {
 
 # cuda.h out of NVIDIA's Python package of the CUDA runtime. It is unpacked, never installed.
 fetch_cuda_headers() {
-    local work=$cache/cuda-headers.new name
+    local work=$cache/cuda-headers.new name error=
     say "no cuda.h on this machine; fetching it from NVIDIA's Python package of the CUDA runtime"
     need_packages python3 python3-pip
     need_tools python3
@@ -38,7 +38,8 @@ fetch_cuda_headers() {
         rm -rf "$work"
         mkdir -p "$work/wheel"
         if ! python3 -m pip download --quiet --disable-pip-version-check --no-deps \
-            --only-binary :all: --dest "$work" "$name" >"$logs/cuda-headers.log" 2>&1; then
+            --only-binary :all: --dest "$work" "$name" >"$logs/cuda-headers.log" 2>&1 9>&-; then
+            error=$(last_error "$logs/cuda-headers.log")
             continue
         fi
         python3 -m zipfile -e "$work"/*.whl "$work/wheel"
@@ -51,7 +52,7 @@ fetch_cuda_headers() {
             return
         fi
     done
-    fail "cuda.h could not be fetched ($logs/cuda-headers.log); install the CUDA toolkit's headers and pass --with-cuda=DIR"
+    fail "cuda.h could not be fetched${error:+: pip says \"$error\"} ($logs/cuda-headers.log); install the CUDA toolkit's headers and pass --with-cuda=DIR"
 }
 
 # find_libcuda_stub: sets libcuda_dir, a folder with a libcuda.so to link Open MPI's own CUDA

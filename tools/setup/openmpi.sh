@@ -12,40 +12,72 @@ openmpi_options=(--with-devel-headers --disable-mpi-fortran --disable-io-romio -
     --without-ucx --without-ofi --disable-sphinx)
 openmpi_late_header=opal/mca/timer/linux/timer_linux.h
 
-# openmpi_value PREFIX NAME: what its opal_config.h defines NAME to be
-openmpi_value() {
-    sed -n "s/^#define $2 //p" "$1/include/openmpi/opal_config.h" 2>/dev/null | head -n 1
+# openmpi_says PREFIX WORD [OPTION...]: what its ompi_info says after WORD; distributions put headers
+# and components where they like, so it is asked.
+openmpi_says() {
+    local program=$1/bin/ompi_info word=$2
+    shift 2
+    OMPI_MCA_mca_base_component_show_load_errors=0 "$program" --parsable "$@" 2>/dev/null |
+        awk -v word="$word:" 'index($0, word) == 1 && !seen++ { print substr($0, length(word) + 1) }'
 }
 
-openmpi_version() {
-    echo "$(openmpi_value "$1" OPAL_MAJOR_VERSION).$(openmpi_value "$1" OPAL_MINOR_VERSION).$(openmpi_value "$1" OPAL_RELEASE_VERSION)"
+openmpi_version() { openmpi_says "$1" ompi:version:full; }
+
+# openmpi_include PREFIX: the folder of its development headers; nothing when there are none
+openmpi_include() {
+    local folder
+    for folder in "$(openmpi_says "$1" path:pkgincludedir --path pkgincludedir)" "$1/include/openmpi"; do
+        if [ -r "$folder/opal_config.h" ] && [ -r "$folder/opal/mca/btl/btl.h" ]; then
+            echo "$folder"
+            return
+        fi
+    done
 }
 
-# openmpi_is_usable PREFIX: 5.0, CUDA-aware, with every header that a component needs
-openmpi_is_usable() {
-    [ -x "$1/bin/ompi_info" ] && [ -x "$1/bin/mpicc" ] || return 1
-    [[ $(openmpi_version "$1") == 5.0.* ]] || return 1
-    [ "$(openmpi_value "$1" OPAL_CUDA_SUPPORT)" = 1 ] || return 1
-    [ -n "$with_openmpi_source" ] || [ -r "$1/include/openmpi/$openmpi_late_header" ]
+is_cuda_aware() { grep -q '^#define OPAL_CUDA_SUPPORT 1' "$(openmpi_include "$1")/opal_config.h"; }
+
+# openmpi_refusal PREFIX: why gpusm cannot be built for it; nothing when it can
+openmpi_refusal() {
+    local version
+    if [ ! -x "$1/bin/ompi_info" ] || [ ! -x "$1/bin/mpicc" ]; then
+        echo "it has no ompi_info, so it is another MPI, or not all of an Open MPI"
+        return
+    fi
+    version=$(openmpi_version "$1")
+    if [[ $version != 5.0.* ]]; then
+        echo "it is version ${version:-unknown}, and gpusm is for 5.0"
+    elif [ -z "$(openmpi_include "$1")" ]; then
+        echo "it has no development headers; they come with the package libopenmpi-dev, or with configure --with-devel-headers"
+    elif [ ! -r "$(openmpi_include "$1")/$openmpi_late_header" ] && [ -z "$with_openmpi_source" ] &&
+        ! is_debian_like; then
+        echo "some headers are in its source only; pass --with-openmpi-source=DIR"
+    fi
 }
 
-# find_openmpi: sets openmpi_dir. What --with-openmpi names is taken as it is; configure judges it.
+# find_openmpi: sets openmpi_dir, and with_openmpi_source where headers are missing there. What
+# --with-openmpi names is taken as it is; configure judges it. Else the first of: the mpicc in PATH
+# if it is CUDA-aware, one built earlier, the mpicc in PATH, the distribution's; else one is built.
 find_openmpi() {
-    local mpicc candidate key
+    local mpicc in_path='' why candidate key
     if [ -n "$with_openmpi" ]; then
         [ -x "$with_openmpi/bin/mpicc" ] ||
             fail "there is no bin/mpicc in $with_openmpi; correct --with-openmpi=PREFIX"
         openmpi_dir=$(cd "$with_openmpi" && pwd)
+        complete_headers
         return
     fi
     mpicc=$(command -v mpicc || true)
-    if [ -z "$openmpi_tarball" ] && [ -n "$mpicc" ]; then
-        candidate=$(dirname "$(dirname "$mpicc")")
-        if openmpi_is_usable "$candidate"; then
-            openmpi_dir=$candidate
+    if [ "$build_openmpi" = no ] && [ -n "$mpicc" ]; then
+        in_path=$(dirname "$(dirname "$mpicc")")
+        why=$(openmpi_refusal "$in_path")
+        if [ -n "$why" ]; then
+            say "the Open MPI in $in_path is not used: $why"
+            in_path=
+        elif is_cuda_aware "$in_path"; then
+            openmpi_dir=$in_path
+            complete_headers
             return
         fi
-        say "the Open MPI in $candidate cannot be used (wanted: 5.0, CUDA-aware, with development headers)"
     fi
     # The key covers the options and the text of what builds it.
     key=$(printf '%s\n' "${openmpi_options[@]}" "$(declare -f build_openmpi)" \
@@ -59,18 +91,57 @@ find_openmpi() {
             fi
         done
     fi
+    if [ "$build_openmpi" = no ]; then
+        [ -n "$in_path" ] || install_openmpi
+        if [ -n "$in_path" ]; then
+            openmpi_dir=$in_path
+            say "using the Open MPI in $openmpi_dir, which was built without CUDA: gpusm brings what it takes"
+            complete_headers
+            return
+        fi
+    fi
     make_openmpi "$key"
+}
+
+# install_openmpi: the distribution's, if that is 5.0; sets find_openmpi's in_path.
+install_openmpi() {
+    is_debian_like || return 0
+    apt-cache policy libopenmpi-dev 2>/dev/null | grep -q -E 'Candidate: ([0-9]+:)?5\.0\.' || return 0
+    need_packages openmpi-bin libopenmpi-dev
+    [ -n "$(openmpi_refusal /usr)" ] || in_path=/usr
+}
+
+# complete_headers: a few headers are in no installation; those of this distribution's come from its
+# source package.
+complete_headers() {
+    local version
+    if [ -n "$with_openmpi_source" ] || ! is_debian_like ||
+        [ -r "$(openmpi_include "$openmpi_dir")/$openmpi_late_header" ]; then
+        return 0
+    fi
+    version=$(openmpi_version "$openmpi_dir")
+    with_openmpi_source=$cache/openmpi-headers-$version
+    [ ! -e "$with_openmpi_source/.complete" ] || return 0
+    fetch_openmpi_source "$version"
+    rm -rf "$with_openmpi_source"
+    mkdir -p "$with_openmpi_source"
+    step "unpacking the headers that no Open MPI installs" "$logs/openmpi-unpack.log" \
+        tar xf "$openmpi_fetched" -C "$with_openmpi_source" --strip-components=1 --wildcards \
+        'openmpi-*/VERSION' 'openmpi-*/opal/mca/threads/pthreads/*.h' 'openmpi-*/opal/mca/timer/linux/*.h'
+    touch "$with_openmpi_source/.complete"
 }
 
 make_openmpi() {
     local key=$1 tarball version
+    need_packages flex m4 perl libnuma-dev zlib1g-dev xz-utils bzip2 file
+    find_libcuda_stub
     if [ -n "$openmpi_tarball" ]; then
         [ -r "$openmpi_tarball" ] || fail "cannot read $openmpi_tarball; correct --openmpi-tarball=FILE"
         tarball=$openmpi_tarball
         # Without pipes: an early end of tar's reader would be an error here.
         version=$(tar tf "$tarball" 2>/dev/null | awk -F/ '!seen { seen = 1; print $1 }' | sed 's/^openmpi-//')
     elif is_debian_like; then
-        fetch_openmpi_source
+        fetch_openmpi_source "$openmpi_wanted"
         tarball=$openmpi_fetched
         version=$openmpi_fetched_version
     else
@@ -138,11 +209,11 @@ debian_archives() {
     } | grep -E '^(https?|ftp|file|copy|mirror[a-z+]*):' | grep -v -E 'security' | awk '!seen[$0]++'
 }
 
-# fetch_openmpi_source: Debian's source package of Open MPI, suite trixie, through an apt
-# configuration of its own: the machine's sources stay as they are, and apt checks the signature.
+# fetch_openmpi_source VERSION: Debian's source package of Open MPI, suite trixie, of that version or
+# else the newest, through an apt configuration of its own: the machine's sources stay as they are, and apt checks the signature.
 # Sets openmpi_fetched and openmpi_fetched_version.
 fetch_openmpi_source() {
-    local apt=$cache/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg archive versions version
+    local apt=$cache/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg archive versions version error=
     need_packages debian-archive-keyring
     [ -r "$keyring" ] || fail "Debian's archive keys are not installed ($keyring); pass --with-openmpi=PREFIX or --openmpi-tarball=FILE"
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/source"
@@ -159,18 +230,20 @@ EOT
         echo "deb-src [signed-by=$keyring] $archive trixie main" >"$apt/sources.list"
         say "asking the archive of this machine's apt sources for Open MPI's source ..."
         if APT_CONFIG=$apt/apt.conf apt-get -q -o APT::Update::Error-Mode=any update \
-            >"$logs/apt-source.log" 2>&1; then
+            >"$logs/apt-source.log" 2>&1 9>&-; then
             versions=$(APT_CONFIG=$apt/apt.conf apt-cache showsrc openmpi 2>>"$logs/apt-source.log" |
                 awk '/^Version: 5\.0\./ { print $2 }' | sort -V -u)
             [ -z "$versions" ] || break
+        else
+            error=$(last_error "$logs/apt-source.log")
         fi
     done
     [ -n "$versions" ] ||
-        fail "this machine's apt sources lead to no Debian archive with Open MPI 5.0 (suite trixie; $logs/apt-source.log); pass --with-openmpi=PREFIX or --openmpi-tarball=FILE"
-    version=$(grep -E "^${openmpi_wanted//./\\.}-" <<<"$versions" | tail -n 1 || true)
+        fail "this machine's apt sources lead to no Debian archive with Open MPI 5.0 (suite trixie${error:+; apt-get says \"$error\"}; $logs/apt-source.log); pass --with-openmpi=PREFIX or --openmpi-tarball=FILE"
+    version=$(grep -E "^${1//./\\.}-" <<<"$versions" | tail -n 1 || true)
     if [ -z "$version" ]; then
         version=$(tail -n 1 <<<"$versions")
-        say "the archive has no Open MPI $openmpi_wanted any more; taking $version"
+        say "the archive has no Open MPI $1 any more; taking $version"
     fi
     cd "$apt/source"
     APT_CONFIG=$apt/apt.conf step "fetching the source of Open MPI $version" \
