@@ -6,6 +6,8 @@
 #   OMPI_PREFIX OMPI_VERSION OMPI_COMPONENT_DIR OMPI_DATA_DIR OMPI_BIN_DIR OMPI_LIB_DIR
 #   OMPI_CUDA_AWARE          yes or no
 #   MPIRUN OMPI_INFO         its programs
+#   PMIX_COMPONENT_PATH      what PMIx's file of parameters sets for components; mostly nothing
+#   PMIX_PARAMS_FILE         that file, if it does, or did before make install (tools/pmix-path)
 #   OPAL_CPPFLAGS            its development headers, and the five that no installation has
 #   OPAL_CXXFLAGS            -mcx16 where its inline atomics need it
 #   OPAL_LIBS                libopen-pal, libpmix, libhwloc
@@ -74,8 +76,6 @@ OMPI_CUDA_AWARE=no
 AS_IF([test "`gpusm_config_value OPAL_CUDA_SUPPORT`" = 1], [OMPI_CUDA_AWARE=yes])
 AC_MSG_CHECKING([whether this Open MPI is CUDA-aware])
 AC_MSG_RESULT([$OMPI_CUDA_AWARE])
-AS_IF([test "$OMPI_CUDA_AWARE" = no],
-      [AC_MSG_WARN([this Open MPI was configured without CUDA: gpusm will carry host messages only; GPU messages need one configured --with-cuda])])
 
 # --- the five headers that its install leaves out -----------------------------------------------
 # btl.h reaches them through opal_config.h, and no installation has them. They are copied into the
@@ -121,6 +121,26 @@ GPUSM_OPAL_NEEDS([hwloc], [hwloc.h], [hwloc], [libhwloc-dev])
 GPUSM_OPAL_NEEDS([pmix], [pmix.h], [pmix], [libpmix-dev])
 GPUSM_OPAL_NEEDS([libevent], [event2/event.h], [], [libevent-dev])
 OPAL_LIBS="$OPAL_LIBS -lopen-pal $gpusm_needed_libs"
+
+# --- what PMIx says of components ---------------------------------------------------------------
+# mpirun gives every process what PMIx's file of parameters sets, under Open MPI's names, too. Debian's
+# sets mca_base_component_path, which is PMIx's own folder: there Open MPI then looks for its
+# components, and nowhere else.
+AC_MSG_CHECKING([whether PMIx sets a path of components])
+PMIX_PARAMS_FILE=
+PMIX_COMPONENT_PATH=
+gpusm_dir=`pkg-config --variable=prefix pmix 2>/dev/null`
+for gpusm_file in "$gpusm_dir/share/pmix-mca-params.conf" "$gpusm_dir/etc/pmix-mca-params.conf" \
+                  "$OMPI_PREFIX/etc/pmix-mca-params.conf"; do
+    AS_IF([test -z "$PMIX_COMPONENT_PATH" && test -r "$gpusm_file"], [
+        PMIX_COMPONENT_PATH=`sed -n 's/^[[[:space:]]]*mca_base_component_path[[[:space:]]]*=[[[:space:]]]*//p' "$gpusm_file" | tail -n 1`
+        AS_IF([test -n "$PMIX_COMPONENT_PATH" || test -r "$gpusm_file.without-gpusm"],
+              [PMIX_PARAMS_FILE=$gpusm_file])
+    ])
+done
+AC_MSG_RESULT([${PMIX_COMPONENT_PATH:-no}])
+AC_SUBST([PMIX_PARAMS_FILE])
+AC_SUBST([PMIX_COMPONENT_PATH])
 
 # 16-byte compare-and-swap: Open MPI puts the switch into its C flags only.
 OPAL_CXXFLAGS=
