@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_install.sh: tools/install-components keeps what it replaces and takes back only what is ours.
+# run_install.sh: tools/install-components keeps what it replaces and takes back only what is ours;
+# tools/pmix-path does the same to one line.
 . "$(dirname "$0")/common.sh"
 tool=$top/tools/install-components
 dir=$work/lib/openmpi
@@ -65,4 +66,22 @@ run yes install
 echo reinstalled >"$dir/$rcache"
 run no uninstall
 expect "a file that somebody put there since is left alone" "$dir/$rcache" reinstalled
+
+# PMIx's file of parameters: the path goes, the rest stays, and all of it comes back.
+params=$work/pmix-mca-params.conf
+path_tool() { sh "$top/tools/pmix-path" "$1" "$params" >"$work/said"; }
+printf 'one = 1\nmca_base_component_path = %s\ntwo = 2\n' "$work" >"$params"
+before=$(cat "$params")
+path_tool install
+grep -v '^#' "$params" >"$work/answer"
+expect "PMIx's path of components is taken out, and nothing else" "$work/answer" "one = 1
+two = 2"
+path_tool install
+path_tool uninstall
+expect "PMIx's file comes back as it was" "$params" "$before"
+printf 'one = 1\n' >"$params"
+path_tool install
+expect "a file without a path stays as it is" "$params" "one = 1"
+path_tool uninstall
+expect "and is not taken for one of ours" "$params" "one = 1"
 exit $failed
