@@ -5,8 +5,10 @@
 // for each communicator.
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
 
-#include <cstdio>
+#include "opal/mca/btl/gpusm/base/abi.h"
+
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace gpusm {
@@ -83,30 +85,16 @@ extern "C" int component_close() noexcept
     return OMPI_SUCCESS;
 }
 
-// The loader looks at no version, so a wrong DSO would work until a struct differs. Classes carry
-// their size.
-bool fits_this_open_mpi()
-{
-    const char *number = std::strpbrk(opal_version_string, "0123456789");
-    int major_number = 0;
-    int minor_number = 0;
-    const bool has_version =
-        number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number);
-    return (!has_version ||
-            (major_number == OPAL_MAJOR_VERSION && minor_number == OPAL_MINOR_VERSION)) &&
-           OBJ_CLASS(mca_coll_base_module_t)->cls_sizeof == sizeof(mca_coll_base_module_t) &&
-           OBJ_CLASS(ompi_communicator_t)->cls_sizeof == sizeof(ompi_communicator_t) &&
-           OBJ_CLASS(ompi_datatype_t)->cls_sizeof == sizeof(ompi_datatype_t) &&
-           request_layout_fits();
-}
-
 extern "C" int component_register() noexcept
 {
-    if (!fits_this_open_mpi()) {
-        opal_output(0,
-                    "coll/gpusm was built for Open MPI %d.%d and is not used in this one (%s), "
-                    "whose layout differs.",
-                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
+    const abi_part parts[] = {
+        GPUSM_ABI_CLASS(mca_coll_base_module_t), GPUSM_ABI_CLASS(ompi_communicator_t),
+        GPUSM_ABI_CLASS(ompi_datatype_t),        GPUSM_ABI_CLASS(ompi_request_t),
+        GPUSM_ABI_VARIABLE(opal_accelerator),    nbc_request_part(),
+    };
+    const std::string why = abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    if (!why.empty()) {
+        opal_output(0, "coll/gpusm is not used: %s.", why.c_str());
         return OMPI_ERR_NOT_AVAILABLE;
     }
     // Above coll/cuda, which has 78 and knows fewer of these functions.

@@ -118,10 +118,11 @@ extern "C" int coll_gpusm_progress() noexcept
 
 } // namespace
 
-bool request_layout_fits()
+abi_part nbc_request_part()
 {
-    return OBJ_CLASS(ompi_coll_base_nbc_request_t)->cls_sizeof <= offsetof(staged_request, inner) &&
-           OBJ_CLASS(ompi_request_t)->cls_sizeof == sizeof(ompi_request_t);
+    const std::size_t room = offsetof(staged_request, inner);
+    const std::size_t needed = OBJ_CLASS(ompi_coll_base_nbc_request_t)->cls_sizeof;
+    return {"ompi_coll_base_nbc_request_t", room, needed <= room ? 0 : needed};
 }
 
 staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)

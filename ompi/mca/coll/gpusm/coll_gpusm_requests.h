@@ -9,6 +9,8 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
 
+#include "opal/mca/btl/gpusm/base/abi.h"
+
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -40,8 +42,9 @@ class request_list {
     bool is_registered_ = false;        // with opal_progress
 };
 
-// Whether requests of this Open MPI are what this was compiled for.
-bool request_layout_fits();
+// Whether there is room for what this Open MPI keeps in requests of such calls, whose header is not
+// installed.
+abi_part nbc_request_part();
 
 // Request for the call, with nothing inside yet; nullptr when there is no memory.
 staged_request *make_request(staged_call &&call, ompi_communicator_t *comm);

@@ -4,10 +4,11 @@
 // accelerator_gpusm_component.cc: when the component is used, and its end.
 #include "opal/mca/accelerator/gpusm/accelerator_gpusm.h"
 
+#include "opal/mca/btl/gpusm/base/abi.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 
-#include <cstdio>
 #include <cstring>
+#include <string>
 
 namespace gpusm {
 
@@ -31,23 +32,18 @@ void to_opal_output(log_level level, const char *line)
 
 extern "C" {
 
-// The loader does not look, so that a wrong DSO would work until a struct differs. The version is
-// the first "number.number" of an identification, which a packager may have put words around; one
-// without is left to the soname of libopen-pal.
 static int component_register(void)
 {
-    const char *number = std::strpbrk(opal_version_string, "0123456789");
-    int major_number = 0;
-    int minor_number = 0;
-    if (number != nullptr && 2 == std::sscanf(number, "%d.%d", &major_number, &minor_number) &&
-        (major_number != OPAL_MAJOR_VERSION || minor_number != OPAL_MINOR_VERSION)) {
-        opal_output(0,
-                    "accelerator/gpusm was built for Open MPI %d.%d and is not used in this one "
-                    "(%s).",
-                    OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
-        return OPAL_ERR_NOT_AVAILABLE;
+    const gpusm::abi_part parts[] = {
+        GPUSM_ABI_CLASS(opal_accelerator_stream_t),
+        GPUSM_ABI_CLASS(opal_accelerator_event_t),
+        GPUSM_ABI_VARIABLE(opal_accelerator),
+    };
+    const std::string why = gpusm::abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    if (!why.empty()) {
+        opal_output(0, "accelerator/gpusm is not used: %s.", why.c_str());
     }
-    return OPAL_SUCCESS;
+    return why.empty() ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 // Two components beside accelerator/null end the program, so this one is for where there is no
