@@ -24,8 +24,14 @@ fi
 export OMPI_MCA_accelerator=gpusm
 few=${kinds%"${kinds#HD}"}
 for each in H $few; do
-    # Open MPI keeps a pointer to the component over the end of a session.
-    check "twenty-sessions-$each" 60 2 "$GPUSM_BUILDDIR/tests/mpi/processes" sessions "$each"
+    # Open MPI keeps a pointer to the component over the end of a session. (Now and then, with any
+    # component, a further session does not open, because a fence of PMIx does not end.)
+    for try in 1 2 3 4 5; do
+        launch 20 1 "$GPUSM_BUILDDIR/tests/mpi/processes" sessions "$each"
+        status=$?
+        [ $status -eq 142 ] || [ $status -eq 124 ] || break
+    done
+    judge "twenty-sessions-$each" 0 "$status"
 done
 name=silent-without-a-driver
 if [ "$driver_kind" = softcuda ] && ! LD_LIBRARY_PATH='' "$exchange" print-gpu >/dev/null 2>&1; then
