@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <thread>
 
 using namespace softcuda_test;
@@ -239,6 +240,7 @@ ALONE(Accelerator, AllocatesRegistersAndTellsAboutMemoryAndDevices)
     EXPECT_EQ(tested.lock_host(-1, pages, mib), status::ok);
     EXPECT_TRUE(is_page_locked(driver(), reinterpret_cast<std::uint64_t>(pages), mib));
     EXPECT_EQ(tested.unlock_host(-1, pages), status::ok);
+    std::free(pages);
     accelerator::pci_place place{};
     EXPECT_EQ(tested.pci_of(0, &place), status::ok);
     EXPECT_NE(tested.pci_of(1000, &place), status::ok);

@@ -31,6 +31,14 @@ struct gatherer {
             _exit(12);
         }
     }
+    ~gatherer()
+    {
+        (void)CU(cuCtxSetCurrent)(context);
+        kernel.unload();
+    }
+    gatherer(const gatherer &) = delete;
+    gatherer &operator=(const gatherer &) = delete;
+
     void launch(CUstream on, const std::vector<gather_copy> &copies, std::uint32_t slot)
     {
         EXPECT_EQ(kernel.launch(on, slot, copies.data(), static_cast<std::uint32_t>(copies.size())),
@@ -193,7 +201,6 @@ ALONE(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
             g.run(all.copies);
             to.expect_held(std::to_string(blocks) + " blocks");
         }
-        g.kernel.unload();
     }
 }
 
@@ -319,7 +326,6 @@ ALONE_IF(GatherOnDriver, TwoContextsHaveAKernelEach, NEEDS_DEVICES(2))
         all.add(5, 100, 50000);
         each.run(all.copies);
         to.expect_held("one of two devices");
-        each.kernel.unload();
     }
 }
 
