@@ -5,10 +5,10 @@
 # because quickstart --env speaks to a shell on stdout.
 # shellcheck shell=bash disable=SC2154,SC2164 # quickstart sets the names, and set -e
 
-say() { echo "quickstart: $*" >&2; }
+say() { echo "${program:-quickstart}: $*" >&2; }
 
 fail() {
-    echo "quickstart: $*" >&2
+    echo "${program:-quickstart}: $*" >&2
     exit 1
 }
 
