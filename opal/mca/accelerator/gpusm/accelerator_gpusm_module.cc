@@ -169,8 +169,7 @@ static int check_addr(const void *address, int *dev_id, std::uint64_t *flags)
     return 1;
 }
 
-// --- copies
-// -----------------------------------------------------------------------------------------
+// --- copies -----------------------------------------------------------------------------------
 
 // What is where is found out, whatever the caller says of devices and the kind of transfer.
 static int mem_copy_async(int, int, void *to, const void *from, std::size_t len_bytes,
@@ -215,8 +214,7 @@ static int mem_move(int, int, void *to, const void *from, std::size_t len_bytes,
     return to_opal(driven->move(to, from, len_bytes));
 }
 
-// --- memory
-// -----------------------------------------------------------------------------------------
+// --- memory -----------------------------------------------------------------------------------
 
 static int mem_alloc(int dev_id, void **out, std::size_t len_bytes)
 {
@@ -263,8 +261,7 @@ static int get_buffer_id(int, const void *address, opal_accelerator_buffer_id_t 
     });
 }
 
-// --- devices
-// ----------------------------------------------------------------------------------------
+// --- devices ----------------------------------------------------------------------------------
 
 static int get_device(int *dev_id)
 {
