@@ -78,7 +78,6 @@ gpusm::lazy_event *lazy(opal_accelerator_event_t *event)
 extern "C" {
 
 // --- stream and event objects: nothing of the driver's before they are used
-// -------------------------
 
 static void stream_construct(mca_accelerator_gpusm_stream_t *stream)
 {
@@ -146,7 +145,6 @@ static int query_event(int, opal_accelerator_event_t *event)
 }
 
 // --- is it device memory?
-// ---------------------------------------------------------------------------
 
 // Null is nobody's: an error would count as device memory in osc/rdma.
 static int check_addr(const void *address, int *dev_id, std::uint64_t *flags)
