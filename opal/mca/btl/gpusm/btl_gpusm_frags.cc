@@ -42,6 +42,7 @@ namespace {
 constexpr std::size_t small_payload_bytes = 288;
 // A message of 8 KiB and a header of ob1's.
 constexpr std::size_t short_payload_bytes = 8448;
+constexpr std::size_t least_eager_payload_bytes = 1024;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
 
@@ -206,9 +207,10 @@ int send_deferred()
 std::size_t plan_frags()
 {
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    const std::size_t sizes[] = {small_payload_bytes,
-                                 std::min(short_payload_bytes, module.btl_eager_limit),
-                                 module.btl_eager_limit, module.btl_max_send_size,
+    // A limit may be less than a fragment, so that hardly anything goes eagerly.
+    const std::size_t eager = std::max(least_eager_payload_bytes, module.btl_eager_limit);
+    const std::size_t sizes[] = {small_payload_bytes, std::min(short_payload_bytes, eager), eager,
+                                 module.btl_max_send_size,
                                  module.btl_accelerator_max_send_size}; // to which devices write
     here().frags = new frag_store;
     frag_list *lists = here().frags->lists;

@@ -194,6 +194,7 @@ void register_parameters()
     module.btl_latency = 2;
     module.btl_bandwidth = 10000;
     (void)mca_btl_base_param_register(&component.super.btl_version, &module);
+    module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);
     // Set afterwards, because the call above clears them for modules without an accelerator
     // flag; ours belongs to single endpoints.
     if (0 == module.btl_accelerator_max_send_size) {
@@ -220,8 +221,8 @@ bool check_parameters()
             return false;
         }
     }
-    if (!is_in_range("eager_limit", module.btl_eager_limit, kibi, 128 * kibi) ||
-        !is_in_range("rndv_eager_limit", module.btl_rndv_eager_limit, 0, module.btl_eager_limit) ||
+    // ob1 wants room for its header, which it checks.
+    if (!is_in_range("eager_limit", module.btl_eager_limit, 64, 128 * kibi) ||
         !is_in_range("max_send_size", module.btl_max_send_size, module.btl_eager_limit, 4 * mebi) ||
         !is_in_range("accelerator_max_send_size", module.btl_accelerator_max_send_size,
                      module.btl_max_send_size, 4 * mebi) ||
