@@ -25,6 +25,14 @@ constexpr std::size_t direct_from_bytes = 32768;
 // test that watches the ways of lengths between the two gives that parameter this value.
 constexpr std::size_t eager_bytes = 6144;
 
+// The longest that surely goes eagerly: up to 256 bytes ob1 does not look at the limit.
+std::size_t surely_eager_bytes()
+{
+    const char *limit = std::getenv("OMPI_MCA_btl_gpusm_eager_limit");
+    const bool low = limit != nullptr && std::strtoul(limit, nullptr, 10) < eager_bytes;
+    return low ? 256 : eager_bytes;
+}
+
 more_driver_api load_more()
 {
     more_driver_api table;
@@ -131,9 +139,10 @@ way expected_way(memory_kind source, std::size_t len_bytes)
     case memory_kind::managed:      // likewise
         return len_bytes < ring_from_bytes ? way::staged : way::device_ring;
     case memory_kind::page_locked: // the sender's copy engine reads it
-        return len_bytes >= direct_from_bytes ? way::direct
-               : len_bytes > eager_bytes      ? way::host_ring
-                                              : way::staged;
+        return len_bytes >= direct_from_bytes     ? way::direct
+               : len_bytes > eager_bytes          ? way::host_ring
+               : len_bytes > surely_eager_bytes() ? way::get
+                                                  : way::staged;
     case memory_kind::host: // has counters of its own
         break;
     }

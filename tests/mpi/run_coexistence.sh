@@ -10,7 +10,9 @@ some=$([ "$have_gpu" = yes ] && echo HD || echo H)
 btl=sm,self
 check sm 60 2 "$exchange" pairs --kinds "$some" --max-size 2M
 check sm-alltoall 60 4 "$exchange" alltoall --kinds "$some"
-if need_gpu smcuda; then
+if [ "${GPUSM_OMPI_CUDA_AWARE-yes}" != yes ]; then
+    skip smcuda "this Open MPI was built without it"
+elif need_gpu smcuda; then
     btl=smcuda,self
     # Without a pinned 128 MiB segment smcuda says so, and works.
     check smcuda 90 2 "$exchange" pairs --kinds HD --max-size 2M

@@ -10,7 +10,7 @@
 need_gpusm lifetime || finish
 
 # A peer that has been closed ends the job: nobody waits for it for ever.
-launch 30 2 "$exchange" closed
+launch 30 2 --mca btl_gpusm_eager_limit 8448 "$exchange" closed
 [ $? -ne 0 ] && ended=0 || ended=1
 judge closed-peer-ends-the-job 0 $ended \
     'says "process 1 .* sent a message that makes no sense"' "the peer was not closed" \

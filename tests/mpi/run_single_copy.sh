@@ -8,6 +8,7 @@
 . "$(dirname "$0")/common.sh"
 
 need_gpusm single-copy || finish
+export OMPI_MCA_btl_gpusm_eager_limit=8448
 refuse=$GPUSM_BUILDDIR/tests/mpi/refuse_single_copy.so
 
 # path_says VARIABLE...: yes or no, whether any of them is more than 0 in what gpusm_perf's ranks say
