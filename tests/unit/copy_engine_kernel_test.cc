@@ -6,9 +6,6 @@
 // a scripted driver.
 #include "tests/unit/copy_engine_support.h"
 
-#include <chrono>
-#include <thread>
-
 namespace {
 
 using namespace gpusm;
@@ -94,45 +91,6 @@ TEST_F(CopyEngineKernel, ItsEndIsSeenWithoutADriverCallAndByABusyCallerToo)
         EXPECT_EQ(fake().calls, calls);
         EXPECT_TRUE(engine().idle());
     }
-}
-
-TEST_F(CopyEngineKernel, BehindALateLaunchCopiesGoByTheDriverUntilAnotherOneIsTried)
-{
-    make_engine({.kernel_blocks = 32, .late = std::chrono::milliseconds(0)});
-    gather(3);
-    small(2);
-    EXPECT_EQ(started(), "single 0; kernel 1-3") << "the others wait for it";
-    for (int looks = 0; looks < 3000; ++looks) {
-        ASSERT_EQ(collect(), "");
-    }
-    EXPECT_EQ(started(), "single 4-5");
-    finish(2);
-    EXPECT_EQ(collect(), "4-5") << "although it has not ended";
-    small(1);
-    EXPECT_EQ(started(), "single 6");
-    EXPECT_EQ(collect_until_idle(), "1-3 6");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-    gather(3);
-    EXPECT_EQ(started(), "single 7; kernel 8-10");
-}
-
-TEST_F(CopyEngineKernel, WithinADeviceTheDriversCopiesWaitForKernelsTooSoLaunchesGoOn)
-{
-    make_engine({.kernel_blocks = 32, .late = std::chrono::milliseconds(0)});
-    const copy_request within{.len_bytes = 64, .for_kernel = true, .within_device = true};
-    for (int i = 0; i < 4; ++i) {
-        submit(within);
-    }
-    finish(0);
-    for (int looks = 0; looks < 3000; ++looks) {
-        EXPECT_EQ(collect(), 0 == looks ? "0" : "");
-    }
-    submit(within);
-    submit(within);
-    EXPECT_EQ(started(), "single 0; kernel 1-3");
-    fake().finish_launch(0);
-    EXPECT_EQ(collect(), "1-3");
-    EXPECT_EQ(started(), "kernel 4-5");
 }
 
 TEST_F(CopyEngineKernel, LaunchesTakeTurnsOnItsTwoStreams)

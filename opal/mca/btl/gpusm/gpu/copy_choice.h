@@ -7,7 +7,6 @@
 #define GPUSM_GPU_COPY_CHOICE_H
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,7 +19,7 @@ enum class copy_way : std::uint8_t {
     count
 };
 
-// Constants, but for kernel_blocks and batches, which are parameters; tests have their own.
+// Constants, but for the last two, which are parameters; tests have their own.
 struct copy_limits {
     std::uint32_t depth = 8;               // submissions in flight per device
     std::uint32_t batch_copies = 32;       // copies in one submission
@@ -30,10 +29,6 @@ struct copy_limits {
     std::uint32_t streams = 2;             // that the driver's copies take turns on
     std::uint32_t kernel_blocks = 32;      // the kernel's grid; 0: no kernel
     bool batches = true;                   // cuMemcpyBatchAsync may be used
-    // The largest submission takes a kernel well under that through NVLink. What takes longer waits
-    // for places that kernels of the program have, or for a slow bus, where the driver's copies are
-    // as good: so for a second these are preferred, and then a launch tries again.
-    std::chrono::milliseconds late{1};
 };
 
 // Copies that wait or are in flight together.

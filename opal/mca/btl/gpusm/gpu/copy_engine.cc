@@ -18,11 +18,8 @@ constexpr std::uint32_t looks_before_asking = 1024;
 // Rounds in which a busy caller does not ask the driver, which takes longer than one message.
 constexpr std::uint32_t rounds_before_asking = 8;
 
-// How long copies go by the driver after a late launch.
-constexpr std::chrono::seconds without_kernel{1};
-
 // When a kernel that has not finished is worth a line in the log.
-constexpr std::chrono::seconds very_late{5};
+constexpr std::chrono::seconds late{5};
 
 // After so many refusals one behind the other the kernel is not tried again.
 constexpr std::uint32_t most_refused_launches = 8;
@@ -50,8 +47,6 @@ void copy_engine::chain::append(chain *other)
     if (other->first != nullptr) {
         (nullptr == first ? first : last->next) = other->first;
         last = other->last;
-        load.add(other->load);
-        over_bus += other->over_bus;
         *other = {};
     }
 }
@@ -148,19 +143,10 @@ void copy_engine::submit(device &on, copy_request *request)
     lane &to = *lane_of(on);
     request->outcome = status::ok;
     const bool small = request->len_bytes <= limits_.kernel_bytes && request->for_kernel &&
-                       nullptr == request->wait_for && request->len_bytes > 0 &&
-                       (request->within_device || !avoids_kernel(to));
+                       nullptr == request->wait_for && request->len_bytes > 0;
     (small ? to.small : to.large).waiting.append(request);
     ++pending_;
     launch(to, held_.load(std::memory_order_relaxed));
-}
-
-bool copy_engine::avoids_kernel(lane &of) const
-{
-    if (of.avoid_kernel_until && std::chrono::steady_clock::now() >= *of.avoid_kernel_until) {
-        of.avoid_kernel_until.reset();
-    }
-    return of.avoid_kernel_until.has_value();
 }
 
 bool copy_engine::is_due_here(const lane &of, const gathering &each, bool held) const
@@ -360,7 +346,7 @@ status copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
     }
     if (CUDA_ERROR_NOT_READY == result) {
         if (by_kernel) {
-            look_if_late(of, in);
+            tell_if_late(of, in);
         }
         return status::busy;
     }
@@ -371,25 +357,20 @@ status copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
     return driver_.report("a copy from a peer's device memory", result);
 }
 
-// A kernel of the program that fills the device keeps ours waiting: what comes next goes by the
-// driver, and not behind this launch. If that kernel waits for the very message that ours is to
-// bring, it waits for ever, and somebody has to say why.
-void copy_engine::look_if_late(lane &of, submission &in)
+// A kernel of the program that fills the device keeps ours waiting. If it waits for the very
+// message that ours is to bring, it waits for ever, and somebody has to say why.
+void copy_engine::tell_if_late(lane &of, submission &in)
 {
     const auto now = std::chrono::steady_clock::now();
     if (std::chrono::steady_clock::time_point{} == in.asked_first) {
         in.asked_first = now;
-    } else if (now - in.asked_first > limits_.late && !in.requests.first->within_device) {
-        of.avoid_kernel_until = now + without_kernel;
-        of.large.waiting.append(&of.small.waiting);
-    }
-    if (!of.told_late && now - in.asked_first > very_late) {
+    } else if (!of.told_late && now - in.asked_first > late) {
         of.told_late = true;
         log_line(
             log_level::warn,
             "copies have waited for device %d for %d seconds: if a kernel of the program fills "
             "the device and waits for a message, use --mca btl_gpusm_kernel_blocks 0",
-            of.on->ordinal, static_cast<int>(very_late.count()));
+            of.on->ordinal, static_cast<int>(late.count()));
     }
 }
 

@@ -23,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 namespace gpusm {
@@ -37,7 +36,6 @@ struct copy_request {
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     bool for_kernel = false;    // a kernel may touch both buffers, so ours may copy it
     bool over_bus = false;      // a piece for which a processor waits: see is_due
-    bool within_device = false; // between memories of one device
     std::uint8_t part_of = 0;   // free for the caller
     status outcome = status::ok;
     copy_request *next = nullptr;
@@ -132,9 +130,6 @@ class copy_engine {
         std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
         std::uint32_t refused_launches = 0; // in a row
-        // A launch had to wait for kernels of the program, which copy engines need not: until then
-        // small copies count as large ones, but for those within a device, which have no engine.
-        std::optional<std::chrono::steady_clock::time_point> avoid_kernel_until;
         bool told_late = false;
     };
     lane *lane_of(device &on);
@@ -148,8 +143,7 @@ class copy_engine {
     CUresult start_as_batch(CUstream stream, const chain &requests);
     bool start_alone(CUstream stream, const copy_request &request);
     status ask(lane &of, std::uint32_t slot, bool ask_driver);
-    bool avoids_kernel(lane &of) const;
-    void look_if_late(lane &of, submission &in);
+    void tell_if_late(lane &of, submission &in);
     void retire(lane &of, submission &in, status outcome);
     void finish(chain *requests, status outcome);
 

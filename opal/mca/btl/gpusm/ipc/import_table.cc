@@ -142,7 +142,6 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     }
     device_uuid uuid;
     std::memcpy(uuid.data(), entry.device_uuid, uuid.size());
-    out->same_device = uuid == into.uuid;
     unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
     if (failures >= most_failures) {
         return status::unsupported;
