@@ -131,10 +131,8 @@ complete_headers() {
     touch "$with_openmpi_source/.complete"
 }
 
-make_openmpi() {
-    local key=$1 tarball version
-    need_packages flex m4 perl libnuma-dev zlib1g-dev xz-utils bzip2 file
-    find_libcuda_stub
+# find_openmpi_source: sets `tarball` and `version`, its caller's.
+find_openmpi_source() {
     if [ -n "$openmpi_tarball" ]; then
         [ -r "$openmpi_tarball" ] || fail "cannot read $openmpi_tarball; correct --openmpi-tarball=FILE"
         tarball=$openmpi_tarball
@@ -145,9 +143,16 @@ make_openmpi() {
         tarball=$openmpi_fetched
         version=$openmpi_fetched_version
     else
-        fail "no usable Open MPI found, and this machine has no apt to fetch its source with; pass --with-openmpi=PREFIX (5.0, configured --with-cuda and --with-devel-headers) or --openmpi-tarball=FILE, a source release of Open MPI 5.0"
+        fail "this machine has no apt to fetch Open MPI's source with; pass --openmpi-tarball=FILE, a source release of Open MPI 5.0${1:+, or $1}"
     fi
     [[ $version == 5.0.* ]] || fail "gpusm needs Open MPI 5.0, but $tarball holds ${version:-something else}"
+}
+
+make_openmpi() {
+    local key=$1 tarball version
+    need_packages flex m4 perl libnuma-dev zlib1g-dev xz-utils bzip2 file
+    find_libcuda_stub
+    find_openmpi_source "--with-openmpi=PREFIX (5.0, configured --with-cuda and --with-devel-headers)"
     openmpi_dir=$cache/openmpi-$version-$key
     [ ! -e "$openmpi_dir/.complete" ] || return 0
     say "building Open MPI $version into $openmpi_dir; this happens once and takes 5 to 15 minutes"

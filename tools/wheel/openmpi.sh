@@ -32,17 +32,7 @@ find_wheel_openmpi() {
 
 make_wheel_openmpi() {
     local key=$1 tarball version
-    if [ -n "$openmpi_tarball" ]; then
-        tarball=$openmpi_tarball
-        version=$(tar tf "$tarball" 2>/dev/null | awk -F/ '!seen { seen = 1; print $1 }' | sed 's/^openmpi-//')
-    elif is_debian_like; then
-        fetch_openmpi_source "$openmpi_wanted"
-        tarball=$openmpi_fetched
-        version=$openmpi_fetched_version
-    else
-        fail "this machine has no apt to fetch Open MPI's source with; pass --openmpi-tarball=FILE, a source release of Open MPI 5.0"
-    fi
-    [[ $version == 5.0.* ]] || fail "gpusm needs Open MPI 5.0, but $tarball holds ${version:-something else}"
+    find_openmpi_source
     openmpi_dir=$cache/wheel-openmpi-$version-$key
     [ ! -e "$openmpi_dir/.complete" ] || return 0
     build_wheel_openmpi "$tarball" "$openmpi_dir"

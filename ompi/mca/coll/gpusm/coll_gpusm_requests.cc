@@ -155,7 +155,7 @@ staged_call &call_of(staged_request *request)
     return *request->call;
 }
 
-int follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
+void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
 {
     request->inner = inner;
     request->request.req_state = OMPI_REQUEST_ACTIVE;
@@ -165,7 +165,6 @@ int follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
     } else {
         mca_coll_gpusm_component.requests->add(request);
     }
-    return OMPI_SUCCESS;
 }
 
 void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,

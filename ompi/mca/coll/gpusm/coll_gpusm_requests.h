@@ -52,7 +52,7 @@ void drop_request(staged_request *request); // one that the program has not seen
 staged_call &call_of(staged_request *request);
 
 // Takes the inner request, which has been started, and gives the program's.
-int follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
+void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
 // Likewise for a persistent one, not started; keeps the operation and the datatype, which the
 // program may free before it starts the request.
 void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,
@@ -73,10 +73,11 @@ int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *t
     return OMPI_SUCCESS == rc ? call.copy_back() : rc;
 }
 
-// A non-blocking call: `next(send, receive, &request)` starts the next component's.
-template <typename Next>
-int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
-                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
+// The next component's call itself where no buffer is device memory; else `begin(request)` for a
+// new request, which is given up when that fails.
+template <typename Next, typename Begin>
+int with_request(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
+                 ompi_communicator_t *comm, ompi_request_t **out, Next next, Begin begin)
 {
     staged_call call(pool);
     int rc = call.prepare(of, type);
@@ -87,17 +88,30 @@ int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *
     if (nullptr == request) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    ompi_request_t *inner = nullptr;
-    staged_call &moved = call_of(request);
-    rc = moved.copy_in();
-    if (OMPI_SUCCESS == rc) {
-        rc = next(moved.send(), moved.receive(), &inner);
-    }
+    rc = begin(request);
     if (OMPI_SUCCESS != rc) {
         drop_request(request);
-        return rc;
     }
-    return follow(request, inner, out);
+    return rc;
+}
+
+// A non-blocking call: `next(send, receive, &request)` starts the next component's.
+template <typename Next>
+int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
+                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
+{
+    return with_request(pool, of, type, comm, out, next, [&](staged_request *request) {
+        staged_call &call = call_of(request);
+        ompi_request_t *inner = nullptr;
+        int rc = call.copy_in();
+        if (OMPI_SUCCESS == rc) {
+            rc = next(call.send(), call.receive(), &inner);
+        }
+        if (OMPI_SUCCESS == rc) {
+            follow(request, inner, out);
+        }
+        return rc;
+    });
 }
 
 // A persistent call: `next(send, receive, &request)` makes the next component's.
@@ -105,23 +119,14 @@ template <typename Next>
 int init_staged(staging_pool &pool, const operands &of, ompi_datatype_t *type, ompi_op_t *op,
                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    staged_call call(pool);
-    int rc = call.prepare(of, type);
-    if (OMPI_SUCCESS != rc || !call.is_staged()) {
-        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
-    }
-    staged_request *request = make_request(std::move(call), comm);
-    if (nullptr == request) {
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    ompi_request_t *inner = nullptr;
-    rc = next(call_of(request).send(), call_of(request).receive(), &inner);
-    if (OMPI_SUCCESS != rc) {
-        drop_request(request);
+    return with_request(pool, of, type, comm, out, next, [&](staged_request *request) {
+        ompi_request_t *inner = nullptr;
+        const int rc = next(call_of(request).send(), call_of(request).receive(), &inner);
+        if (OMPI_SUCCESS == rc) {
+            follow_persistent(request, inner, op, type, out);
+        }
         return rc;
-    }
-    follow_persistent(request, inner, op, type, out);
-    return OMPI_SUCCESS;
+    });
 }
 
 } // namespace gpusm
