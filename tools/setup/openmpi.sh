@@ -56,7 +56,8 @@ openmpi_refusal() {
 
 # find_openmpi: sets openmpi_dir, and with_openmpi_source where headers are missing there. What
 # --with-openmpi names is taken as it is; configure judges it. Else the first of: the mpicc in PATH
-# if it is CUDA-aware, one built earlier, the mpicc in PATH, the distribution's; else one is built.
+# if it is CUDA-aware or --distribution says so, with that the distribution's, one built earlier; else one
+# is built.
 find_openmpi() {
     local mpicc in_path='' why candidate key
     if [ -n "$with_openmpi" ]; then
@@ -67,17 +68,24 @@ find_openmpi() {
         return
     fi
     mpicc=$(command -v mpicc || true)
-    if [ "$build_openmpi" = no ] && [ -n "$mpicc" ]; then
+    if [ -z "$openmpi_tarball" ] && [ -n "$mpicc" ]; then
         in_path=$(dirname "$(dirname "$mpicc")")
         why=$(openmpi_refusal "$in_path")
+        if [ -z "$why" ] && [ "$distribution" = no ] && ! is_cuda_aware "$in_path"; then
+            why="it was built without CUDA; --distribution takes it all the same"
+        fi
         if [ -n "$why" ]; then
             say "the Open MPI in $in_path is not used: $why"
             in_path=
-        elif is_cuda_aware "$in_path"; then
-            openmpi_dir=$in_path
-            complete_headers
-            return
         fi
+    fi
+    if [ "$distribution" = yes ] && [ -z "$in_path" ]; then
+        install_openmpi
+    fi
+    if [ -n "$in_path" ]; then
+        openmpi_dir=$in_path
+        complete_headers
+        return
     fi
     # The key covers the options and the text of what builds it.
     key=$(printf '%s\n' "${openmpi_options[@]}" "$(declare -f build_openmpi)" \
@@ -91,24 +99,19 @@ find_openmpi() {
             fi
         done
     fi
-    if [ "$build_openmpi" = no ]; then
-        [ -n "$in_path" ] || install_openmpi
-        if [ -n "$in_path" ]; then
-            openmpi_dir=$in_path
-            say "using the Open MPI in $openmpi_dir, which was built without CUDA: gpusm brings what it takes"
-            complete_headers
-            return
-        fi
-    fi
     make_openmpi "$key"
 }
 
-# install_openmpi: the distribution's, if that is 5.0; sets find_openmpi's in_path.
+# install_openmpi: the distribution's, which must be 5.0; sets find_openmpi's in_path.
 install_openmpi() {
-    is_debian_like || return 0
-    apt-cache policy libopenmpi-dev 2>/dev/null | grep -q -E 'Candidate: ([0-9]+:)?5\.0\.' || return 0
+    local why
+    is_debian_like || fail "--distribution: this machine has no apt; pass --with-openmpi=PREFIX"
+    apt-cache policy libopenmpi-dev 2>/dev/null | grep -q -E 'Candidate: ([0-9]+:)?5\.0\.' ||
+        fail "--distribution: this one has no Open MPI 5.0; without that option one is built"
     need_packages openmpi-bin libopenmpi-dev
-    [ -n "$(openmpi_refusal /usr)" ] || in_path=/usr
+    why=$(openmpi_refusal /usr)
+    [ -z "$why" ] || fail "the distribution's Open MPI cannot be used: $why"
+    in_path=/usr
 }
 
 # complete_headers: a few headers are in no installation; those of this distribution's come from its
@@ -136,7 +139,7 @@ find_openmpi_source() {
     if [ -n "$openmpi_tarball" ]; then
         [ -r "$openmpi_tarball" ] || fail "cannot read $openmpi_tarball; correct --openmpi-tarball=FILE"
         tarball=$openmpi_tarball
-        # Without pipes: an early end of tar's reader would be an error here.
+        # awk reads to the end: a reader of tar that ends early would be an error here.
         version=$(tar tf "$tarball" 2>/dev/null | awk -F/ '!seen { seen = 1; print $1 }' | sed 's/^openmpi-//')
     elif is_debian_like; then
         fetch_openmpi_source "$openmpi_wanted"
