@@ -78,6 +78,13 @@ as_root() {
 
 is_debian_like() { has apt-get && has dpkg-query; }
 
+# read_package_lists: once; a machine that is new has none.
+read_package_lists() {
+    [ -z "${apt_updated-}" ] || return 0
+    step "reading the lists of packages" "$logs/apt-update.log" as_root apt-get -q update
+    apt_updated=yes
+}
+
 # need_packages PACKAGE...: installs those that are missing.
 need_packages() {
     local missing=() package
@@ -88,10 +95,7 @@ need_packages() {
         fi
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    if [ -z "${apt_updated-}" ]; then
-        step "reading the lists of packages" "$logs/apt-update.log" as_root apt-get -q update
-        apt_updated=yes
-    fi
+    read_package_lists
     step "installing ${missing[*]}" "$logs/apt-install.log" \
         as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y -o Dpkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"

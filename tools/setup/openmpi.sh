@@ -104,9 +104,11 @@ find_openmpi() {
 
 # install_openmpi: the distribution's, which must be 5.0; sets find_openmpi's in_path.
 install_openmpi() {
-    local why
+    local why offered
     is_debian_like || fail "--distribution: this machine has no apt; pass --with-openmpi=PREFIX"
-    apt-cache policy libopenmpi-dev 2>/dev/null | grep -q -E 'Candidate: ([0-9]+:)?5\.0\.' ||
+    read_package_lists
+    offered=$(apt-cache policy libopenmpi-dev | sed -n 's/^ *Candidate: *\([0-9]*:\)\{0,1\}//p')
+    [[ $offered == 5.0.* ]] ||
         fail "--distribution: this one has no Open MPI 5.0; without that option one is built"
     need_packages openmpi-bin libopenmpi-dev
     why=$(openmpi_refusal /usr)
