@@ -191,6 +191,7 @@ struct address_answers {
     CUdeviceptr start = 0;
     std::size_t len_bytes = 0;
     int ordinal = 0;
+    unsigned long long buffer_id = 7;
 };
 address_answers answers;
 
@@ -209,7 +210,15 @@ CUresult CUDAAPI answer(unsigned count, CUpointer_attribute *attributes, void **
     put(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, answers.start);
     put(CU_POINTER_ATTRIBUTE_RANGE_SIZE, answers.len_bytes);
     put(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, answers.ordinal);
+    put(CU_POINTER_ATTRIBUTE_BUFFER_ID, answers.buffer_id);
     return fake().enter("pointer_get_attributes");
+}
+
+CUresult CUDAAPI answer_id(void *out, CUpointer_attribute which, CUdeviceptr)
+{
+    EXPECT_EQ(which, CU_POINTER_ATTRIBUTE_BUFFER_ID);
+    std::memcpy(out, &answers.buffer_id, sizeof(answers.buffer_id));
+    return fake().enter("pointer_get_attribute");
 }
 
 // for_address on memory [start, start + len_bytes).
@@ -221,10 +230,12 @@ class DeviceOfAnAddress : public DeviceTable {
     DeviceOfAnAddress()
     {
         api_.pointer_get_attributes = answer;
+        api_.pointer_get_attribute = answer_id;
         answers = {CU_MEMORYTYPE_DEVICE, context_1, 0, start, len_bytes, 1};
     }
     void expect_nothing_plain(std::uint64_t address = start)
     {
+        ++answers.buffer_id; // another allocation
         plain_bytes_ = 99;
         EXPECT_EQ(table_->for_address(address, &found_, &plain_bytes_), status::ok);
         EXPECT_EQ(plain_bytes_, 0U);
@@ -244,7 +255,24 @@ TEST_F(DeviceOfAnAddress, MemoryOfAContextIsPlainToTheEndOfItsAllocation)
         EXPECT_EQ(found_->context, context_1);
         EXPECT_EQ(plain_bytes_, row.plain_bytes) << row.inside;
     }
-    EXPECT_EQ(fake().calls["pointer_get_attributes"], 3) << "one question each";
+    EXPECT_EQ(fake().calls["pointer_get_attributes"], 1);
+    EXPECT_EQ(fake().calls["pointer_get_attribute"], 2) << "the same allocation";
+    expect_all_given_back();
+}
+
+TEST_F(DeviceOfAnAddress, AnotherBufferIdIsAnotherAllocation)
+{
+    ASSERT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::ok);
+    answers = {CU_MEMORYTYPE_DEVICE, context_0, 0, start - 0x1000, 0x2000, 0, 8};
+    ASSERT_EQ(table_->for_address(start, &found_, &plain_bytes_, true), status::ok);
+    EXPECT_EQ(found_->context, context_1) << "the caller knows that it is still the same";
+    EXPECT_EQ(fake().calls["pointer_get_attribute"], 0);
+    EXPECT_EQ(table_->facts_of(start).context, context_0);
+    ASSERT_EQ(table_->for_address(start + len_bytes - 1, &found_, &plain_bytes_, true), status::ok);
+    EXPECT_EQ(plain_bytes_, 0U) << "what overlaps it is over";
+    ASSERT_EQ(table_->for_address(start, &found_, &plain_bytes_, true), status::ok);
+    EXPECT_EQ(found_->context, context_0);
+    EXPECT_EQ(plain_bytes_, 0x1000U);
     expect_all_given_back();
 }
 
@@ -255,7 +283,7 @@ TEST_F(DeviceOfAnAddress, AnAddressOutsideTheAllocationAndManagedMemoryIsNotPlai
     answers.len_bytes = 0; // a driver that does not say
     expect_nothing_plain();
     EXPECT_EQ(found_->context, context_1);
-    answers = {CU_MEMORYTYPE_DEVICE, context_1, 1, start, len_bytes, 1};
+    answers = {CU_MEMORYTYPE_DEVICE, context_1, 1, start, len_bytes, 1, 20};
     expect_nothing_plain();
     EXPECT_EQ(found_->context, context_1);
 }
@@ -268,6 +296,7 @@ TEST_F(DeviceOfAnAddress, VmmAndPoolMemoryHaveNoContextAndAreNotPlain)
     EXPECT_EQ(found_->context, context_1) << "that of the thread";
     fake().stack.clear();
     answers.ordinal = 0; // a device that the program has not used
+    ++answers.buffer_id;
     EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::not_ready);
     EXPECT_EQ(plain_bytes_, 0U);
 }

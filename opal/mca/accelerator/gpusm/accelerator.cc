@@ -23,29 +23,6 @@ CUdeviceptr address_of(const void *at)
     return reinterpret_cast<CUdeviceptr>(at);
 }
 
-// The device of VMM memory that lies in host memory and that a device may use; -1: not such memory.
-int device_of_host_chunk(const driver_api &driver, const void *address)
-{
-    CUmemGenericAllocationHandle chunk = 0;
-    if (CUDA_SUCCESS != driver.mem_retain_allocation_handle(&chunk, const_cast<void *>(address))) {
-        return -1;
-    }
-    (void)driver.mem_release(chunk);
-    int devices = 0;
-    (void)driver.device_get_count(&devices);
-    for (int i = 0; i < devices; ++i) {
-        CUmemLocation device{};
-        device.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        device.id = i;
-        unsigned long long access = 0;
-        if (CUDA_SUCCESS == driver.mem_get_access(&access, &device, address_of(address)) &&
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE == access) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 // By the kernel, which answers where a processor would crash: memory of a device whose context has
 // ended looks like host memory, and cannot be reached.
 status copy_on_host(void *to, const void *from, std::size_t len_bytes)
@@ -70,31 +47,6 @@ status copy_on_host(void *to, const void *from, std::size_t len_bytes)
 }
 
 } // namespace
-
-memory_place place_of(const driver_api &driver, const void *address)
-{
-    CUmemorytype type{};
-    unsigned managed = 0;
-    memory_place place;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-    void *values[] = {&type, &managed, &place.context, &place.ordinal};
-    const CUresult result = driver.pointer_get_attributes(
-        sizeof(attributes) / sizeof(attributes[0]), attributes, values, address_of(address));
-    if (CUDA_SUCCESS != result) {
-        return {.answered = driver_is_down(result) || CUDA_ERROR_INVALID_VALUE == result};
-    }
-    place.answered = true;
-    place.managed = 0 != managed;
-    place.on_device = place.managed || CU_MEMORYTYPE_DEVICE == type;
-    // Page-locked memory has a context.
-    if (CU_MEMORYTYPE_HOST == type && !place.managed && nullptr == place.context) {
-        place.ordinal = device_of_host_chunk(driver, address);
-        place.on_device = place.ordinal >= 0;
-    }
-    return place;
-}
 
 // Blocking streams: they order the copies behind the legacy stream, and behind no other one,
 // without a call. (Copies on the legacy stream itself would wait for every blocking stream of the

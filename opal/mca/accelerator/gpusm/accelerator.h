@@ -16,19 +16,6 @@
 
 namespace gpusm {
 
-// Where an address lies.
-struct memory_place {
-    bool answered = false;       // by the driver, or there is no device memory yet or any more
-    bool on_device = false;      // a processor must not touch it, or had better not
-    bool managed = false;        // managed memory, which counts as device memory
-    CUcontext context = nullptr; // null for VMM and pool memory: those have none
-    int ordinal = -1;            // of the device, as this process counts
-};
-
-// One driver call, but for VMM memory that lies in host memory: that is on the first device that
-// may use it. Nothing is remembered, so the answer is never old.
-memory_place place_of(const driver_api &driver, const void *address);
-
 // A stream or an event, made where it is first used. Guarded by the accelerator's lock.
 struct lazy_stream {
     device *on = nullptr; // null: not made

@@ -160,8 +160,8 @@ struct mca_btl_gpusm_component_t {
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output;                  // stream for log lines
     gpusm::transport *transport; // owned; null before init and after finalize
-    // What answered Open MPI's question about addresses before pointer_check took its place, or
-    // null; stays when the transport ends, if somebody else still calls through.
+    // What answered Open MPI's question about addresses before ours; null unless ours does. Stays
+    // when the transport ends, if somebody else still calls through.
     decltype(opal_accelerator.check_addr) check_addr;
 };
 

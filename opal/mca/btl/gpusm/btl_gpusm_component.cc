@@ -32,13 +32,13 @@ int to_opal(status s)
 transport::transport(bool with_threads, bool is_oversubscribed)
     : threads(with_threads), oversubscribed(is_oversubscribed), lock(with_threads),
       registrations(std::make_unique<registration_table>(lock)),
-      pointers(std::make_unique<pointer_check>()), gets(std::make_unique<device_gets>())
+      gets(std::make_unique<device_gets>())
 {
 }
 
 transport::~transport()
 {
-    pointers.reset();
+    remove_pointer_check();
     stage.reset();
     delete gpu.exchange(nullptr);
     host.reset();

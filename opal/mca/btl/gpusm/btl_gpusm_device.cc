@@ -46,10 +46,10 @@ void tell_counters(const gpu_side &side)
 }
 
 // In which context the memory is used, and how far a kernel may write.
-status find_device(gpu_side &side, registration *made, std::uint64_t address)
+status find_device(gpu_side &side, registration *made, std::uint64_t address, bool asked = false)
 {
     std::uint64_t plain_bytes = 0;
-    const status s = side.devices.for_address(address, &made->device, &plain_bytes);
+    const status s = side.devices.for_address(address, &made->device, &plain_bytes, asked);
     made->plain_until = 0 == plain_bytes ? 0 : address + plain_bytes;
     return s;
 }
@@ -58,13 +58,21 @@ status find_device(gpu_side &side, registration *made, std::uint64_t address)
 // and a copy on either side, whatever its length.
 constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
 
+// Do Open MPI's questions about buffers go to the table of devices? A receive's buffer is what it
+// was then, because the program may not free it until the receive is complete.
+bool has_asked()
+{
+    return mca_btl_gpusm_component.check_addr != nullptr && !here().threads;
+}
+
 // Sender's side, device memory: makes it known to the peer.
 status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
              std::uint64_t address, std::size_t size)
 {
-    const unsigned long long buffer_id = here().pointers->take_buffer_id(address);
-    const status s = side.export_range(address, size, buffer_id, &made->exported,
-                                       &made->handle.remote, endpoint->staged_devices);
+    const bool asked = has_asked() && std::exchange(here().declined, 0) == address;
+    const status s =
+        side.export_range(address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0,
+                          &made->exported, &made->handle.remote, endpoint->staged_devices);
     if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }
@@ -73,23 +81,6 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     }
     made->name(share_kind::staged, address, size);
     return status::ok;
-}
-
-// Receiver's side: in which context the buffer of a get is written.
-status prepare_local(gpu_side &side, registration *made, std::uint64_t address)
-{
-    known_memory *known = here().pointers->known_allocation(address);
-    if (nullptr == known) {
-        return find_device(side, made, address);
-    }
-    made->plain_until = known->plain() ? known->end() : 0;
-    // Memory without a context of its own outlives the one in which it was used before.
-    const bool is_known =
-        known->on != nullptr && (known->context != nullptr || side.devices.is_alive(*known->on));
-    const status s =
-        is_known ? status::ok : side.devices.for_memory(known->context, known->ordinal, &known->on);
-    made->device = known->on;
-    return s;
 }
 
 // The copy of this process alone is over.
@@ -152,7 +143,7 @@ status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, 
     const auto address = reinterpret_cast<std::uint64_t>(base);
     const std::lock_guard guard(side.lock);
     return for_peers ? offer(side, endpoint, made, address, size)
-                     : prepare_local(side, made, address);
+                     : find_device(side, made, address, has_asked());
 }
 
 void deregister_device(gpu_side &side, registration *given)

@@ -193,17 +193,50 @@ bool gpu_side::is_registered(const unsigned char *at, std::size_t len_bytes)
 // --- is a buffer device memory?
 //
 // Open MPI asks its accelerator component that about the buffer of every send and every receive.
-// accelerator/cuda of 5.0 takes some ten driver calls for device memory, more than two
-// microseconds; later versions ask for the kind of memory first. This file does the same for 5.0:
-// one driver call decides what the driver does not know and what it calls device memory, of
-// whatever kind; the rest (registered host memory, memory of a host's NUMA node) goes to the
-// component as before, and so does a thread without a context. No answer changes, but for the
-// number of the device of pool memory that other devices may use, too: the component names the
-// first of those.
-//
-// It takes the place of the component's function in the table through which Open MPI calls it.
+// accelerator/cuda of 5.0 takes some ten driver calls for it, more than two microseconds; later
+// versions ask for the kind of memory first. A function in its place, in the table through which
+// Open MPI calls it, does the same: it answers about what the driver does not know and what it
+// calls device memory; the rest (registered host memory, memory of a host's NUMA node) goes to the
+// component. No answer changes, but for the number of the device of pool memory that other devices
+// may use, too: the component names the first of those.
 
 namespace {
+
+int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
+{
+    return mca_btl_gpusm_component.check_addr(address, dev_id, flags);
+}
+
+// By the contract of check_addr in accelerator.h. Somebody else may have put a function over ours,
+// which calls this even after our end.
+extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags)
+{
+    const driver_api *driver = driver_load();
+    if (nullptr == address || nullptr == flags || nullptr == driver) {
+        return ask_component(address, dev_id, flags);
+    }
+    transport *ours = mca_btl_gpusm_component.transport;
+    gpu_side *side = nullptr == ours ? nullptr : ours->gpu.load();
+    const auto at = reinterpret_cast<std::uint64_t>(address);
+    // The devices are under the GPU lock, which nobody needs without threads.
+    const memory_place place = side != nullptr && !ours->threads
+                                   ? side->devices.facts_of(at, at == ours->declined)
+                                   : place_of(*driver, address);
+    // The component sets itself up when it is asked about the first device memory, and makes the
+    // memory's context current for a thread that has none.
+    CUcontext current = nullptr;
+    const bool is_certain = place.on_device
+                                ? place.ordinal >= 0 && side != nullptr &&
+                                      CUDA_SUCCESS == driver->ctx_get_current(&current) &&
+                                      current != nullptr
+                                : place.answered && !place.known;
+    if (!is_certain) {
+        return ask_component(address, dev_id, flags);
+    }
+    *dev_id = place.on_device ? place.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
+    *flags = place.managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
+    return place.on_device ? 1 : 0;
+}
 
 // The table is read by other threads while it changes.
 void set_check(decltype(opal_accelerator.check_addr) function)
@@ -211,141 +244,23 @@ void set_check(decltype(opal_accelerator.check_addr) function)
     std::atomic_ref(opal_accelerator.check_addr).store(function, std::memory_order_release);
 }
 
-// The answer by the contract of accelerator.h: 1 device memory, 0 (null) not, negative an error;
-// *dev_id and *flags are set in each case.
-int tell(const known_memory *found, int *dev_id, std::uint64_t *flags)
-{
-    *dev_id = nullptr == found ? MCA_ACCELERATOR_NO_DEVICE_ID : found->ordinal;
-    *flags = found != nullptr && found->managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
-    return nullptr == found ? 0 : 1;
-}
-
-int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
-{
-    return mca_btl_gpusm_component.check_addr(address, dev_id, flags);
-}
-
-// Somebody else may have put a function over ours, which calls this even without a transport.
-extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags)
-{
-    return nullptr == address || nullptr == flags || nullptr == mca_btl_gpusm_component.transport
-               ? ask_component(address, dev_id, flags)
-               : here().pointers->answer(address, dev_id, flags);
-}
-
 } // namespace
 
-// What is known of that memory from now on; null if it is not device memory.
-const known_memory *pointer_check::remember(std::uint64_t address, const known_memory &found)
+void install_pointer_check()
 {
-    if (here().threads) {
-        return found.on_device ? &found : nullptr;
-    }
-    for (known_memory &each : seen_) {
-        if ((each.start < found.end() && found.start < each.end()) || each.holds(address)) {
-            each = {};
-        }
-    }
-    if (!found.on_device) {
-        return nullptr;
-    }
-    known_memory &place = seen_[next_seen_++ % seen_.size()];
-    place = found;
-    return &place;
-}
-
-int pointer_check::answer(const void *address, int *dev_id, std::uint64_t *flags)
-{
-    const auto where = reinterpret_cast<std::uint64_t>(address);
-    if (question::will_come_again == state_ && address_ == where) {
-        state_ = question::came_again;
-        return tell(memory_, dev_id, flags);
-    }
-    end_of_question();
-    if (nullptr == here().gpu) {
-        // Before the first device message only memory that the driver does not know is answered.
-        CUmemorytype kind{};
-        CUpointer_attribute asked = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        void *answer = &kind;
-        const CUresult result = driver_->pointer_get_attributes(1, &asked, &answer, where);
-        return CUDA_ERROR_NOT_INITIALIZED == result ||
-                       (CUDA_SUCCESS == result && CUmemorytype{} == kind)
-                   ? tell(nullptr, dev_id, flags)
-                   : ask_component(address, dev_id, flags);
-    }
-    // About the buffer id, which tells whether it is still the same allocation, the driver answers
-    // in half the time that all the rest takes.
-    const known_memory *known = known_allocation(where);
-    known_memory found;
-    unsigned long long buffer_id = 0;
-    if (nullptr == known ||
-        CUDA_SUCCESS !=
-            driver_->pointer_get_attribute(&buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, where) ||
-        buffer_id != known->buffer_id) {
-        found = {inspect_pointer(*driver_, where)};
-        found.on_device = found.on_device && found.ordinal >= 0;
-        known = remember(where, found);
-    }
-    // The component makes the memory's context current for a thread that has none, and sets itself
-    // up when it is asked about the first device memory.
-    CUcontext current = nullptr;
-    if (nullptr == known || CUDA_SUCCESS != driver_->ctx_get_current(&current) ||
-        nullptr == current) {
-        const bool unknown_to_driver = found.answered && !found.known;
-        return unknown_to_driver ? tell(nullptr, dev_id, flags)
-                                 : ask_component(address, dev_id, flags);
-    }
-    if (!here().threads) {
-        state_ = question::answered;
-        address_ = where;
-        memory_ = known;
-    }
-    return tell(known, dev_id, flags);
-}
-
-known_memory *pointer_check::known_allocation(std::uint64_t address)
-{
-    const auto found = std::find_if(seen_.begin(), seen_.end(),
-                                    [=](const known_memory &each) { return each.holds(address); });
-    return found == seen_.end() ? nullptr : &*found;
-}
-
-unsigned long long pointer_check::take_buffer_id(std::uint64_t address)
-{
-    // A persistent send asks when it is made, and its buffer may be another one when it is started.
-    // Only a send that was declined by sendi has certainly asked in this call.
-    const bool known = question::came_again == state_ && address_ == address;
-    end_of_question();
-    return known ? memory_->buffer_id : 0;
-}
-
-void pointer_check::will_ask_again(const void *address)
-{
-    if (question::none != state_) {
-        state_ = address_ == reinterpret_cast<std::uint64_t>(address) ? question::will_come_again
-                                                                      : question::none;
-    }
-}
-
-void pointer_check::install()
-{
-#if 5 == OPAL_MAJOR_VERSION // later, accelerator/cuda does it itself
     const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
-    if (!mca_btl_gpusm_component.quick_pointer_check || driver_ != nullptr ||
-        0 != std::strcmp("cuda", selected)) {
-        return;
-    }
-    driver_ = driver_load();
-    if (driver_ != nullptr && nullptr == mca_btl_gpusm_component.check_addr) {
+    if (mca_btl_gpusm_component.quick_pointer_check &&
+        nullptr == mca_btl_gpusm_component.check_addr && 0 == std::strcmp("cuda", selected) &&
+        driver_load() != nullptr) {
         mca_btl_gpusm_component.check_addr = opal_accelerator.check_addr;
         set_check(quick_check_addr);
     }
-#endif
 }
 
-pointer_check::~pointer_check()
+void remove_pointer_check()
 {
-    if (driver_ != nullptr && quick_check_addr == opal_accelerator.check_addr) {
+    if (mca_btl_gpusm_component.check_addr != nullptr &&
+        quick_check_addr == opal_accelerator.check_addr) {
         set_check(std::exchange(mca_btl_gpusm_component.check_addr, nullptr));
     }
 }

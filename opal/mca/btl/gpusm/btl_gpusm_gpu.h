@@ -115,70 +115,10 @@ class gpu_side final : private bounce_services {
 // parameter use_cuda_ipc says no.
 gpu_side *gpu();
 
-// An allocation of device memory, of VMM memory a chunk, [start, end), as the pointer check last
-// saw it.
-struct known_memory : pointer_facts {
-    device *on = nullptr; // in whose context it is used; null: not asked yet
-
-    std::uint64_t end() const { return start + len_bytes; }
-    bool holds(std::uint64_t address) const { return address - start < len_bytes; }
-};
-// While there is one, gpusm may answer Open MPI's question whether an address is device memory,
-// where accelerator/cuda would take long: that it is not; and once there is a GPU side, that it is,
-// too. In programs with threads it remembers nothing.
-class pointer_check {
-  public:
-    pointer_check() = default;
-    ~pointer_check();
-    pointer_check(const pointer_check &) = delete;
-    pointer_check &operator=(const pointer_check &) = delete;
-
-    // Begins with that, if it is to be so and has not begun.
-    void install();
-    // By the contract of check_addr in accelerator.h. Where its own answer would not be certain it
-    // asks the component.
-    int answer(const void *address, int *dev_id, std::uint64_t *flags);
-
-    // The allocation that Open MPI's question about the buffer of a receive found, which comes
-    // before the receive is registered, and holds until it is complete, because the program may not
-    // free the buffer before. (An address outside of the buffer that was asked about, reached by a
-    // displaced datatype, is found as it was seen by itself.) Null when it is not known.
-    known_memory *known_allocation(std::uint64_t address);
-    // The buffer id that Open MPI's last question found at this address, once, if the same call of
-    // the program has certainly led to both; else 0.
-    unsigned long long take_buffer_id(std::uint64_t address);
-    // ob1 will ask about this buffer once more before it does anything else.
-    void will_ask_again(const void *address);
-    // Whatever comes now belongs to another call of the program.
-    void end_of_question()
-    {
-        if (question::none != state_) { // with threads it stays so, and nothing is written
-            state_ = question::none;
-        }
-    }
-
-  private:
-    const known_memory *remember(std::uint64_t address, const known_memory &found);
-
-    const driver_api *driver_ = nullptr; // null: not installed
-    // The allocations that were seen last; a program has few that it sends and receives. No two of
-    // them overlap, so what is found is what was seen last.
-    std::array<known_memory, 8> seen_{};
-    unsigned next_seen_ = 0;
-
-    // The last question that was answered with one of those, for what else is asked about that
-    // buffer within the same call of the program. Nobody can free the memory in between; so there
-    // is nothing to ask the driver again.
-    enum class question : std::uint8_t {
-        none,
-        answered,
-        will_come_again,
-        came_again, // so it is about a send of this very call
-    };
-    question state_ = question::none;
-    std::uint64_t address_ = 0;
-    const known_memory *memory_ = nullptr;
-};
+// Open MPI's question whether an address is device memory, where accelerator/cuda would take long:
+// from the one to the other gpusm answers it with one driver call. Both may be called again.
+void install_pointer_check();
+void remove_pointer_check();
 
 } // namespace gpusm
 

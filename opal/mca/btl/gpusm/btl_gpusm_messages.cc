@@ -209,7 +209,9 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     // closed to it; where there is one, ob1 would try again for ever.
     if (!together && 0 != (convertor->flags & CONVERTOR_ACCELERATOR) && endpoint->get_enabled &&
         nullptr == descriptor) {
-        gpusm::here().pointers->will_ask_again(convertor->pBaseBuf);
+        if (!gpusm::here().threads) {
+            gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
+        }
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
     }
     const auto fill = [=](unsigned char *to) {
@@ -385,8 +387,7 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
         order, cbfunc, cbcontext, cbdata);
 }
 
-// Taken from the peers in one call of progress, so that what waits for others than ob1's messages
-// gets its turn.
+// Taken from the peers in one call of progress, so that what else waits gets its turn.
 static constexpr int messages_per_progress = 64;
 
 int mca_btl_gpusm_progress(void)
@@ -404,7 +405,7 @@ int mca_btl_gpusm_progress(void)
     if (gpusm::gpu_side *side = here->gpu.load(std::memory_order_acquire);
         side != nullptr && !here->threads) {
         side->copies.hold(true); // until progress_gets
-        here->pointers->end_of_question();
+        here->declined = 0;
     }
     int events = here->node->poll(
         messages_per_progress,

@@ -186,7 +186,7 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         endpoints[i] = gpusm::endpoint_of(*peer);
         endpoints[i]->single.same_pids = same_pids;
         endpoints[i]->proc = procs[i];
-        gpusm::here().pointers->install();
+        gpusm::install_pointer_check();
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
             if (OPAL_SUCCESS != rc) {

@@ -22,7 +22,6 @@ namespace gpusm {
 
 class gpu_side;           // btl_gpusm_gpu.h
 class host_side;          // btl_gpusm_host.h
-class pointer_check;      // btl_gpusm_gpu.h
 class registration_table; // btl_gpusm.h
 class stage_side;         // btl_gpusm_stage.h
 struct device_gets;       // btl_gpusm_device.h
@@ -47,10 +46,13 @@ struct transport {
     std::unique_ptr<registration_table> registrations;
     frag_store *frags = nullptr; // owned
     std::unique_ptr<host_side> host;
-    std::unique_ptr<pointer_check> pointers;
     std::unique_ptr<device_gets> gets;
     std::atomic<gpu_side *> gpu{nullptr}; // owned; null until the first GPU message
     std::unique_ptr<stage_side> stage;    // after the GPU lock, if there is a GPU side
+
+    // Without threads: the device buffer of an inline send that has just been declined. ob1 asks
+    // about it again and registers it in the same call of the program, in which nobody can free it.
+    std::uint64_t declined = 0;
 
     std::atomic<bool> progressing{false};
     std::uint32_t progress_calls = 0;             // of the one that is progressing

@@ -9,6 +9,61 @@
 
 namespace gpusm {
 
+namespace {
+
+// The device of VMM memory that lies in host memory and that a device may use; -1: not such memory.
+int device_of_host_chunk(const driver_api &driver, std::uint64_t address)
+{
+    CUmemGenericAllocationHandle chunk = 0;
+    if (CUDA_SUCCESS !=
+        driver.mem_retain_allocation_handle(&chunk, reinterpret_cast<void *>(address))) {
+        return -1;
+    }
+    (void)driver.mem_release(chunk);
+    int devices = 0;
+    (void)driver.device_get_count(&devices);
+    for (int i = 0; i < devices; ++i) {
+        CUmemLocation device{};
+        device.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        device.id = i;
+        unsigned long long access = 0;
+        if (CUDA_SUCCESS == driver.mem_get_access(&access, &device, address) &&
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE == access) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+} // namespace
+
+memory_place place_of(const driver_api &driver, const void *at)
+{
+    const auto address = reinterpret_cast<std::uint64_t>(at);
+    CUmemorytype type{};
+    unsigned managed = 0;
+    memory_place place;
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void *values[] = {&type, &managed, &place.context, &place.ordinal};
+    const CUresult result = driver.pointer_get_attributes(
+        sizeof(attributes) / sizeof(attributes[0]), attributes, values, address);
+    if (CUDA_SUCCESS != result) {
+        return {.answered = driver_is_down(result) || CUDA_ERROR_INVALID_VALUE == result};
+    }
+    place.answered = true;
+    place.managed = 0 != managed;
+    place.known = place.managed || CUmemorytype{} != type;
+    place.on_device = place.managed || CU_MEMORYTYPE_DEVICE == type;
+    // Page-locked memory has a context.
+    if (CU_MEMORYTYPE_HOST == type && !place.managed && nullptr == place.context) {
+        place.ordinal = device_of_host_chunk(driver, address);
+        place.on_device = place.ordinal >= 0;
+    }
+    return place;
+}
+
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
 {
     CUmemorytype type{};
@@ -30,11 +85,13 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     const CUresult result = driver.pointer_get_attributes(
         sizeof(attributes) / sizeof(attributes[0]), attributes, values, address);
     if (CUDA_SUCCESS != result) {
-        return {.answered = CUDA_ERROR_NOT_INITIALIZED == result};
+        facts = {};
+        facts.answered = CUDA_ERROR_NOT_INITIALIZED == result;
+        return facts;
     }
     facts.answered = true;
     facts.managed = 0 != managed;
-    facts.known = facts.managed || 0 != static_cast<unsigned>(type);
+    facts.known = facts.managed || CUmemorytype{} != type;
     facts.on_device = facts.managed || CU_MEMORYTYPE_DEVICE == type;
     facts.legacy_ipc = facts.on_device && !facts.managed && 0 != legacy_ipc;
     // Of VMM memory the range is the whole run of chunks, of which each lives for itself.
@@ -49,6 +106,14 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
                            current == facts.ordinal;
     }
     return facts;
+}
+
+bool is_still(const driver_api &driver, std::uint64_t address, unsigned long long buffer_id)
+{
+    unsigned long long id = 0;
+    return CUDA_SUCCESS ==
+               driver.pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) &&
+           id == buffer_id;
 }
 
 bool is_page_locked(const driver_api &driver, std::uint64_t address, std::size_t len_bytes)
@@ -135,17 +200,42 @@ status device_table::for_memory(CUcontext context, int ordinal, device **out)
     return status::not_ready;
 }
 
-status device_table::for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes)
+device_table::allocation &device_table::look_up(std::uint64_t address, bool asked)
 {
+    for (allocation &each : seen_) {
+        if (each.holds(address) && (asked || is_still(driver_, address, each.buffer_id))) {
+            return each;
+        }
+    }
     const pointer_facts facts = inspect_pointer(driver_, address);
-    *plain_bytes = facts.plain() && address - facts.start < facts.len_bytes
-                       ? facts.len_bytes - (address - facts.start)
-                       : 0;
+    if (!facts.on_device) {
+        return other_ = {facts, nullptr};
+    }
+    for (allocation &each : seen_) {
+        if (each.holds(address) || each.holds(facts.start) || facts.holds(each.start)) {
+            each = {};
+        }
+    }
+    return seen_[next_seen_++ % seen_.size()] = {facts, nullptr};
+}
+
+status device_table::for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes,
+                                 bool asked)
+{
+    allocation &of = look_up(address, asked);
+    *plain_bytes = of.plain() && of.holds(address) ? of.len_bytes - (address - of.start) : 0;
     *out = nullptr;
-    if (!facts.answered) {
+    if (!of.answered) {
         return status::driver_failed; // the processor must not touch what may be device memory
     }
-    return facts.on_device ? for_memory(facts, out) : status::ok;
+    if (!of.on_device) {
+        return status::ok;
+    }
+    // Memory without a context of its own outlives the one in which it was used before.
+    const bool is_known = of.on != nullptr && (of.context != nullptr || is_alive(*of.on));
+    const status s = is_known ? status::ok : for_memory(of, &of.on);
+    *out = of.on;
+    return s;
 }
 
 status device_table::for_host(device **out)
@@ -213,10 +303,7 @@ status device_table::make(device *in)
 
 bool device_table::is_alive(device &of)
 {
-    unsigned long long id = 0;
-    if (0 != of.canary && (CUDA_SUCCESS != driver_.pointer_get_attribute(
-                                               &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, of.canary) ||
-                           id != of.canary_id)) {
+    if (0 != of.canary && !is_still(driver_, of.canary, of.canary_id)) {
         log_line(log_level::info, "a CUDA context of device %d has been destroyed", of.ordinal);
         of.context = nullptr;
         of.stream = nullptr;

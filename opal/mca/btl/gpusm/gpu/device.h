@@ -11,6 +11,7 @@
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 
 #include <array>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,27 +39,40 @@ struct device {
     unsigned long long canary_id = 0;
 };
 
-// What the driver says about a pointer.
-struct pointer_facts {
-    bool answered = false;       // it said anything at all, or has no memory so far
-    bool known = false;          // memory that it has to do with, of whatever kind
-    bool on_device = false;      // memory that it calls device memory
-    bool managed = false;        // managed memory, which counts as device memory, too
-    bool accessible = false;     // its device may read and write it
-    bool legacy_ipc = false;     // cuIpcGetMemHandle can serve it
+// Where an address lies.
+struct memory_place {
+    bool answered = false;       // by the driver, or there is no device memory yet or any more
+    bool known = false;          // memory that the driver has to do with, of whatever kind
+    bool on_device = false;      // a processor must not touch it, or had better not
+    bool managed = false;        // managed memory, which counts as device memory
     CUcontext context = nullptr; // null for VMM and pool memory: those have none
-    int ordinal = -1;
+    int ordinal = -1;            // of the device, as this process counts
+};
+
+// One driver call, but for VMM memory that lies in host memory: that is on the first device that
+// may use it. Nothing is remembered, so the answer is never old.
+memory_place place_of(const driver_api &driver, const void *address);
+
+// All that the driver says about a pointer.
+struct pointer_facts : memory_place {
+    bool accessible = false;          // its device may read and write it
+    bool legacy_ipc = false;          // cuIpcGetMemHandle can serve it
     unsigned long long buffer_id = 0; // changes when the address is allocated anew
     CUdeviceptr start = 0;            // of the allocation, of VMM memory of the chunk
     std::size_t len_bytes = 0;        // likewise
 
     // Memory that a kernel on its device can touch without harm, from its start to its end.
     bool plain() const { return on_device && !managed && (context != nullptr || accessible); }
+    bool holds(std::uint64_t address) const { return address - start < len_bytes; }
 };
 
 // A pointer that the driver does not know, or no driver, is host memory. `managed` memory counts as
 // device memory without legacy IPC.
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address);
+
+// Is what lies at `address` still the allocation of that buffer id? The driver gives no id twice in
+// the life of a process, and answers this in half the time of inspect_pointer.
+bool is_still(const driver_api &driver, std::uint64_t address, unsigned long long buffer_id);
 
 // Is it host memory that the program has page-locked, from the first byte to the last, which the
 // driver copies without the processor? One question about memory that is not. Of several such
@@ -93,11 +107,20 @@ class device_table {
         return for_memory(facts.context, facts.ordinal, out);
     }
 
-    // The same for a buffer of which nothing is known yet: null for host memory, `driver_failed`
-    // where the driver does not tell. *plain_bytes: how many bytes from `address` on are one
-    // allocation of that device's context, which a kernel there can touch without harm; 0 for every
-    // other kind of memory.
-    status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes);
+    // What inspect_pointer says. Of the allocations of device memory that were asked about last it
+    // is remembered, and only whether they are still the same is asked, or nothing if the caller
+    // has `asked` before and the buffer has not been freed since.
+    pointer_facts facts_of(std::uint64_t address, bool asked = false)
+    {
+        return look_up(address, asked);
+    }
+
+    // The same as for_memory for a buffer of which nothing is known yet: null for host memory,
+    // `driver_failed` where the driver does not tell. *plain_bytes: how many bytes from `address`
+    // on are one allocation of that device's context, which a kernel there can touch without harm;
+    // 0 for every other kind of memory. `asked` as for facts_of.
+    status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes,
+                       bool asked = false);
 
     // A device for work that touches only host memory here: the calling thread's current
     // context, else the device used last. `not_ready` when this program has used none so far.
@@ -113,11 +136,20 @@ class device_table {
     bool is_alive(device &of);
 
   private:
+    struct allocation : pointer_facts {
+        device *on = nullptr; // in whose context it is used; null: not asked yet
+    };
+
+    allocation &look_up(std::uint64_t address, bool asked);
     status for_context(CUcontext context, device **out);
     status make(device *in);
 
     const driver_api &driver_;
     const CUstream_flags flags_;
+    // A program has few allocations that it sends from. No two of them overlap.
+    std::array<allocation, 8> seen_;
+    unsigned next_seen_ = 0;
+    allocation other_; // what is not device memory
     std::vector<std::unique_ptr<device>> devices_;
     device *last_ = nullptr;
 };

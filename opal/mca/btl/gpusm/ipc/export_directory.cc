@@ -36,18 +36,14 @@ exported *export_directory::find(std::uint64_t address, std::uint64_t len_bytes)
 bool export_directory::still_exported(const exported &entry, std::uint64_t address,
                                       std::uint64_t len_bytes, unsigned long long buffer_id) const
 {
-    const auto is_still = [&](std::uint64_t at, unsigned long long id, unsigned long long known) {
-        return (id != 0 || CUDA_SUCCESS == driver_.pointer_get_attribute(
-                                               &id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at)) &&
-               id == known;
-    };
     if (share_kind::descriptors != entry.kind) {
-        return is_still(address, buffer_id, entry.buffer_id);
+        return 0 != buffer_id ? buffer_id == entry.buffer_id
+                              : is_still(driver_, address, entry.buffer_id);
     }
     return std::all_of(entry.chunks.begin(), entry.chunks.end(), [&](const memory_chunk &each) {
         const bool before = each.base + each.len_bytes <= address;
         const bool behind = each.base > address && each.base - address >= len_bytes;
-        return before || behind || is_still(each.base, 0, each.buffer_id);
+        return before || behind || is_still(driver_, each.base, each.buffer_id);
     });
 }
 
@@ -65,10 +61,7 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
     }
     device *of = nullptr;
     if (nullptr == entry || use_events_) {
-        if (is_refused(buffer_id)) {
-            return status::unsupported;
-        }
-        const pointer_facts facts = inspect_pointer(driver_, address);
+        const pointer_facts facts = devices_.facts_of(address);
         if (!facts.on_device || is_refused(facts.buffer_id) ||
             0 != (without & bit_of(facts.ordinal))) {
             return status::unsupported;
