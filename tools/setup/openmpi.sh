@@ -55,11 +55,11 @@ openmpi_refusal() {
 }
 
 # find_openmpi: sets openmpi_dir, and with_openmpi_source where headers are missing there. What
-# --with-openmpi names is taken as it is; configure judges it. Else the first of: the mpicc in PATH
-# if it is CUDA-aware or --distribution says so, with that the distribution's, one built earlier; else one
-# is built.
+# --with-openmpi names is taken as it is; configure judges it. Else the first of: the mpicc in PATH if
+# it is CUDA-aware, one built earlier, the mpicc in PATH, the distribution's; else one is built.
+# --distribution leaves out what was built, --build-openmpi all that was built by others.
 find_openmpi() {
-    local mpicc in_path='' why candidate key
+    local in_path='' built='' key
     if [ -n "$with_openmpi" ]; then
         [ -x "$with_openmpi/bin/mpicc" ] ||
             fail "there is no bin/mpicc in $with_openmpi; correct --with-openmpi=PREFIX"
@@ -67,53 +67,79 @@ find_openmpi() {
         complete_headers
         return
     fi
-    mpicc=$(command -v mpicc || true)
-    if [ -z "$openmpi_tarball" ] && [ -n "$mpicc" ]; then
-        in_path=$(dirname "$(dirname "$mpicc")")
-        why=$(openmpi_refusal "$in_path")
-        if [ -z "$why" ] && [ "$distribution" = no ] && ! is_cuda_aware "$in_path"; then
-            why="it was built without CUDA; --distribution takes it all the same"
-        fi
-        if [ -n "$why" ]; then
-            say "the Open MPI in $in_path is not used: $why"
-            in_path=
-        fi
-    fi
-    if [ "$distribution" = yes ] && [ -z "$in_path" ]; then
-        install_openmpi
-    fi
-    if [ -n "$in_path" ]; then
-        openmpi_dir=$in_path
-        complete_headers
-        return
-    fi
     # The key covers the options and the text of what builds it.
     key=$(printf '%s\n' "${openmpi_options[@]}" "$(declare -f build_openmpi)" \
         "$(sed -n 's/^#define CUDA_VERSION *//p' "$cuda_dir/include/cuda.h")" |
         sha256sum | cut -c1-12)
-    if [ -z "$openmpi_tarball" ]; then
-        for candidate in "$cache/openmpi-$openmpi_wanted-$key" "$cache"/openmpi-5.0.*-"$key"; do
-            if [ -e "$candidate/.complete" ]; then
-                openmpi_dir=$candidate
-                return
-            fi
-        done
+    if [ -z "$openmpi_tarball" ] && [ "$whose_openmpi" != distribution ]; then
+        built=$(built_openmpi "$key")
     fi
-    make_openmpi "$key"
+    if [ "$whose_openmpi" != built ]; then
+        find_in_path
+        if [ -z "$in_path" ] && [ -z "$built" ]; then
+            install_openmpi
+        fi
+    fi
+    if [ -n "$in_path" ] && { [ -z "$built" ] || is_cuda_aware "$in_path"; }; then
+        openmpi_dir=$in_path
+        is_cuda_aware "$in_path" ||
+            say "the Open MPI in $in_path was built without CUDA: device messages up to 4 KiB go through host memory (docs/distributions.md); --build-openmpi builds one with CUDA"
+        complete_headers
+    elif [ -n "$built" ]; then
+        openmpi_dir=$built
+    else
+        make_openmpi "$key"
+    fi
 }
 
-# install_openmpi: the distribution's, which must be 5.0; sets find_openmpi's in_path.
+# find_in_path: sets find_openmpi's in_path if the mpicc in PATH can be used, or says why not.
+find_in_path() {
+    local mpicc why
+    mpicc=$(command -v mpicc) || return 0
+    in_path=$(dirname "$(dirname "$mpicc")")
+    why=$(openmpi_refusal "$in_path")
+    [ -n "$why" ] || return 0
+    say "the Open MPI in $in_path is not used: $why"
+    in_path=
+}
+
+# built_openmpi KEY: the prefix of one built earlier; nothing when there is none
+built_openmpi() {
+    local candidate
+    for candidate in "$cache/openmpi-$openmpi_wanted-$1" "$cache"/openmpi-5.0.*-"$1"; do
+        if [ -e "$candidate/.complete" ]; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+# offered_openmpi: the version of the distribution's package; nothing when none is known
+offered_openmpi() {
+    apt-cache policy libopenmpi-dev | sed -n 's/^ *Candidate: *\([0-9]*:\)\{0,1\}\([0-9]\)/\2/p'
+}
+
+# install_openmpi: the distribution's, if it is 5.0; sets find_openmpi's in_path.
 install_openmpi() {
-    local why offered
-    is_debian_like || fail "--distribution: this machine has no apt; pass --with-openmpi=PREFIX"
-    read_package_lists
-    offered=$(apt-cache policy libopenmpi-dev | sed -n 's/^ *Candidate: *\([0-9]*:\)\{0,1\}//p')
-    [[ $offered == 5.0.* ]] ||
-        fail "--distribution: this one has no Open MPI 5.0; without that option one is built"
-    need_packages openmpi-bin libopenmpi-dev
-    why=$(openmpi_refusal /usr)
-    [ -z "$why" ] || fail "the distribution's Open MPI cannot be used: $why"
-    in_path=/usr
+    local why='this machine has no apt' offered=
+    if is_debian_like; then
+        offered=$(offered_openmpi)
+        if [ -z "$offered" ]; then # a new machine has no lists of packages
+            read_package_lists
+            offered=$(offered_openmpi)
+        fi
+        why="the distribution has ${offered:-none}"
+    fi
+    if [[ $offered == 5.0.* ]]; then
+        need_packages openmpi-bin libopenmpi-dev
+        why=$(openmpi_refusal /usr)
+        if [ -z "$why" ]; then
+            in_path=/usr
+            return
+        fi
+    fi
+    [ "$whose_openmpi" != distribution ] ||
+        fail "--distribution: no Open MPI 5.0 that can be used ($why); without that option one is built"
 }
 
 # complete_headers: a few headers are in no installation; those of this distribution's come from its
