@@ -174,6 +174,8 @@ int main(int argc, char **argv)
     }
     (void)MPI_Init(&argc, &argv);
     const int status = run_all(opt, gpu.get(), no_device, error);
+    // The first rank that ends with a status makes mpirun end the others, whatever they still hold.
+    (void)std::fflush(stdout);
     (void)MPI_Finalize();
     return status;
 }
