@@ -6,10 +6,12 @@
 #include "tests/mpi/exchange_tools.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <thread>
 
 namespace gpusm::exchange {
@@ -52,13 +54,28 @@ void test_closed(context &c)
 {
     constexpr int tag = 7;
     std::vector<unsigned char> buffer(len, content);
+    // Seen without a call of MPI, in which rank 0 would take the message before it is overwritten.
+    std::atomic<int> *overwritten = nullptr;
+    MPI_Win shared = MPI_WIN_NULL;
+    MPI_Win_allocate_shared(1 == c.rank ? sizeof(*overwritten) : 0, 1, MPI_INFO_NULL,
+                            MPI_COMM_WORLD, &overwritten, &shared);
+    if (1 == c.rank) {
+        new (overwritten) std::atomic<int>(0);
+    } else {
+        MPI_Aint size = 0;
+        int unit = 0;
+        MPI_Win_shared_query(shared, 1, &size, &unit, &overwritten);
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     if (0 == c.rank) {
-        std::this_thread::sleep_for(std::chrono::seconds(1)); // outside of MPI
+        while (0 == *overwritten) { // bounded by the program's deadline
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
         (void)MPI_Recv(buffer.data(), len, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else {
         MPI_Send(buffer.data(), len, MPI_BYTE, 0, tag, MPI_COMM_WORLD);
         c.expect_true(overwrite_message(c.rank), "the message lies in this process's segment");
+        *overwritten = 1;
         (void)MPI_Recv(buffer.data(), len, MPI_BYTE, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     c.expect_true(false, "the job has ended");
