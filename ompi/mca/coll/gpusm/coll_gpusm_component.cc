@@ -92,7 +92,7 @@ extern "C" int component_register() noexcept
         GPUSM_ABI_CLASS(ompi_datatype_t),        GPUSM_ABI_CLASS(ompi_request_t),
         GPUSM_ABI_VARIABLE(opal_accelerator),    nbc_request_part(),
     };
-    const std::string why = abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    const std::string why = GPUSM_ABI_DIFFERENCE(parts);
     if (!why.empty()) {
         opal_output(0, "coll/gpusm is not used: %s.", why.c_str());
         return OMPI_ERR_NOT_AVAILABLE;

@@ -39,7 +39,7 @@ static int component_register(void)
         GPUSM_ABI_CLASS(opal_accelerator_event_t),
         GPUSM_ABI_VARIABLE(opal_accelerator),
     };
-    const std::string why = gpusm::abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    const std::string why = GPUSM_ABI_DIFFERENCE(parts);
     if (!why.empty()) {
         opal_output(0, "accelerator/gpusm is not used: %s.", why.c_str());
     }

@@ -103,7 +103,7 @@ static std::string difference_of_open_mpi()
         GPUSM_ABI_VARIABLE(opal_accelerator),
         GPUSM_ABI_VARIABLE(opal_process_info),
     };
-    return abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    return GPUSM_ABI_DIFFERENCE(parts);
 }
 
 } // namespace gpusm

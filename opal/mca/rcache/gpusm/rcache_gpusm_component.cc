@@ -189,7 +189,7 @@ extern "C" int rcache_gpusm_register() noexcept
         GPUSM_ABI_CLASS(opal_free_list_item_t),
         GPUSM_ABI_CLASS(opal_free_list_t),
     };
-    const std::string why = abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+    const std::string why = GPUSM_ABI_DIFFERENCE(parts);
     if (!why.empty()) {
         opal_output(0, "rcache/gpusm is not used: %s.", why.c_str());
     }

@@ -6,7 +6,7 @@
 // crash, or not at all. A component asks first of all, and stays away with the answer.
 //
 //     const abi_part parts[] = {GPUSM_ABI_CLASS(opal_free_list_t), ...};
-//     std::string why = abi_difference(GPUSM_ABI_HERE, GPUSM_ABI_RUNNING, parts);
+//     std::string why = GPUSM_ABI_DIFFERENCE(parts);
 #ifndef GPUSM_BASE_ABI_H
 #define GPUSM_BASE_ABI_H
 
@@ -38,35 +38,23 @@ std::size_t length_of_variable(const char *name);
 std::string abi_difference(const abi_library &here, const abi_library &there,
                            std::span<const abi_part> parts);
 
-// Of components, which have Open MPI's headers.
-#define GPUSM_ABI_HERE                                                                             \
-    ::gpusm::abi_library                                                                           \
-    {                                                                                              \
-        OPAL_VERSION, 0 != OPAL_CUDA_SUPPORT                                                       \
-    }
-#define GPUSM_ABI_RUNNING                                                                          \
-    ::gpusm::abi_library                                                                           \
-    {                                                                                              \
-        opal_version_string, opal_built_with_cuda_support                                          \
-    }
-// A class of Open MPI's objects, which has a descriptor.
-#define GPUSM_ABI_CLASS(type)                                                                      \
-    ::gpusm::abi_part                                                                              \
-    {                                                                                              \
-#type, sizeof(type), OBJ_CLASS(type)->cls_sizeof                                           \
-    }
+template <typename Type> abi_part abi_of(const char *name, std::size_t there_bytes)
+{
+    return {name, sizeof(Type), there_bytes};
+}
+
+// Of components, which have Open MPI's headers. A class of its objects, which has a descriptor:
+#define GPUSM_ABI_CLASS(type) ::gpusm::abi_of<type>(#type, OBJ_CLASS(type)->cls_sizeof)
 // A type that a variable of Open MPI's has.
 #define GPUSM_ABI_VARIABLE(variable)                                                               \
-    ::gpusm::abi_part                                                                              \
-    {                                                                                              \
-#variable, sizeof(variable), ::gpusm::length_of_variable(&(variable))                      \
-    }
+    ::gpusm::abi_of<decltype(variable)>(#variable, ::gpusm::length_of_variable(&(variable)))
 // A type that a variable has which is there only where its component is part of the library.
 #define GPUSM_ABI_OPTIONAL(type, variable)                                                         \
-    ::gpusm::abi_part                                                                              \
-    {                                                                                              \
-#type, sizeof(type), ::gpusm::length_of_variable(variable)                                 \
-    }
+    ::gpusm::abi_of<type>(#type, ::gpusm::length_of_variable(variable))
+// abi_difference() between the headers and the library that runs.
+#define GPUSM_ABI_DIFFERENCE(parts)                                                                \
+    ::gpusm::abi_difference({OPAL_VERSION, 0 != OPAL_CUDA_SUPPORT},                                \
+                            {opal_version_string, opal_built_with_cuda_support}, parts)
 
 } // namespace gpusm
 

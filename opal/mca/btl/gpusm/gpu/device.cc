@@ -35,29 +35,55 @@ int device_of_host_chunk(const driver_api &driver, std::uint64_t address)
     return -1;
 }
 
+// What is not in pointer_facts as the driver says it.
+struct raw_answers {
+    CUmemorytype type{};
+    unsigned managed = 0;
+    int legacy_ipc = 0;
+    unsigned access = 0;
+};
+constexpr unsigned place_attributes = 4;
+constexpr unsigned all_attributes = 9;
+
+// Asks about so many of these in one driver call; this form of the question answers 0 for what does
+// not apply instead of failing.
+CUresult ask(const driver_api &driver, std::uint64_t address, unsigned attributes,
+             pointer_facts *out, raw_answers *raw)
+{
+    CUpointer_attribute which[all_attributes] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+    };
+    void *values[all_attributes] = {&raw->type,    &raw->managed,   &out->context,
+                                    &out->ordinal, &out->buffer_id, &raw->legacy_ipc,
+                                    &out->start,   &out->len_bytes, &raw->access};
+    const CUresult result = driver.pointer_get_attributes(attributes, which, values, address);
+    if (CUDA_SUCCESS != result) {
+        *out = {};
+        return result;
+    }
+    out->answered = true;
+    out->managed = 0 != raw->managed;
+    out->known = out->managed || CUmemorytype{} != raw->type;
+    out->on_device = out->managed || CU_MEMORYTYPE_DEVICE == raw->type;
+    return result;
+}
+
 } // namespace
 
 memory_place place_of(const driver_api &driver, const void *at)
 {
     const auto address = reinterpret_cast<std::uint64_t>(at);
-    CUmemorytype type{};
-    unsigned managed = 0;
-    memory_place place;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-    void *values[] = {&type, &managed, &place.context, &place.ordinal};
-    const CUresult result = driver.pointer_get_attributes(
-        sizeof(attributes) / sizeof(attributes[0]), attributes, values, address);
+    pointer_facts place;
+    raw_answers raw;
+    const CUresult result = ask(driver, address, place_attributes, &place, &raw);
     if (CUDA_SUCCESS != result) {
-        return {.answered = driver_is_down(result) || CUDA_ERROR_INVALID_VALUE == result};
-    }
-    place.answered = true;
-    place.managed = 0 != managed;
-    place.known = place.managed || CUmemorytype{} != type;
-    place.on_device = place.managed || CU_MEMORYTYPE_DEVICE == type;
-    // Page-locked memory has a context.
-    if (CU_MEMORYTYPE_HOST == type && !place.managed && nullptr == place.context) {
+        place.answered = driver_is_down(result) || CUDA_ERROR_INVALID_VALUE == result;
+    } else if (CU_MEMORYTYPE_HOST == raw.type && !place.managed && nullptr == place.context) {
+        // Page-locked memory has a context.
         place.ordinal = device_of_host_chunk(driver, address);
         place.on_device = place.ordinal >= 0;
     }
@@ -66,34 +92,11 @@ memory_place place_of(const driver_api &driver, const void *at)
 
 pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
 {
-    CUmemorytype type{};
-    unsigned managed = 0;
-    int legacy_ipc = 0;
-    unsigned access = 0;
     pointer_facts facts;
-    CUpointer_attribute attributes[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
-    };
-    void *values[] = {&type,       &managed,     &facts.context,   &facts.ordinal, &facts.buffer_id,
-                      &legacy_ipc, &facts.start, &facts.len_bytes, &access};
-
-    // This form of the question answers 0 for what does not apply instead of failing.
-    const CUresult result = driver.pointer_get_attributes(
-        sizeof(attributes) / sizeof(attributes[0]), attributes, values, address);
-    if (CUDA_SUCCESS != result) {
-        facts = {};
-        facts.answered = CUDA_ERROR_NOT_INITIALIZED == result;
-        return facts;
-    }
-    facts.answered = true;
-    facts.managed = 0 != managed;
-    facts.known = facts.managed || CUmemorytype{} != type;
-    facts.on_device = facts.managed || CU_MEMORYTYPE_DEVICE == type;
-    facts.legacy_ipc = facts.on_device && !facts.managed && 0 != legacy_ipc;
+    raw_answers raw;
+    const CUresult result = ask(driver, address, all_attributes, &facts, &raw);
+    facts.answered = CUDA_SUCCESS == result || CUDA_ERROR_NOT_INITIALIZED == result;
+    facts.legacy_ipc = facts.on_device && !facts.managed && 0 != raw.legacy_ipc;
     // Of VMM memory the range is the whole run of chunks, of which each lives for itself.
     if (facts.on_device && nullptr == facts.context) {
         if (CUDA_SUCCESS != driver.mem_get_address_range(&facts.start, &facts.len_bytes, address)) {
@@ -101,7 +104,7 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
         }
         // The answer is about the device of the current context.
         CUdevice current = -1;
-        facts.accessible = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE == access &&
+        facts.accessible = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE == raw.access &&
                            CUDA_SUCCESS == driver.ctx_get_device(&current) &&
                            current == facts.ordinal;
     }

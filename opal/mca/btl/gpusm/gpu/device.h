@@ -11,7 +11,6 @@
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 
 #include <array>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
