@@ -3,7 +3,7 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_campaign.sh: a sample of each campaign. The whole of them takes hours: faults, kills, and
-# `load soak` with more messages.
+# `exchange soak` with more messages.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/../mpi/common.sh"
 
@@ -25,11 +25,12 @@ if need_softcuda failing-calls; then
     sample failing-calls-that-once-hung faults --sets D,HV --functions posix_fallocate,recvmsg
 fi
 
+# soak NAME RANKS SUBTEST KINDS MESSAGES
 soak() {
-    check "$1" 120 "$2" "$GPUSM_BUILDDIR/tests/campaign/load" soak "$3" "$4" "$5"
+    check "$1" 120 "$2" "$exchange" "$3" --kinds "$4" --rounds "$5"
     grep 'every byte right' "$work/output"
 }
-soak soak-host-8-ranks 8 H 400000 1
-soak soak-host-4-threads 2 H 100000 4
-soak soak-every-kind 4 "$kinds" 20000 1
+soak soak-host-8-ranks 8 soak H 400000
+soak soak-host-4-threads 2 soak-threads H 100000
+soak soak-every-kind 4 soak "$kinds" 20000
 finish

@@ -16,13 +16,6 @@ namespace {
 enum step : std::uint8_t { unit, in_line, by_broken, post, poll, lie, steps };
 player owner(1), broken(2), honest(3);
 
-bool send_inline(player &from, const std::string &payload)
-{
-    return from.towards(owner).send_inline(
-        gpusm::frag_kind::active_message, 3, payload.size(),
-        [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
-}
-
 std::uint64_t some_word(fuzz_input &in)
 {
     const auto due = static_cast<std::uint32_t>(owner.towards(broken).next_sequence);
@@ -78,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         } else if (lie != what) {
             const std::string payload(in.below(255), number++);
             player &from = by_broken == what ? broken : honest;
-            const bool sent = post == what || send_inline(from, payload);
+            const bool sent = post == what || send_inline(from.towards(owner), payload);
             expected += sent && by_broken != what ? payload + " " : "";
             if (post == what) {
                 (void)honest.send(owner, payload);

@@ -47,13 +47,20 @@ enum class ranks {
     by_get, // these two, when messages of device memory go by get
 };
 
+// How MPI begins and ends.
+enum class frame {
+    usual,
+    finalize_at_exit, // MPI_Finalize comes when the CUDA driver has ended
+    own,              // by the subtest itself, without MPI_Init
+};
+
 struct subtest {
     const char *name;
     test_function *function;
     ranks who;
     bool context_first; // make the CUDA context before MPI_Init, as stock btl/smcuda needs it
     int threads = MPI_THREAD_SINGLE; // the level that it needs
-    bool finalize_at_exit = false;   // MPI_Finalize comes when the CUDA driver has ended
+    frame around = frame::usual;
 
     int least_ranks() const { return ranks::everyone == who ? 1 : 2; }
 };
@@ -101,10 +108,20 @@ constexpr subtest subtests[] = {
     {"primary-released", test_primary_released, ranks::by_get, true},
     {"primary-renewed", test_primary_renewed, ranks::by_get, true},
     {"primary-again", test_primary_again, ranks::by_get, true},
-    {"finalize-at-exit", test_finalize_at_exit, ranks::pair, false, MPI_THREAD_SINGLE, true},
+    {"finalize-at-exit", test_finalize_at_exit, ranks::pair, false, MPI_THREAD_SINGLE,
+     frame::finalize_at_exit},
     {"threads", test_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
     {"spawn", test_spawn, ranks::everyone, true},
     {"spawned-child", spawned_child, ranks::everyone, true},
+    {"connect", test_connect, ranks::pair, true},
+    {"sessions", test_sessions, ranks::everyone, true, MPI_THREAD_SINGLE, frame::own},
+    {"forks", test_forks, ranks::pair, true},
+    {"reductions", test_reductions, ranks::everyone, true},
+    {"reductions-inter", test_reductions_inter, ranks::everyone, true},
+    {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"soak", test_soak, ranks::everyone, true},
+    {"soak-threads", test_soak_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"survive", test_survive, ranks::everyone, true},
     {"killed", test_killed, ranks::everyone, true},
 };
 
@@ -128,22 +145,25 @@ bool parse(int argc, char **argv, context &c)
         const std::string argument = argv[i];
         if ("--allow-errors" == argument) {
             c.allow_errors = true;
-        } else if ("--kinds" == argument && i + 1 < argc) {
-            kinds = argv[++i];
-        } else if ("--max-size" == argument && i + 1 < argc) {
-            std::size_t most = 0;
-            if (!bench::parse_size(argv[++i], &most)) {
-                return false;
-            }
+            continue;
+        }
+        if (++i == argc) {
+            return false;
+        }
+        const char *const value = argv[i];
+        std::size_t most = 0;
+        if ("--kinds" == argument) {
+            kinds = value;
+        } else if ("--max-size" == argument && bench::parse_size(value, &most)) {
             std::erase_if(c.sizes, [&](std::size_t size) { return size > most; });
-        } else if ("--rounds" == argument && i + 1 < argc) {
-            c.rounds = std::atoi(argv[++i]);
-        } else if ("--live" == argument && i + 1 < argc) {
-            c.live = std::atoi(argv[++i]);
-        } else if ("--fill" == argument && i + 1 < argc) {
-            c.fill = argv[++i];
-        } else if ("--mebibytes" == argument && i + 1 < argc) {
-            c.mebibytes = std::strtoul(argv[++i], nullptr, 10);
+        } else if ("--rounds" == argument) {
+            c.rounds = std::atoi(value);
+        } else if ("--live" == argument) {
+            c.live = std::atoi(value);
+        } else if ("--fill" == argument) {
+            c.fill = value;
+        } else if ("--mebibytes" == argument) {
+            c.mebibytes = std::strtoul(value, nullptr, 10);
         } else {
             return false;
         }
@@ -316,73 +336,6 @@ bool context::send_receive(const void *out, std::size_t out_bytes, void *in, std
                "MPI_Sendrecv");
 }
 
-void requests::send(const void *at, std::size_t len_bytes, int to, int tag)
-{
-    c_.mpi(MPI_Isend(at, static_cast<int>(len_bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD,
-                     &all_.emplace_back(MPI_REQUEST_NULL)),
-           "MPI_Isend");
-}
-
-void requests::receive(void *at, std::size_t len_bytes, int from, int tag)
-{
-    c_.mpi(MPI_Irecv(at, static_cast<int>(len_bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD,
-                     &all_.emplace_back(MPI_REQUEST_NULL)),
-           "MPI_Irecv");
-}
-
-bool requests::wait()
-{
-    return c_.mpi(MPI_Waitall(static_cast<int>(all_.size()), all_.data(), MPI_STATUSES_IGNORE),
-                  "MPI_Waitall");
-}
-
-window side_by_side(std::size_t messages, std::size_t len_bytes, std::uint64_t first_seed)
-{
-    window made;
-    for (std::size_t i = 0; i < messages; ++i) {
-        made.push_back(
-            {i * (len_bytes + bench::placement::guard_bytes), len_bytes, first_seed + i});
-    }
-    return made;
-}
-
-std::size_t end_of(const window &messages)
-{
-    return messages.empty()
-               ? 0
-               : messages.back().offset + messages.back().len_bytes + bench::placement::guard_bytes;
-}
-
-void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
-                  const window &to_receive, int tag, const std::string &what)
-{
-    requests under_way(c);
-    at_step(what);
-    c.expect(fill_placed(out, end_of(to_send), to_send), "fill");
-    c.expect(in.poison(0, end_of(to_receive)), "poison");
-    for (const auto &each : to_receive) {
-        under_way.receive(in.at(each.offset), each.len_bytes, 1 - c.rank, tag);
-    }
-    for (const auto &each : to_send) {
-        under_way.send(out.at(each.offset), each.len_bytes, 1 - c.rank, tag);
-    }
-    if (under_way.wait()) {
-        c.expect(compare_placed(in, end_of(to_receive), to_receive), what);
-        c.messages += static_cast<long>(to_receive.size());
-    }
-}
-
-void swap_side_by_side(context &c, buffer &out, buffer &in, std::size_t len_bytes,
-                       std::size_t messages, int tag, const std::string &what)
-{
-    const std::uint64_t seed = c.draw_seeds(2 * messages);
-    const auto from = [&](int rank) {
-        return side_by_side(messages, len_bytes,
-                            seed + messages * static_cast<std::uint64_t>(rank));
-    };
-    swap_windows(c, out, from(c.rank), in, from(1 - c.rank), tag, what);
-}
-
 namespace {
 
 void take_part(const subtest &chosen, context &c)
@@ -409,7 +362,11 @@ int run(int argc, char **argv)
     if (chosen->context_first && c.on_gpu()) {
         c.use_gpu();
     }
-    if (chosen->finalize_at_exit) {
+    if (frame::own == chosen->around) {
+        chosen->function(c);
+        return 0 == c.failures && 0 == c.mpi_errors ? 0 : exit_wrong;
+    }
+    if (frame::finalize_at_exit == chosen->around) {
         // Handlers run in reverse order, and the driver registers its own when it is initialised.
         (void)std::atexit(finalize_at_exit);
     }
@@ -433,7 +390,7 @@ int run(int argc, char **argv)
                       "reading the counters leaves MPI its level of threads");
         status = report(c, chosen->name);
     }
-    if (!chosen->finalize_at_exit) {
+    if (frame::usual == chosen->around) {
         at_step("MPI_Finalize");
         MPI_Finalize();
     }

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -131,30 +132,35 @@ void at_step(const std::string &text);
 // For these two ranks only. Under --fill the file system is full meanwhile. In exchange_paths.cc.
 bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_t len_bytes = 64);
 
+// `send` sends both ways between these two until both have counted something by that counter of the
+// transport's: true.
+bool until_counted(context &c, const char *counter, int most_rounds,
+                   const std::function<void()> &send);
+
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
 // One per subtest, by the file that has it; exchange.cc has the table.
 using test_function = void(context &);
-test_function test_pairs;
-test_function test_gather, test_gather_from_host, test_behind_end;
+test_function test_pairs, test_datatypes;
 test_function test_alltoall, test_random;
 test_function test_any_source, test_unexpected, test_many, test_truncation;
-test_function test_datatypes;
-test_function test_ways, test_late;
-test_function test_persistent, test_context_lost;
+test_function test_ways, test_late, test_gather, test_gather_from_host, test_behind_end,
+    test_cooperative_late;
+test_function test_persistent, test_context_lost, test_closed;
+test_function test_context_destroyed, test_primary_reset, test_primary_released,
+    test_primary_renewed, test_primary_again, test_finalize_at_exit;
+void finalize_at_exit(); // what the subtest does when exit has begun
 test_function test_life, test_many_small, test_idle_mapping;
 test_function test_reuse;
 test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked_later,
     test_locked_life;
 test_function test_threads_without_context, test_context_switched, test_host_context_destroyed,
-    test_device_switched, test_two_devices, test_never, test_elsewhere, test_closed;
-test_function test_capture;
-test_function test_foreign;
-test_function test_context_destroyed, test_primary_reset, test_primary_released,
-    test_primary_renewed, test_primary_again, test_finalize_at_exit;
-void finalize_at_exit(); // what the subtest does when exit has begun
-test_function test_cooperative_late;
-test_function test_threads, test_spawn, test_killed, spawned_child;
+    test_device_switched, test_two_devices, test_never, test_elsewhere;
+test_function test_capture, test_foreign;
+test_function test_reductions, test_reductions_inter, test_reductions_threads;
+test_function test_soak, test_soak_threads, test_survive;
+test_function test_threads, test_spawn, test_connect, test_sessions, test_forks, test_killed,
+    spawned_child;
 
 } // namespace gpusm::exchange
 

@@ -10,35 +10,6 @@ namespace gpusm::exchange {
 
 namespace {
 
-constexpr int tag = 21;
-
-// One exchange by `go`: this rank's message to rank i lies at i * len, and so does what comes.
-template <typename Go>
-void everyone_with_everyone(context &c, memory_kind kind, std::size_t len, const char *how, Go &&go)
-{
-    const auto ranks = static_cast<std::size_t>(c.ranks);
-    const std::uint64_t seed = c.draw_seeds(ranks * ranks);
-    const auto seed_of = [&](std::size_t from, std::size_t to) { return seed + from * ranks + to; };
-    const auto me = static_cast<std::size_t>(c.rank);
-    auto out = c.make(kind, len * ranks);
-    auto in = c.make(kind, len * ranks);
-    const std::string what = std::string(how) + ", " + std::to_string(len) + " bytes into " +
-                             bench::describe(kind) + " memory";
-    at_step(what);
-    for (std::size_t to = 0; to < ranks; ++to) {
-        c.expect(out->fill(len * to, len, seed_of(me, to)), "fill");
-    }
-    c.expect(in->poison(), "poison");
-    if (!go(*out, *in)) {
-        return;
-    }
-    for (std::size_t from = 0; from < ranks; ++from) {
-        c.expect(in->compare(len * from, len, seed_of(from, me)),
-                 what + " from rank " + std::to_string(from));
-        ++c.messages;
-    }
-}
-
 struct drawn_message {
     int from, to;
     memory_kind source, into;
@@ -118,33 +89,36 @@ void test_random(context &c)
     }
 }
 
+// First every rank with the same kind, one kind after another; last, a different kind on every
+// rank.
 void test_alltoall(context &c)
 {
-    const std::size_t sizes[] = {1, 255, 4096, 65535, 300000};
-    // First every rank with the same kind, one kind after another; last, a different kind on
-    // every rank.
+    const auto ranks = static_cast<std::size_t>(c.ranks);
+    const auto me = static_cast<std::size_t>(c.rank);
     for (std::size_t round = 0; round <= c.kinds.size(); ++round) {
-        const memory_kind kind =
-            round < c.kinds.size() ? c.kinds[round] : c.kind_at(static_cast<std::size_t>(c.rank));
-        for (std::size_t len : sizes) {
-            everyone_with_everyone(c, kind, len, "messages", [&](buffer &out, buffer &in) {
-                requests under_way(c);
-                for (int i = 0; i < c.ranks; ++i) {
-                    const int from = (c.rank + c.ranks - i) % c.ranks;
-                    under_way.receive(in.at(len * static_cast<std::size_t>(from)), len, from, tag);
-                }
-                for (int i = 0; i < c.ranks; ++i) {
-                    const int to = (c.rank + i) % c.ranks;
-                    under_way.send(out.at(len * static_cast<std::size_t>(to)), len, to, tag);
-                }
-                return under_way.wait();
-            });
-            everyone_with_everyone(c, kind, len, "MPI_Alltoall", [&](buffer &out, buffer &in) {
-                const int n = static_cast<int>(len);
-                return c.mpi(
-                    MPI_Alltoall(out.data(), n, MPI_BYTE, in.data(), n, MPI_BYTE, MPI_COMM_WORLD),
-                    "MPI_Alltoall");
-            });
+        const memory_kind kind = round < c.kinds.size() ? c.kinds[round] : c.kind_at(me);
+        for (const std::size_t len : {1, 255, 4096, 65535, 300000}) {
+            const std::uint64_t seed = c.draw_seeds(ranks * ranks);
+            auto out = c.make(kind, len * ranks); // for rank i, and from it, at i * len
+            auto in = c.make(kind, len * ranks);
+            const std::string what = "MPI_Alltoall, " + std::to_string(len) + " bytes into " +
+                                     bench::describe(kind) + " memory";
+            at_step(what);
+            for (std::size_t to = 0; to < ranks; ++to) {
+                c.expect(out->fill(len * to, len, seed + me * ranks + to), "fill");
+            }
+            c.expect(in->poison(), "poison");
+            const int n = static_cast<int>(len);
+            if (!c.mpi(
+                    MPI_Alltoall(out->data(), n, MPI_BYTE, in->data(), n, MPI_BYTE, MPI_COMM_WORLD),
+                    what)) {
+                continue;
+            }
+            for (std::size_t from = 0; from < ranks; ++from) {
+                c.expect(in->compare(len * from, len, seed + from * ranks + me),
+                         what + " from rank " + std::to_string(from));
+                ++c.messages;
+            }
         }
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_lifetime.cc: memory and contexts that end while something still names them: a persistent
-// request, the copies in flight, what gpusm has made in a context.
+// exchange_lifetime.cc: peers, memory and contexts that end while something still names them: a
+// message, a persistent request, the copies in flight, what gpusm has made in a context, and
+// MPI_Finalize.
 #include "tests/mpi/exchange_tools.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <unistd.h>
 
 namespace gpusm::exchange {
@@ -156,6 +160,195 @@ void test_context_lost(context &c)
     std::printf("context-lost: rank %d lives on\n", c.rank);
     std::fflush(stdout);
     _exit(exit_error);
+}
+
+// ---------------------------------------------------------------- a peer that makes no sense
+
+namespace {
+
+constexpr std::size_t closed_len = 2000; // in a fragment, which is not acknowledged
+constexpr unsigned char closed_content = 0xa5;
+
+// Everything from 64 bytes before the message on, in this process's mapping of its own segment:
+// the headers of the fragment and of Open MPI.
+bool overwrite_message(int rank)
+{
+    const std::string own = "." + std::to_string(rank) + ".";
+    const std::vector<unsigned char> sent(closed_len, closed_content);
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        const std::size_t name = line.find("/gpusm.");
+        unsigned long from = 0;
+        unsigned long to = 0;
+        if (std::string::npos == name || line.find(own, name) == std::string::npos ||
+            line.find("rw-s") == std::string::npos ||
+            2 != std::sscanf(line.c_str(), "%lx-%lx", &from, &to)) {
+            continue;
+        }
+        auto *begin = reinterpret_cast<unsigned char *>(from);
+        auto *end = reinterpret_cast<unsigned char *>(to);
+        auto *found = std::search(begin, end, sent.begin(), sent.end());
+        if (found != end && found - begin >= 64) {
+            std::memset(found - 64, 0xff, closed_len);
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+// A process whose shared memory is overwritten while a message lies in it. Its peer takes nothing
+// of it any more, and says so to Open MPI, which ends the job.
+void test_closed(context &c)
+{
+    std::vector<unsigned char> memory(closed_len, closed_content);
+    // Rank 0 must make no call of MPI meanwhile, in which it would take the message.
+    const sign outside(c);
+    const sign overwritten(c);
+    if (0 == c.rank) {
+        outside.give();
+        overwritten.wait();
+    } else {
+        outside.wait();
+        c.send(memory.data(), closed_len, 0, tag);
+        c.expect_true(overwrite_message(c.rank), "the message lies in this process's segment");
+        overwritten.give();
+    }
+    c.receive(memory.data(), closed_len, 1 - c.rank, tag);
+    c.expect_true(false, "the job has ended");
+}
+
+// ---------------------------------------------------------------- CUDA ends before MPI does
+
+// The program destroys its context, resets or releases the primary one, or the whole driver is gone
+// when MPI_Finalize is called. Messages between host memories go on, and MPI_Finalize ends as
+// always. That nothing is printed is for the shell driver to see.
+namespace {
+
+// Messages of every length from and to memory that outlives this function, because its context ends
+// with it in it. (Nobody frees it: a destroyed context has freed it already.)
+void use(context &c, const std::string &what)
+{
+    constexpr int rounds = 5;
+    for (const std::size_t len : {8u, 4096u, 65535u, 3u << 20}) {
+        auto out = c.make(memory_kind::device, len);
+        auto in = c.make(memory_kind::device, len);
+        for (int i = 0; i < rounds; ++i) {
+            swap_checked(c, *out, *in, what);
+        }
+        (void)out.release();
+        (void)in.release();
+    }
+    MPI_Barrier(MPI_COMM_WORLD); // a peer may still read
+}
+
+void talk_on(context &c, const std::string &what)
+{
+    constexpr int rounds = 200; // enough calls of progress for all that is done now and then
+    auto out = c.make(memory_kind::host, 5000);
+    auto in = c.make(memory_kind::host, 5000);
+    for (int i = 0; i < rounds; ++i) {
+        swap_checked(c, *out, *in, "host memory " + what);
+    }
+}
+
+void reset_primary(context &c)
+{
+    c.expect_true(CUDA_SUCCESS == more_driver().primary_reset(c.gpu->ordinal()),
+                  "the primary context can be reset");
+    (void)c.gpu.release(); // what it held is gone
+}
+
+} // namespace
+
+// Contexts that come and go while nothing is in flight. Messages go on in the primary one.
+void test_context_destroyed(context &c)
+{
+    constexpr int contexts = 3;
+    constexpr std::size_t messages = 64;
+    constexpr std::size_t len = 1024;
+    const std::size_t room = end_of(side_by_side(messages, len, 0));
+    const auto windows = [&](buffer &out, buffer &in) {
+        for (int i = 0; i < 5; ++i) {
+            swap_side_by_side(c, out, in, len, messages, tag, "a window");
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    };
+    auto out = c.make(memory_kind::device, room);
+    auto in = c.make(memory_kind::device, room);
+    for (int i = 0; i < contexts; ++i) {
+        own_context own(c);
+        use(c, "in a context of the program's own");
+        windows(*c.make(memory_kind::device, room), *c.make(memory_kind::device, room));
+        c.expect_true(own.destroy(), "the context can be destroyed");
+        talk_on(c, "after the context was destroyed");
+        windows(*out, *in);
+    }
+    own_context last(c);
+    use(c, "in another context");
+    c.expect_true(last.destroy(), "the context can be destroyed");
+}
+
+void test_primary_reset(context &c)
+{
+    use(c, "in the primary context");
+    reset_primary(c);
+    talk_on(c, "after the primary context was reset");
+}
+
+void test_primary_released(context &c)
+{
+    use(c, "in the primary context");
+    c.gpu.reset(); // the last to hold it, unless MPI does
+    talk_on(c, "after the primary context was released");
+}
+
+// cudaDeviceReset, and a new primary context, usually with the handle of the old one, in which MPI
+// has nothing to do: what it had in the old one is not there.
+void test_primary_renewed(context &c)
+{
+    use(c, "in the primary context");
+    reset_primary(c);
+    c.use_gpu();
+    auto untouched = c.make(memory_kind::device, 4096);
+    c.expect(untouched->fill(0, 4096, 7), "fill");
+    talk_on(c, "after the primary context was renewed");
+    c.expect(untouched->compare(0, 4096, 7), "memory of the new context");
+}
+
+// cudaDeviceReset in the middle of a program, which then goes on with the same device.
+void test_primary_again(context &c)
+{
+    constexpr int times = 3;
+    for (int i = 0; i < times; ++i) {
+        use(c, "in the primary context, time " + std::to_string(i));
+        reset_primary(c);
+        talk_on(c, "after a reset");
+        c.use_gpu();
+    }
+    use(c, "in the primary context, at last");
+}
+
+// The handler that calls MPI_Finalize runs after the driver's own.
+void test_finalize_at_exit(context &c)
+{
+    c.use_gpu();
+    if (c.expect_true(until_by_get(c), "messages go by get at last")) {
+        use(c, "before exit");
+        (void)c.gpu.release(); // the driver ends with everything in it
+    }
+}
+
+void finalize_at_exit()
+{
+    CUcontext current = nullptr;
+    const CUresult answer = more_driver().ctx_get_current(&current);
+    at_step("MPI_Finalize at exit");
+    MPI_Finalize();
+    std::printf("exchange: finalized at exit, with a driver that answered %d\n",
+                static_cast<int>(answer));
+    std::fflush(stdout);
 }
 
 } // namespace gpusm::exchange

@@ -41,18 +41,9 @@ class direct_count {
 // they need of each other.
 void until_direct(context &c, buffer &out, buffer &in, std::size_t len)
 {
-    constexpr int most_rounds = 20;
-    const direct_count direct;
-    for (int i = 0; i < most_rounds; ++i) {
+    (void)until_counted(c, "direct_host_messages", 20, [&] {
         swap_side_by_side(c, out, in, len, 1, tag, "until messages go directly");
-        const char mine = 0 != direct.now() ? 1 : 0;
-        char peers = 0;
-        c.send_receive(&mine, 1, &peers, 1, 1 - c.rank, tag);
-        if (0 != mine && 0 != peers) {
-            return;
-        }
-        pause_ms(10);
-    }
+    });
 }
 
 // A message from rank 1 to rank 0, checked.

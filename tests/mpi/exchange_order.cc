@@ -133,30 +133,12 @@ void test_unexpected(context &c)
 
 void test_many(context &c)
 {
-    constexpr int messages = 1000;
-    constexpr std::size_t len = 8;
+    const window all = side_by_side(1000, 8, c.draw_seeds(1000));
+    const window none;
     for (memory_kind kind : c.kinds) {
-        at_step(std::string("many messages, ") + bench::describe(kind));
-        auto memory = c.make(kind, messages * len);
-        requests under_way(c);
-        const std::uint64_t seed = c.next_seed++;
-        if (0 == c.rank) {
-            c.expect(memory->fill(0, messages * len, seed), "fill");
-        } else {
-            c.expect(memory->poison(), "poison");
-        }
-        for (std::size_t i = 0; i < messages; ++i) {
-            if (0 == c.rank) {
-                under_way.send(memory->at(i * len), len, 1, data_tag);
-            } else {
-                under_way.receive(memory->at(i * len), len, 0, data_tag);
-            }
-        }
-        if (under_way.wait() && 1 == c.rank) {
-            c.expect(memory->compare(0, messages * len, seed),
-                     std::string("1000 messages of 8 bytes, ") + bench::describe(kind));
-            c.messages += messages;
-        }
+        auto memory = c.make(kind, end_of(all));
+        swap_windows(c, *memory, 0 == c.rank ? all : none, *memory, 1 == c.rank ? all : none,
+                     data_tag, std::string("1000 messages of 8 bytes, ") + bench::describe(kind));
     }
 }
 

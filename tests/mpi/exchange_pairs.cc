@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_pairs.cc: two ranks, every pair of memory kinds, every way to send.
+// exchange_pairs.cc: two ranks, every pair of memory kinds, every way to send; derived datatypes on
+// either side.
 #include "tests/mpi/exchange.h"
 
 #include <algorithm>
@@ -127,6 +128,95 @@ void test_pairs(context &c)
             const memory_kind mine = c.kinds[0 == c.rank ? i : k];
             const memory_kind peers = c.kinds[0 == c.rank ? k : i];
             exchange_kinds(c, mine, peers, i <= k);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- derived datatypes
+
+namespace {
+
+// A vector of `blocks` blocks of `block` bytes, one every `stride` bytes.
+struct layout {
+    int blocks;
+    std::size_t block;
+    std::size_t stride;
+
+    std::size_t payload() const { return block * static_cast<std::size_t>(blocks); }
+    std::size_t extent() const { return stride * static_cast<std::size_t>(blocks); }
+};
+
+// The message is made from `seed`; the buffer holds it spread over the blocks.
+std::string scatter_fill(buffer &memory, const layout &l, std::uint64_t seed)
+{
+    std::vector<unsigned char> content(l.payload());
+    bench::write_pattern(content.data(), content.size(), seed, 0);
+    std::string error = memory.poison();
+    for (int i = 0; i < l.blocks && error.empty(); ++i) {
+        const auto n = static_cast<std::size_t>(i);
+        error = memory.write(n * l.stride, content.data() + n * l.block, l.block);
+    }
+    return error;
+}
+
+std::string compare_blocks(const buffer &memory, const layout &l, std::uint64_t seed)
+{
+    std::string error;
+    for (int i = 0; i < l.blocks && error.empty(); ++i) {
+        const auto n = static_cast<std::size_t>(i);
+        error = memory.compare(n * l.stride, l.block, seed, n * l.block);
+        if (error.empty()) {
+            error = memory.compare_poison(n * l.stride + l.block, l.stride - l.block);
+        }
+    }
+    return error;
+}
+
+void exchange_typed(context &c, const layout &l, memory_kind from, memory_kind to, bool typed_out,
+                    bool typed_in)
+{
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Type_vector(l.blocks, static_cast<int>(l.block), static_cast<int>(l.stride), MPI_BYTE,
+                    &type);
+    MPI_Type_commit(&type);
+    const std::uint64_t seed = c.next_seed++;
+    const int payload = static_cast<int>(l.payload());
+    const std::string what = describe(from, to, l.payload(), typed_out ? "vector" : "bytes") +
+                             " into " + (typed_in ? "vector" : "bytes");
+    at_step(what);
+    const bool typed = 0 == c.rank ? typed_out : typed_in;
+    const int n = typed ? 1 : payload;
+    const MPI_Datatype unit = typed ? type : MPI_BYTE;
+    auto memory = c.make(0 == c.rank ? from : to, l.extent());
+    if (0 == c.rank) {
+        c.expect(typed ? scatter_fill(*memory, l, seed) : memory->fill(0, l.payload(), seed),
+                 "fill");
+        c.mpi(MPI_Send(memory->data(), n, unit, 1, tag, MPI_COMM_WORLD), "MPI_Send");
+    } else {
+        c.expect(memory->poison(), "poison");
+        if (c.mpi(MPI_Recv(memory->data(), n, unit, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                  "MPI_Recv")) {
+            c.expect(typed ? compare_blocks(*memory, l, seed)
+                           : memory->compare(0, l.payload(), seed),
+                     what);
+            ++c.messages;
+        }
+    }
+    MPI_Type_free(&type);
+}
+
+} // namespace
+
+void test_datatypes(context &c)
+{
+    constexpr layout layouts[] = {{16, 64, 128}, {3, 1, 7}, {200, 1000, 1024}};
+    for (const layout &l : layouts) {
+        for (memory_kind from : c.kinds) {
+            for (memory_kind to : c.kinds) {
+                exchange_typed(c, l, from, to, true, true);
+                exchange_typed(c, l, from, to, true, false);
+                exchange_typed(c, l, from, to, false, true);
+            }
         }
     }
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_paths.cc: which way messages go, and when a process starts to use its GPU.
+// exchange_paths.cc: which way messages go, and when a process starts to use its GPU; windows of
+// many messages, which the receiver gathers into few submissions; and long messages between host
+// memories, of which the sender copies a part.
 #include "tests/mpi/exchange_tools.h"
+
+#include <chrono>
+#include <cstdio>
 
 namespace gpusm::exchange {
 
@@ -20,28 +25,34 @@ void ping_pong(context &c, memory_kind mine, memory_kind peers, std::size_t len)
 
 } // namespace
 
-bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
+bool until_counted(context &c, const char *counter, int most_rounds,
+                   const std::function<void()> &send)
 {
-    constexpr int most_rounds = 200;
-    const int peer = 1 - c.rank;
     const bench::path_counters counters;
-    const unsigned long long before = counters.read()["get_messages"];
-    auto out = c.make(kind, len_bytes);
-    auto in = c.make(kind, len_bytes);
-    const filler space(c);
-    space.fill();
-    at_step("until messages go by get");
+    const unsigned long long before = counters.read()[counter];
+    at_step(std::string("until both ranks have ") + counter);
     for (int i = 0; i < most_rounds; ++i) {
-        c.send_receive(out->data(), len_bytes, in->data(), len_bytes, peer, tag);
-        const char mine = counters.read()["get_messages"] > before ? 1 : 0;
+        send();
+        const char mine = counters.read()[counter] > before ? 1 : 0;
         char peers = 0;
-        c.send_receive(&mine, 1, &peers, 1, peer, tag);
+        c.send_receive(&mine, 1, &peers, 1, 1 - c.rank, tag);
         if (0 != mine && 0 != peers) {
             return true;
         }
         pause_ms(10);
     }
     return false;
+}
+
+bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
+{
+    auto out = c.make(kind, len_bytes);
+    auto in = c.make(kind, len_bytes);
+    const filler space(c);
+    space.fill();
+    return until_counted(c, "get_messages", 200, [&] {
+        c.send_receive(out->data(), len_bytes, in->data(), len_bytes, 1 - c.rank, tag);
+    });
 }
 
 // "Every kind of memory goes its way" after the first few messages, whatever it is received into.
@@ -97,6 +108,215 @@ void test_late(context &c)
         c.use_gpu();
     }
     talk(false, false);
+}
+
+// ---------------------------------------------------------------- windows that are gathered
+
+namespace {
+
+// Where the messages of a window lie: lengths on both sides of every limit, places at addresses of
+// every remainder, and guard bytes between them.
+window make_window(std::uint64_t first_seed, std::size_t messages, std::size_t shift)
+{
+    constexpr std::size_t lengths[] = {8,    1,    7,     33,    255,   256,
+                                       1001, 4096, 16384, 65537, 64000, 200003};
+    constexpr std::size_t long_one = (3U << 20) + 5; // longer than a copy for the kernel
+    window made;
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < messages; ++i) {
+        const std::size_t len = 63 == i % 64 ? long_one : lengths[i % std::size(lengths)];
+        const std::size_t offset = end + 64 + (i * shift) % 131;
+        made.push_back({offset, len, first_seed + i});
+        end = offset + len;
+    }
+    return made;
+}
+
+// A window each way between ranks 0 and 1, checked.
+void check_window(context &c, memory_kind from, memory_kind to, std::size_t messages)
+{
+    const std::uint64_t seed = c.draw_seeds(2 * messages);
+    const auto seed_of = [&](int rank) {
+        return seed + messages * static_cast<std::uint64_t>(rank);
+    };
+    const window to_send = make_window(seed_of(c.rank), messages, 37);
+    const window to_receive = make_window(seed_of(1 - c.rank), messages, 101);
+    auto out = c.make(from, end_of(to_send));
+    auto in = c.make(to, end_of(to_receive));
+    swap_windows(c, *out, to_send, *in, to_receive, tag,
+                 std::string("a window from ") + bench::describe(from) + " into " +
+                     bench::describe(to));
+}
+
+// Windows from that memory into memory of each kind in --kinds. How many messages of a window at
+// least must have come by get is for the caller to say.
+void check_windows(context &c, memory_kind from, std::size_t messages, std::size_t by_get_at_least)
+{
+    constexpr int rounds = 3;
+    const bench::path_counters counters;
+    if (!c.expect_true(counters.available(), "the transport has performance variables")) {
+        return;
+    }
+    const bench::path_counts before = counters.read();
+    for (int i = 0; i < rounds; ++i) {
+        for (memory_kind kind : c.kinds) {
+            check_window(c, from, kind, messages);
+        }
+    }
+    bench::path_counts used = bench::since(before, counters.read());
+    c.expect_true(used["get_messages"] >= rounds * by_get_at_least * c.kinds.size(),
+                  "the messages came by get");
+    // One line with the sums over both ranks, for the shell driver.
+    const unsigned long long mine[] = {used["single_submissions"], used["batch_submissions"],
+                                       used["kernel_submissions"]};
+    unsigned long long sum[3] = {};
+    MPI_Reduce(mine, sum, 3, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (0 == c.rank) {
+        std::printf("submissions: single %llu, batch %llu, kernel %llu\n", sum[0], sum[1], sum[2]);
+    }
+}
+
+} // namespace
+
+void test_gather(context &c)
+{
+    constexpr std::size_t messages = 256;
+    check_windows(c, memory_kind::device, messages, messages);
+}
+
+// Of twelve messages three are long enough to be staged.
+void test_gather_from_host(context &c)
+{
+    constexpr std::size_t messages = 256;
+    check_windows(c, memory_kind::host, messages, messages / 4);
+}
+
+// One of many receives ends behind its allocation. That is an error of the program, which ends it;
+// how, the shell driver looks at.
+void test_behind_end(context &c)
+{
+    constexpr std::size_t messages = 64;
+    constexpr std::size_t len = 1000;
+    // Rank 0 has room for all of them, rank 1 for all but half of the last.
+    auto memory = c.make(memory_kind::device, messages * len - (0 == c.rank ? 0 : len / 2));
+    requests under_way(c);
+    at_step("a message that is longer than what is left of its buffer");
+    for (std::size_t i = 0; i < messages; ++i) {
+        if (0 == c.rank) {
+            under_way.send(memory->at(i * len), len, 1, tag);
+        } else {
+            under_way.receive(memory->at(i * len), len, 0, tag);
+        }
+    }
+    under_way.wait();
+}
+
+// ---------------------------------------------------------------- copies by both sides
+
+namespace {
+
+constexpr int cooperative_messages = 20; // more than the receiver may ask for at once
+constexpr std::size_t long_bytes = 300001;
+constexpr std::uint64_t later_seed = 77;
+constexpr std::chrono::seconds patience{20};
+
+using buffers = std::vector<std::unique_ptr<buffer>>;
+
+void send_all(context &c, const buffers &all, const sign *away)
+{
+    requests under_way(c);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        c.expect(all[i]->fill(0, long_bytes, i), "fill");
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        under_way.send(all[i]->data(), long_bytes, 1, tag);
+    }
+    if (away != nullptr) {
+        at_step("the receiver has everything while the sender is away");
+        away->wait();
+    }
+    under_way.wait();
+}
+
+void receive_all(context &c, const buffers &all, const std::string &what)
+{
+    requests under_way(c);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        c.expect(all[i]->poison(), "poison");
+        under_way.receive(all[i]->data(), long_bytes, 0, tag);
+    }
+    under_way.wait();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        c.expect(all[i]->compare(0, long_bytes, i), what + ", message " + std::to_string(i));
+        ++c.messages;
+    }
+}
+
+// What the sender has had a part in, by single copies of its own or through a ring.
+unsigned long long together(const bench::path_counters &counters)
+{
+    auto counts = counters.read();
+    return counts["cooperative_copy_bytes"] + counts["host_ring_bytes"];
+}
+
+// Messages until the sender has copied a part of them. False: it never does.
+bool until_together(context &c, const buffers &all, const bench::path_counters &counters)
+{
+    const unsigned long long before = together(counters);
+    const auto until = std::chrono::steady_clock::now() + patience;
+    int go_on = 1;
+    bool seen = false;
+    while (1 == go_on) {
+        if (0 == c.rank) {
+            send_all(c, all, nullptr);
+        } else {
+            receive_all(c, all, "with both sides there");
+            seen = together(counters) > before;
+            go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
+        }
+        MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
+    }
+    return 0 == c.rank || seen;
+}
+
+} // namespace
+
+// The sender does not look while they arrive, and finds what it was asked when the receiver has
+// long put its memory to another use. Where nothing goes in single copies, the messages are only
+// checked.
+void test_cooperative_late(context &c)
+{
+    const bench::path_counters counters;
+    buffers all(cooperative_messages);
+    for (auto &each : all) {
+        each = c.make(memory_kind::host, long_bytes);
+    }
+    const unsigned long long before = counters.read()["single_copy_messages"];
+    constexpr int rounds = 3; // also after the receiver has had enough of asking
+    for (int round = 0; round < rounds; ++round) {
+        const sign received(c);
+        if (0 == c.rank) {
+            send_all(c, all, &received);
+            MPI_Barrier(MPI_COMM_WORLD);
+        } else {
+            receive_all(c, all, "with the sender away");
+            for (auto &each : all) {
+                c.expect(each->fill(0, long_bytes, later_seed), "fill");
+            }
+            received.give();
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (auto &each : all) {
+                c.expect(each->compare(0, long_bytes, later_seed),
+                         "nobody writes into memory whose receive is over");
+            }
+        }
+    }
+    int single = counters.read()["single_copy_messages"] > before ? 1 : 0;
+    MPI_Bcast(&single, 1, MPI_INT, 1, MPI_COMM_WORLD);
+    if (1 == single) {
+        c.expect_true(until_together(c, all, counters),
+                      "the sender that is there again copies its part");
+    }
 }
 
 } // namespace gpusm::exchange

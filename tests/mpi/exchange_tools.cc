@@ -322,6 +322,73 @@ void pause_ms(long ms)
     (void)nanosleep(&pause, nullptr);
 }
 
+void requests::send(const void *at, std::size_t len_bytes, int to, int tag)
+{
+    c_.mpi(MPI_Isend(at, static_cast<int>(len_bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD,
+                     &all_.emplace_back(MPI_REQUEST_NULL)),
+           "MPI_Isend");
+}
+
+void requests::receive(void *at, std::size_t len_bytes, int from, int tag)
+{
+    c_.mpi(MPI_Irecv(at, static_cast<int>(len_bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD,
+                     &all_.emplace_back(MPI_REQUEST_NULL)),
+           "MPI_Irecv");
+}
+
+bool requests::wait()
+{
+    return c_.mpi(MPI_Waitall(static_cast<int>(all_.size()), all_.data(), MPI_STATUSES_IGNORE),
+                  "MPI_Waitall");
+}
+
+window side_by_side(std::size_t messages, std::size_t len_bytes, std::uint64_t first_seed)
+{
+    window made;
+    for (std::size_t i = 0; i < messages; ++i) {
+        made.push_back(
+            {i * (len_bytes + bench::placement::guard_bytes), len_bytes, first_seed + i});
+    }
+    return made;
+}
+
+std::size_t end_of(const window &messages)
+{
+    return messages.empty()
+               ? 0
+               : messages.back().offset + messages.back().len_bytes + bench::placement::guard_bytes;
+}
+
+void swap_windows(context &c, buffer &out, const window &to_send, buffer &in,
+                  const window &to_receive, int tag, const std::string &what)
+{
+    requests under_way(c);
+    at_step(what);
+    c.expect(fill_placed(out, end_of(to_send), to_send), "fill");
+    c.expect(in.poison(0, end_of(to_receive)), "poison");
+    for (const auto &each : to_receive) {
+        under_way.receive(in.at(each.offset), each.len_bytes, 1 - c.rank, tag);
+    }
+    for (const auto &each : to_send) {
+        under_way.send(out.at(each.offset), each.len_bytes, 1 - c.rank, tag);
+    }
+    if (under_way.wait()) {
+        c.expect(compare_placed(in, end_of(to_receive), to_receive), what);
+        c.messages += static_cast<long>(to_receive.size());
+    }
+}
+
+void swap_side_by_side(context &c, buffer &out, buffer &in, std::size_t len_bytes,
+                       std::size_t messages, int tag, const std::string &what)
+{
+    const std::uint64_t seed = c.draw_seeds(2 * messages);
+    const auto from = [&](int rank) {
+        return side_by_side(messages, len_bytes,
+                            seed + messages * static_cast<std::uint64_t>(rank));
+    };
+    swap_windows(c, out, from(c.rank), in, from(1 - c.rank), tag, what);
+}
+
 filler::filler(const context &c)
     : path_(c.fill.empty() ? "" : c.fill + "/filler." + std::to_string(c.rank))
 {
@@ -363,16 +430,11 @@ void sign::give() const
     (void)unlink(path_.data());
 }
 
-bool sign::wait() const
+void sign::wait() const
 {
-    constexpr int patience_ms = 20000;
-    for (int ms = 0; 0 == access(path_.data(), F_OK); ++ms) {
-        if (ms > patience_ms) {
-            return false;
-        }
+    while (0 == access(path_.data(), F_OK)) {
         pause_ms(1);
     }
-    return true;
 }
 
 } // namespace gpusm::exchange

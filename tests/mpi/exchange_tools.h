@@ -170,7 +170,7 @@ class sign {
   public:
     explicit sign(context &c); // for both of them
     void give() const;
-    bool wait() const; // false: not within 20 s
+    void wait() const; // the program has a deadline
 
   private:
     std::array<char, 64> path_{};

@@ -1,39 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// reductions.h: one reduction of the program `reductions`: elements of several types, buffers in
-// host or device memory, the call in one of its three forms, and the result in host memory.
+// reductions.h: one reduction of the subtests in exchange_reductions.cc: elements of several types,
+// buffers in host or device memory, the call in one of its three forms, and the result in host
+// memory.
 #ifndef GPUSM_TESTS_MPI_REDUCTIONS_H
 #define GPUSM_TESTS_MPI_REDUCTIONS_H
 
-#include "bench/common/buffer.h"
-
-#include <mpi.h>
+#include "tests/mpi/exchange.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
 namespace gpusm::reductions {
 
-using namespace bench;
+using namespace exchange;
 
 inline constexpr std::size_t guard_bytes = 64;
-inline std::unique_ptr<device> gpu;
-inline std::atomic<long> checked{0};
-inline int world_rank = 0;
+inline context *job = nullptr; // this process's part of it
 
 [[noreturn]] inline void fail(const std::string &why)
 {
-    std::fprintf(stderr, "reductions: FAILED: rank %d: %s\n", world_rank, why.c_str());
-    std::_Exit(1);
+    job->expect(why, "reductions");
+    std::_Exit(exit_wrong);
 }
 inline void need(const std::string &error)
 {
@@ -113,7 +107,7 @@ using image = std::vector<unsigned char>;
 // What rank `of` brings: n elements.
 inline image contribution(const element &e, std::size_t n, int of, int seed)
 {
-    image all(e.image_bytes(n), poison_byte);
+    image all(e.image_bytes(n), bench::poison_byte);
     for (std::size_t i = 0; i < n; ++i) {
         unsigned char *to = all.data() + e.at(i);
         const auto h = static_cast<unsigned>(i * 7 + i / 5) + static_cast<unsigned>(of * 5 + seed);
@@ -222,7 +216,7 @@ class operation {
     void fill(int seed)
     {
         seed_ = seed;
-        const image mine = contribution(*s_.e, sent_, world_rank, seed);
+        const image mine = contribution(*s_.e, sent_, job->rank, seed);
         if (send_ != nullptr) {
             need(send_->write(0, mine.data(), mine.size()));
         }
@@ -278,7 +272,7 @@ class operation {
     // The elements, what lies between them, and what lies around.
     void check() const
     {
-        ++checked;
+        ++job->messages;
         if (nullptr == receive_) {
             return;
         }
@@ -289,7 +283,7 @@ class operation {
         }
         image found(receive_->len_bytes());
         need(receive_->read(0, found.data(), found.size()));
-        image wanted(found.size(), poison_byte);
+        image wanted(found.size(), bench::poison_byte);
         // In place, what is behind the result is the library's business.
         const std::size_t input = in_place_ ? sent_ : 0;
         std::copy(found.begin() + static_cast<std::ptrdiff_t>(e.at(std::min(received_, input))),
@@ -324,12 +318,8 @@ class operation {
             return nullptr;
         }
         const int p = s_.placement;
-        const bool on_device = 0 == p || p == which || (p < 3 && p == 1 + world_rank % 2);
-        std::string why;
-        auto made = buffer::make(on_device ? memory_kind::device : memory_kind::host,
-                                 s_.e->image_bytes(n), gpu.get(), &why);
-        need(why);
-        return made;
+        const bool on_device = 0 == p || p == which || (p < 3 && p == 1 + job->rank % 2);
+        return job->make(on_device ? memory_kind::device : memory_kind::host, s_.e->image_bytes(n));
     }
     // A buffer that is not significant may be anything.
     void *address(const std::unique_ptr<buffer> &of) const

@@ -27,9 +27,9 @@ for each in H $few; do
     # Open MPI keeps a pointer to the component over the end of a session. (Now and then, with any
     # component, a further session does not open, because a fence of PMIx does not end.)
     for try in 1 2 3 4 5; do
-        launch 20 1 "$GPUSM_BUILDDIR/tests/mpi/processes" sessions "$each"
+        launch 20 1 "$exchange" sessions --rounds 20 --kinds "$each"
         status=$?
-        [ $status -eq 142 ] || [ $status -eq 124 ] || break
+        [ $status -eq 3 ] || [ $status -eq 124 ] || break
     done
     judge "twenty-sessions-$each" 0 "$status"
 done

@@ -7,19 +7,20 @@
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/common.sh"
 
-program=$GPUSM_BUILDDIR/tests/mpi/processes
 few=${kinds%"${kinds#HD}"}
 
-for what in connect session fork; do
+for what in connect sessions forks; do
     for each in H $few; do
         [ "$each" = H ] && name=$what-host || name=$what-device
-        check "$name" 30 2 "$program" $what "$each"
+        check "$name" 30 2 "$exchange" $what --kinds "$each"
     done
 done
 
+plain="$exchange pairs --max-size 64K --kinds $kinds"
 # in_a_rank NAME COMMAND: every kind, in ranks whose shell has run that before
 in_a_rank() {
-    check "$1" 30 2 sh -c "$2; exec \"\$@\"" sh "$program" plain "$kinds"
+    # shellcheck disable=SC2086 # a command
+    check "$1" 30 2 sh -c "$2; exec \"\$@\"" sh $plain
 }
 # The real driver has many open itself.
 descriptors=128
@@ -42,21 +43,22 @@ done
 
 name=user-without-privileges
 as_nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ TMPDIR=/tmp"
-if ! $as_nobody test -x "$program" 2>/dev/null || ! $as_nobody test -x "$GPUSM_OMPI_PREFIX/bin/mpirun"; then
+if ! $as_nobody test -x "$exchange" 2>/dev/null || ! $as_nobody test -x "$GPUSM_OMPI_PREFIX/bin/mpirun"; then
     skip $name "this is not root, or others cannot read the build folder or Open MPI"
 else
     real_mpirun=$GPUSM_MPIRUN
     printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$as_nobody" "$GPUSM_MPIRUN" >"$work/mpirun"
     chmod 755 "$work" "$work/mpirun"
     GPUSM_MPIRUN=$work/mpirun
-    check $name 30 2 "$program" plain "$kinds"
+    # shellcheck disable=SC2086 # a command
+    check $name 30 2 $plain
     GPUSM_MPIRUN=$real_mpirun
 fi
 
 # Two jobs: each finds its own peers only, and clears away nothing of the other.
-"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$program" fork "$kinds" >"$work/other" 2>&1 </dev/null &
+"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$exchange" forks --kinds "$kinds" >"$work/other" 2>&1 </dev/null &
 other=$!
-check two-jobs-one 30 2 "$program" fork "$kinds"
+check two-jobs-one 30 2 "$exchange" forks --kinds "$kinds"
 wait $other
 status=$?
 cp "$work/other" "$work/output"

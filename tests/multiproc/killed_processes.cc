@@ -4,7 +4,6 @@
 // killed_processes.cc: processes with segments of their own, killed by SIGKILL at random moments:
 // the reader still gets everything that the others sent, a killed reader is noticed by those who
 // send to it, and files of the dead are swept while those of the living stay.
-// The only argument, if any, is the seed of the moments.
 #include "opal/mca/btl/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
@@ -16,6 +15,8 @@
 #include <csignal>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+#include <gtest/gtest.h>
 
 namespace {
 
@@ -88,10 +89,10 @@ class family { // of processes; none of them outlives it
     ~family()
     {
         while (!alive_.empty()) {
-            kill_one(alive_.begin()->first);
+            kill_one(*alive_.begin());
         }
     }
-    template <typename Body> pid_t start(std::uint32_t vpid, Body &&body)
+    template <typename Body> pid_t start(Body &&body)
     {
         const pid_t child = fork();
         if (0 == child) {
@@ -99,7 +100,7 @@ class family { // of processes; none of them outlives it
             body();
             _exit(0);
         }
-        alive_[child] = vpid;
+        alive_.insert(child);
         return child;
     }
     void kill_one(pid_t child)
@@ -110,49 +111,43 @@ class family { // of processes; none of them outlives it
     }
 
   private:
-    std::map<pid_t, std::uint32_t> alive_;
+    std::set<pid_t> alive_;
 };
 
-int failures = 0;
-
-void expect(bool right, const char *what)
+// Calls so long as it takes until a moment within the next `most` microseconds.
+template <typename Call> void until_some_moment(std::uint64_t some, unsigned most, Call &&call)
 {
-    if (!right) {
-        std::printf("wrong: %s\n", what);
-        ++failures;
+    const auto moment = std::chrono::steady_clock::now() + std::chrono::microseconds(some % most);
+    while (std::chrono::steady_clock::now() < moment) {
+        call();
     }
 }
 
-int verdict(const char *name)
+TEST(KilledProcesses, TheReaderGetsEverythingThatLivingProcessesSent)
 {
-    std::printf("%s: %s\n", 0 == failures ? "PASS" : "FAIL", name);
-    return 0 == std::exchange(failures, 0) ? 0 : 1;
-}
-
-int the_reader_gets_everything_the_others_sent(unsigned seed)
-{
+    (void)alarm(deadline_s);
+    const log_capture log;
     const scratch_folder folder;
     node self(make_segment(options(folder.path(), 0)), false);
     const segment_identity target = self.own().identity();
-    std::mt19937 random(seed);
+    std::mt19937_64 random(any_seed());
     std::map<std::uint32_t, std::uint32_t> due; // per sender: the next message
     std::uint32_t steady_received = 0;
     std::uint32_t mortal_received = 0;
     const auto take = [&](peer &from, const frag_header &header, const unsigned char *payload) {
         const std::uint32_t vpid = from.identity().vpid;
         const std::uint32_t number = due[vpid]++;
-        expect(payload_of(header, payload) == text_of(vpid, number),
-               "a message is lost, doubled, out of order or damaged");
+        EXPECT_EQ(payload_of(header, payload), text_of(vpid, number)) << "lost, doubled or damaged";
         ++(vpid < first_mortal ? steady_received : mortal_received);
     };
 
     family children;
     for (std::uint32_t vpid = 1; vpid <= steady_processes; ++vpid) {
-        children.start(vpid, [&] { send_all(folder.path(), target, vpid, steady_messages); });
+        children.start([&] { send_all(folder.path(), target, vpid, steady_messages); });
     }
     const deadline end(120);
     std::uint32_t deaths = 0;
-    while ((steady_received < steady_processes * steady_messages || deaths < 30) && 0 == failures &&
+    while ((steady_received < steady_processes * steady_messages || deaths < 30) && !HasFailure() &&
            !end.over()) {
         if (deaths >= most_deaths) {
             (void)self.poll(64, take);
@@ -160,62 +155,52 @@ int the_reader_gets_everything_the_others_sent(unsigned seed)
         }
         const std::uint32_t vpid = first_mortal + deaths++;
         const pid_t child =
-            children.start(vpid, [&] { send_all(folder.path(), target, vpid, UINT32_MAX); });
-        const auto moment =
-            std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 4000);
-        while (std::chrono::steady_clock::now() < moment) {
-            (void)self.poll(3, take);
-        }
+            children.start([&] { send_all(folder.path(), target, vpid, UINT32_MAX); });
+        until_some_moment(random(), 4000, [&] { (void)self.poll(3, take); });
         children.kill_one(child);
     }
     while (self.poll(64, take) > 0) {
     }
     std::printf("%u deaths, %u messages of the steady, %u of the dead\n", deaths, steady_received,
                 mortal_received);
-    expect(steady_received == steady_processes * steady_messages,
-           "messages of the steady senders are missing");
-    expect(mortal_received > 0, "the test kills too early to mean anything");
+    EXPECT_EQ(steady_received, steady_processes * steady_messages);
+    EXPECT_GT(mortal_received, 0U) << "the test kills too early to mean anything";
 
     std::set<std::string> of_the_living{self.own().path()};
     for (const auto &each : self.peers()) {
         const bool steady = each->identity().vpid < first_mortal;
-        expect(each->shared().owner_alive() == steady, "owner_alive is wrong about a sender");
+        EXPECT_EQ(each->shared().owner_alive(), steady);
         if (steady) {
             of_the_living.insert(segment_path(folder.path(), each->identity()));
         }
     }
-    expect(of_the_living.size() == 1 + steady_processes, "a steady sender is missing");
-    const std::size_t before = folder.files();
-    const int swept = segment_sweep(folder.path());
-    std::printf("%zu files, %d swept\n", before, swept);
+    EXPECT_EQ(of_the_living.size(), 1 + steady_processes) << "a steady sender is missing";
+    EXPECT_GT(segment_sweep(folder.path()), 0);
     std::size_t living_files = 0;
     for (const std::string &name : files_in(folder.path())) {
         const std::string path = folder.path() + "/" + name;
         living_files += of_the_living.count(path);
         // Killed before the file had a length: the sweep cannot tell it from a newborn one.
         struct stat about {};
-        expect(of_the_living.count(path) == 1 ||
-                   (0 == stat(path.c_str(), &about) && 0 == about.st_size),
-               "a file of the dead is left");
+        EXPECT_TRUE(of_the_living.count(path) == 1 ||
+                    (0 == stat(path.c_str(), &about) && 0 == about.st_size))
+            << "a file of the dead is left";
     }
-    expect(living_files == of_the_living.size(), "the file of a living process was swept");
-    expect(swept > 0, "nothing was swept");
-    return verdict("TheReaderGetsEverythingThatLivingProcessesSent");
+    EXPECT_EQ(living_files, of_the_living.size()) << "the file of a living process was swept";
 }
 
-int a_killed_reader_is_noticed(unsigned seed)
+TEST(KilledProcesses, AKilledReaderIsNoticedAndGivesEverythingBack)
 {
+    (void)alarm(deadline_s);
+    const log_capture log;
     const scratch_folder folder;
     node self(make_segment(options(folder.path(), 0)), false);
-    std::mt19937 random(seed);
+    std::mt19937_64 random(any_seed());
     for (int round = 0; round < 5; ++round) {
         int ends[2] = {-1, -1};
-        if (0 != pipe(ends)) {
-            std::perror("pipe");
-            return 1;
-        }
+        ASSERT_EQ(0, pipe(ends));
         family children;
-        const pid_t reader = children.start(50, [&] {
+        const pid_t reader = children.start([&] {
             node its(make_segment(options(folder.path(), 50)), false);
             (void)!write(ends[1], &its.own().identity(), sizeof(segment_identity));
             for (int taken = 0; taken < round * 3;) {
@@ -226,7 +211,7 @@ int a_killed_reader_is_noticed(unsigned seed)
             }
         });
         segment_identity target{};
-        expect(sizeof(target) == read(ends[0], &target, sizeof(target)), "no reader");
+        ASSERT_EQ(read(ends[0], &target, sizeof(target)), ssize_t{sizeof(target)});
         (void)close(ends[0]);
         (void)close(ends[1]);
 
@@ -235,42 +220,23 @@ int a_killed_reader_is_noticed(unsigned seed)
         for (int i = 0; i < 40; ++i) {
             sent.push_back(make_fragment(self.own(), "to the dead"));
             const status s = to.post(&sent.back());
-            expect(status::ok == s || status::busy == s, "a post to a living reader failed");
+            ASSERT_TRUE(status::ok == s || status::busy == s);
         }
-        const auto moment =
-            std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 20000);
-        while (std::chrono::steady_clock::now() < moment) {
-            (void)to.flush();
-        }
-        expect(to.attach() == status::ok && to.shared().owner_alive() && !to.closed(),
-               "a living reader was given up");
+        until_some_moment(random(), 20000, [&] { (void)to.flush(); });
+        ASSERT_TRUE(to.attach() == status::ok && to.shared().owner_alive() && !to.closed());
         children.kill_one(reader);
-        expect(!to.shared().owner_alive(), "the reader is dead, but owner_alive says otherwise");
+        EXPECT_FALSE(to.shared().owner_alive());
         const deadline end(30);
         while (!to.closed() && !end.over()) {
             (void)to.flush();
         }
-        expect(to.closed(), "flush does not notice that the reader is dead");
+        EXPECT_TRUE(to.closed()) << "flush does not notice that the reader is dead";
         for (outgoing &each : sent) {
-            expect(to.reap() == &each, "a fragment does not come back from a dead reader");
+            EXPECT_EQ(to.reap(), &each);
         }
-        expect(to.idle(), "the dead reader still has fragments");
-        expect(segment_sweep(folder.path()) == 1, "the dead reader's file is not swept");
+        EXPECT_TRUE(to.idle());
+        EXPECT_EQ(segment_sweep(folder.path()), 1);
     }
-    return verdict("AKilledReaderIsNoticedAndGivesEverythingBack");
 }
 
 } // namespace
-
-int main(int argc, char **argv)
-{
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    (void)alarm(deadline_s);
-    log_install([](log_level, const char *) {}, log_level::error);
-    const unsigned seed =
-        argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 20260101U;
-    std::printf("seed %u\n", seed);
-    int failed = the_reader_gets_everything_the_others_sent(seed);
-    failed += a_killed_reader_is_noticed(seed);
-    return 0 == failed ? 0 : 1;
-}

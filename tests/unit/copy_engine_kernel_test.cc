@@ -13,14 +13,6 @@ using namespace gpusm_test;
 
 constexpr std::size_t large_bytes = 4U << 20;
 
-// What is not for the kernel, where a copy of more than 1000 bytes is too long for it.
-const copy_request not_for_kernel[] = {
-    {.len_bytes = 64, .for_kernel = false},
-    {.len_bytes = 0, .for_kernel = true},
-    {.len_bytes = 1001, .for_kernel = true},
-    {.len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .for_kernel = true},
-};
-
 class CopyEngineKernel : public copy_engine_fixture {
   protected:
     CopyEngineKernel() { make_engine({.kernel_blocks = 32}); }
@@ -52,17 +44,22 @@ TEST_F(CopyEngineKernel, WithoutBlocksNothingIsLoadedAndNothingLaunched)
     gather(10);
     EXPECT_EQ(started(), "single 0; single 1-10");
     EXPECT_EQ(collect_until_idle(), "1-10");
+    large(1, large_bytes);
+    small(1);
+    EXPECT_EQ(started(), "single 11; single 12") << "a lone one behind a large one";
+    EXPECT_EQ(collect_until_idle(), "11 12");
 }
 
 TEST_F(CopyEngineKernel, GatheredCopiesAreOneLaunchWithoutAnEvent)
 {
-    gather(5, 1000);
+    make_engine({.kernel_blocks = 2});
+    gather(5, 100000);
     EXPECT_EQ(started(), "single 0; kernel 1-5") << "a lone one goes by the driver at once";
     const fake_launch &made = fake().launches[0];
     EXPECT_EQ(made.context, device(0).context);
     EXPECT_NE(made.stream, device(0).stream);
     EXPECT_EQ(fake().streams[made.stream], device(0).context);
-    EXPECT_STREQ(made.kernel, "gpusm_gather_few");
+    EXPECT_EQ(made.blocks, 2U) << "no more than are allowed";
     EXPECT_EQ(fake().calls["event_record"], 1);
     fake().finish_launch(0);
     EXPECT_EQ(collect(), "1-5");
@@ -70,14 +67,6 @@ TEST_F(CopyEngineKernel, GatheredCopiesAreOneLaunchWithoutAnEvent)
     EXPECT_EQ(submissions(copy_way::single), 1U);
     EXPECT_EQ(submissions(copy_way::batch), 0U);
     EXPECT_EQ(submissions(copy_way::kernel), 1U);
-}
-
-TEST_F(CopyEngineKernel, ItsGridHasNoMoreThanTheBlocksAllowed)
-{
-    make_engine({.early_bytes = 64U << 20, .kernel_blocks = 3});
-    gather(63, 100000);
-    ASSERT_EQ(launches(), 1U);
-    EXPECT_EQ(fake().launches[0].blocks, 3U);
 }
 
 TEST_F(CopyEngineKernel, ItsEndIsSeenWithoutADriverCallAndByABusyCallerToo)
@@ -93,19 +82,7 @@ TEST_F(CopyEngineKernel, ItsEndIsSeenWithoutADriverCallAndByABusyCallerToo)
     }
 }
 
-TEST_F(CopyEngineKernel, LaunchesTakeTurnsOnItsTwoStreams)
-{
-    for (int i = 0; i < 4; ++i) {
-        gather(2);
-        (void)collect_until_idle();
-    }
-    ASSERT_EQ(launches(), 4U);
-    EXPECT_NE(fake().launches[0].stream, fake().launches[1].stream);
-    EXPECT_EQ(fake().launches[0].stream, fake().launches[2].stream);
-    EXPECT_EQ(fake().launches[1].stream, fake().launches[3].stream);
-}
-
-TEST_F(CopyEngineKernel, FullLaunchesFollowEachOtherUpToTheDepthInSlotsOfTheirOwn)
+TEST_F(CopyEngineKernel, FullLaunchesTakeTurnsOnTwoStreamsUpToTheDepthInSlotsOfTheirOwn)
 {
     make_engine({.depth = 3, .batch_copies = 4, .kernel_blocks = 32});
     small(30);
@@ -118,6 +95,8 @@ TEST_F(CopyEngineKernel, FullLaunchesFollowEachOtherUpToTheDepthInSlotsOfTheirOw
         slots.insert(each.arguments.slot);
     }
     EXPECT_EQ(slots.size(), 3U);
+    EXPECT_NE(fake().launches[0].stream, fake().launches[1].stream);
+    EXPECT_EQ(fake().launches[0].stream, fake().launches[2].stream);
     // The one in the middle is done first: its slot is free again, and no other.
     fake().finish_launch(1);
     EXPECT_EQ(collect(), "5-8");
@@ -135,9 +114,14 @@ TEST_F(CopyEngineKernel, AllSixtyFourSlotsCanBeInUse)
     EXPECT_EQ(collect(), "0-126");
 }
 
-TEST_F(CopyEngineKernel, WhatIsNotForTheKernelGoesByTheDriverAmongOthers)
+TEST_F(CopyEngineKernel, WhatIsNotForTheKernelGoesByTheDriverAmongOthersAndBehindALargeOne)
 {
-    for (const copy_request &other : not_for_kernel) {
+    for (const copy_request &other :
+         {copy_request{.len_bytes = 64, .for_kernel = false},
+          copy_request{.len_bytes = 0, .for_kernel = true},
+          copy_request{.len_bytes = 1001, .for_kernel = true},
+          copy_request{
+              .len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .for_kernel = true}}) {
         make_engine({.kernel_bytes = 1000, .kernel_blocks = 32});
         for (int i = 0; i < 10; ++i) {
             small(1, 1000);
@@ -155,18 +139,13 @@ TEST_F(CopyEngineKernel, WhatIsNotForTheKernelGoesByTheDriverAmongOthers)
         }
         EXPECT_EQ(by_kernel, 9U) << "all but the first of those that it may do";
         back_.clear();
+        const std::size_t launched = launches();
+        large(1, large_bytes);
+        submit(other);
+        EXPECT_EQ(collect_until_idle(), "20 21");
+        EXPECT_EQ(launches(), launched);
+        back_.clear();
     }
-}
-
-TEST_F(CopyEngineKernel, WhatIsNotForTheKernelIsNotForItBehindALargeOneEither)
-{
-    make_engine({.kernel_bytes = 1000, .kernel_blocks = 32});
-    large(1, large_bytes);
-    for (const copy_request &each : not_for_kernel) {
-        submit(each);
-    }
-    EXPECT_EQ(collect_until_idle(), "0 1-4");
-    EXPECT_EQ(launches(), 0U);
 }
 
 using CopyEngineMixed = CopyEngineKernel;
@@ -191,56 +170,11 @@ TEST_F(CopyEngineMixed, SmallCopiesOneByOneDoNotWaitForALargeOneInFlight)
     EXPECT_EQ(started(), "single 21") << "by the driver again";
 }
 
-TEST_F(CopyEngineMixed, ALargeOneOfAnotherDeviceOrThatOnlyWaitsDoesNotMatter)
+TEST_F(CopyEngineMixed, ALargeOneOfAnotherDeviceDoesNotMatter)
 {
     large(1, large_bytes);
     small(1, 64, 1);
     EXPECT_EQ(started(), "single 0; single@1 1");
-    make_engine({.kernel_blocks = 32});
-    engine().hold(true);
-    large(1, large_bytes - 1);
-    small(1);
-    EXPECT_EQ(started(), "") << "both wait";
-    (void)collect();
-    EXPECT_EQ(started(), "single 1; single 0") << "the small one is first";
-}
-
-TEST_F(CopyEngineMixed, WithoutTheKernelALoneSmallCopyGoesByTheDriverAtOnce)
-{
-    make_engine({.kernel_blocks = 0});
-    large(1, large_bytes);
-    small(1);
-    EXPECT_EQ(started(), "single 0; single 1");
-    EXPECT_EQ(collect_until_idle(), "0 1");
-}
-
-TEST_F(CopyEngineMixed, LargeCopiesLeaveAPlaceToSmallOnes)
-{
-    for (const std::uint32_t depth : {2U, 3U, 8U}) {
-        SCOPED_TRACE("depth " + std::to_string(depth));
-        make_engine({.depth = depth, .batch_copies = 4, .kernel_blocks = 32});
-        large(200, large_bytes);
-        EXPECT_EQ(fake().units.size(), depth - 1);
-        small(1);
-        ASSERT_EQ(launches(), 1U) << "no large one has to end before";
-        large(20, large_bytes);
-        EXPECT_EQ(fake().units.size(), depth) << "the place stays the small ones'";
-        fake().finish_launch(0);
-        EXPECT_EQ(collect(), "200");
-        EXPECT_EQ(fake().units.size(), depth);
-        finish(0);
-        EXPECT_NE(collect(), "");
-        EXPECT_EQ(fake().units.size(), depth + 1) << "one large submission follows another";
-    }
-}
-
-TEST_F(CopyEngineMixed, WithOnePlaceLargeCopiesHaveIt)
-{
-    make_engine({.depth = 1, .kernel_blocks = 32});
-    large(1, large_bytes);
-    small(1);
-    EXPECT_EQ(started(), "single 0");
-    EXPECT_EQ(collect_until_idle(), "0 1");
 }
 
 // What comes of one kind keeps every place taken, and submissions end one at a time: a place that
@@ -295,28 +229,37 @@ class CopyEngineOverBus : public CopyEngineKernel {
     }
 };
 
-// One is on the bus, and one is begun meanwhile.
 TEST_F(CopyEngineOverBus, TwoSubmissionsAreInFlightBeforeFurtherCopiesGather)
 {
-    over_bus(5);
-    EXPECT_EQ(started(), "single 0; single 1");
-    finish(0);
-    EXPECT_EQ(collect(), "0");
-    EXPECT_EQ(started(), "single 2-4");
-    EXPECT_EQ(collect_until_idle(), "1 2-4");
+    for (const bool for_kernel : {false, true}) {
+        make_engine({.kernel_blocks = 32});
+        over_bus(5, for_kernel);
+        EXPECT_EQ(started(), "single 0; single 1");
+        finish(0);
+        EXPECT_EQ(collect(), "0");
+        EXPECT_EQ(started(), for_kernel ? "kernel 2-4" : "single 2-4");
+        EXPECT_EQ(collect_until_idle(), for_kernel ? "1-4" : "1 2-4") << "one look at each stream";
+    }
 }
 
-// The processor has enough to do with what has come before.
-TEST_F(CopyEngineOverBus, CopiesGatherAsLongAsTheyAreToldTo)
+TEST_F(CopyEngineOverBus, LargeCopiesGatherAsLongAsTheyAreToldToOrUntilTheyAreMany)
 {
     engine().gather_over_bus(true);
     over_bus(3);
     EXPECT_EQ(collect(), "");
     EXPECT_EQ(started(), "") << "though the device is idle";
+    over_bus(1, true);
+    EXPECT_EQ(started(), "single 3") << "a small one does not";
     engine().gather_over_bus(false);
     (void)collect();
     EXPECT_EQ(started(), "single 0-2");
-    EXPECT_EQ(collect_until_idle(), "0-2");
+    EXPECT_EQ(collect_until_idle(), "3 0-2");
+    engine().gather_over_bus(true);
+    over_bus(patient_copies - 1);
+    EXPECT_EQ(started(), "");
+    over_bus(1);
+    EXPECT_EQ(started(), "single 4-19");
+    EXPECT_EQ(collect_until_idle(), "4-19");
 }
 
 TEST_F(CopyEngineOverBus, NoOtherCopyWaitsForThoseThatGather)
@@ -333,41 +276,6 @@ TEST_F(CopyEngineOverBus, NoOtherCopyWaitsForThoseThatGather)
     large(1, 64);
     EXPECT_EQ(started(), "single 3") << "nothing is left of what was cancelled";
     EXPECT_EQ(collect_until_idle(), "3");
-}
-
-TEST_F(CopyEngineOverBus, SmallCopiesDoNotGatherBehindLargeOnes)
-{
-    engine().gather_over_bus(true);
-    over_bus(1);
-    over_bus(1, true);
-    EXPECT_EQ(started(), "single 1");
-    engine().gather_over_bus(false);
-    EXPECT_EQ(collect_until_idle(), "1 0");
-}
-
-TEST_F(CopyEngineOverBus, AFullSubmissionGoesOutAtOnce)
-{
-    make_engine({.batch_copies = 4, .kernel_blocks = 32});
-    engine().gather_over_bus(true);
-    over_bus(3);
-    EXPECT_EQ(started(), "");
-    over_bus(2);
-    EXPECT_EQ(started(), "single 0-3");
-    engine().gather_over_bus(false);
-    EXPECT_EQ(collect_until_idle(), "0-3 4");
-}
-
-TEST_F(CopyEngineOverBus, TheKernelCopiesWhatItMay)
-{
-    engine().hold(true);
-    over_bus(4, true);
-    EXPECT_EQ(started(), "") << "held";
-    engine().hold(false);
-    (void)collect();
-    EXPECT_EQ(started(), "kernel 0-3");
-    over_bus(1, true);
-    EXPECT_EQ(started(), "single 4") << "alone, and not behind the launch";
-    EXPECT_EQ(collect_until_idle(), "0-4");
 }
 
 } // namespace

@@ -13,8 +13,6 @@ namespace {
 
 using namespace gpusm;
 using namespace gpusm_test;
-#if GPUSM_HAVE_BATCH_COPY
-#endif
 
 // What the units of the fake do not say.
 struct {
@@ -89,12 +87,8 @@ void attach_book(driver_api *api)
         book.loose[stream].clear();
         return book.real.stream_synchronize(stream);
     };
-    api->launch_kernel = [](CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                            CUstream stream, void **parameters, void **extra) {
-        const CUresult result =
-            book.real.launch_kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                                    shared, stream, parameters, extra);
+    api->launch_kernel = [](auto... arguments) {
+        const CUresult result = book.real.launch_kernel(arguments...);
         if (CUDA_SUCCESS == result) {
             const auto slot_of = [](const fake_unit &unit) {
                 return fake().launches[unit.launch].arguments.slot;
@@ -172,9 +166,13 @@ class CopyEngineModel : public copy_engine_fixture {
         limits_.batch_bytes = 1 + any(8000);
         limits_.kernel_bytes = 1 + any(3000);
         limits_.early_bytes = 1 + any(4000);
+        limits_.streams = static_cast<std::uint32_t>(1 + any(3));
         limits_.kernel_blocks = once_in(5) ? 0 : 4;
         limits_.batches = !once_in(4);
         make_engine(limits_);
+        const auto somewhere = handle_of<CUcontext>(0xc0U + any(3)); // of the program's, or ours
+        callers_ = fake().stack =
+            once_in(2) ? std::vector<CUcontext>{} : std::vector<CUcontext>{somewhere};
     }
 
     // What gathers apart from the rest, and may go by the kernel.
@@ -290,7 +288,7 @@ class CopyEngineModel : public copy_engine_fixture {
         copy_request *list = engine().collect(busy);
         ASSERT_NO_FATAL_FAILURE(check_started());
         ASSERT_NO_FATAL_FAILURE(check_handed_back(list, false));
-        ASSERT_TRUE(fake().stack.empty()) << "a context was left behind";
+        ASSERT_EQ(fake().stack, callers_) << "a context was left behind";
         ASSERT_TRUE(no_context_ || CU_STREAM_CAPTURE_MODE_GLOBAL == fake().capture_mode);
     }
 
@@ -320,24 +318,17 @@ class CopyEngineModel : public copy_engine_fixture {
     void step()
     {
         maybe_break_something();
-        switch (any(8)) {
-        case 0:
-        case 1:
-        case 2:
+        const std::size_t dice = any(8);
+        if (dice < 3) {
             for (std::size_t i = any(20); i > 0; --i) {
                 ASSERT_NO_FATAL_FAILURE(submit_something());
             }
-            break;
-        case 3:
-        case 4:
-        case 5:
+        } else if (dice < 6) {
             end_something(once_in(8));
-            break;
-        case 6:
+        } else if (dice < 7) {
             engine().hold(once_in(2));
             engine().gather_over_bus(once_in(2));
-            break;
-        default:
+        } else {
             // Now and then long enough for the driver to be asked about a kernel.
             for (std::size_t i = once_in(20) ? 1100 : 1; i > 0; --i) {
                 ASSERT_NO_FATAL_FAILURE(collect_and_check(once_in(2)));
@@ -361,11 +352,9 @@ class CopyEngineModel : public copy_engine_fixture {
 
     void expect_tally()
     {
-        std::uint64_t by_kernel = 0;
-        for (const fake_unit &each : fake().units) {
-            by_kernel += each.by_kernel() ? 1 : 0;
-        }
-        EXPECT_EQ(submissions(copy_way::kernel), by_kernel);
+        EXPECT_EQ(submissions(copy_way::kernel),
+                  std::count_if(fake().units.begin(), fake().units.end(),
+                                [](const fake_unit &each) { return each.by_kernel(); }));
         EXPECT_EQ(submissions(copy_way::kernel) + submissions(copy_way::batch) +
                       submissions(copy_way::single),
                   fake().units.size());
@@ -374,6 +363,7 @@ class CopyEngineModel : public copy_engine_fixture {
     std::mt19937 random_;
     test_limits limits_;
     bool no_context_ = false;
+    std::vector<CUcontext> callers_;
     std::map<std::size_t, std::size_t> unit_of_;                    // by number of the request
     std::map<std::pair<CUcontext, bool>, std::size_t> next_number_; // least, by context and kind
     std::size_t checked_units_ = 0;
@@ -394,18 +384,23 @@ TEST_F(CopyEngineModel, EveryCopyComesBackOnceAndOnlyWhatWasCopiedComesBackWell)
             ways[way] += engine().submissions()[way];
         }
         if (once_in(8)) {
+            const auto calls = fake().calls;
             ASSERT_NO_FATAL_FAILURE(check_handed_back(engine().cancel_all(), true));
-        } else {
-            ASSERT_NO_FATAL_FAILURE(drain());
-            expect_tally();
+            ASSERT_EQ(fake().calls, calls);
+            ASSERT_TRUE(engine().idle());
+            ASSERT_EQ(back_.size(), requests_.size());
+            ASSERT_EQ(engine().cancel_all(), nullptr);
+            ASSERT_NO_FATAL_FAILURE(submit_something()); // it goes on working
         }
-        ASSERT_TRUE(engine().idle());
+        ASSERT_NO_FATAL_FAILURE(drain());
+        expect_tally();
         ASSERT_EQ(back_.size(), requests_.size());
         for (const copy_request &each : requests_) {
             good += status::ok == each.outcome ? 1 : 0;
         }
         heal();
         drop_engine();
+        ASSERT_EQ(std::exchange(fake().stack, {}), callers_);
         expect_nothing_left_in_the_driver();
         ASSERT_FALSE(HasFailure());
     }

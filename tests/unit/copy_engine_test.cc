@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// copy_engine_test.cc: how copies are submitted, gathered and come back, on a scripted driver
-// without the kernel. What goes by the kernel is in copy_engine_kernel_test.cc, what happens when
-// calls fail in copy_engine_faults_test.cc.
+// copy_engine_test.cc: how copies are submitted, gathered and come back, singly or as batches, on a
+// scripted driver without the kernel. What goes by the kernel is in copy_engine_kernel_test.cc,
+// what happens when calls fail in copy_engine_faults_test.cc.
 #include "tests/unit/copy_engine_support.h"
-
-#include <array>
 
 namespace {
 std::size_t allocations = 0;
@@ -86,31 +84,19 @@ TEST_F(CopyEngine, ABusyCallerAsksTheDriverInEveryEighthRoundOnly)
     EXPECT_EQ(collect(true), "0");
 }
 
-TEST_F(CopyEngine, ACopyWaitsForThePeersEventFirst)
+TEST_F(CopyEngine, ACopyWaitsForThePeersEventFirstAndIsNotStartedWithout)
 {
     const log_capture log;
-    fake().fail("memcpy_async", 1, CUDA_ERROR_INVALID_VALUE); // the wait comes before the copy
-    submit({.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)});
-    EXPECT_EQ(fake().waited, std::vector<CUevent>{handle_of<CUevent>(0x77)});
+    const copy_request waits{.len_bytes = 1, .wait_for = handle_of<CUevent>(0x77)};
+    fake().fail("stream_wait_event", 1, CUDA_ERROR_INVALID_HANDLE);
+    submit(waits);
+    EXPECT_EQ(fake().calls["memcpy_async"], 0) << "it would read what is not written yet";
+    EXPECT_EQ(collect(), "0!");
+    submit(waits);
+    EXPECT_EQ(fake().waited, std::vector<CUevent>{waits.wait_for});
+    EXPECT_EQ(collect_until_idle(), "1");
     large(1);
     EXPECT_EQ(fake().waited.size(), 1U) << "only who has to";
-}
-
-TEST_F(CopyEngine, TheCallersContextAndCaptureModeAreBackAfterEveryCall)
-{
-    const std::vector<CUcontext> before = {handle_of<CUcontext>(0xbeef)};
-    fake().stack = before;
-    const auto expect_back = [&] {
-        EXPECT_EQ(fake().stack, before);
-        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    };
-    make_engine({.kernel_blocks = 32});
-    engine().prepare(device(0));
-    expect_back();
-    large(1);
-    expect_back();
-    EXPECT_EQ(collect_until_idle(), "0");
-    expect_back();
 }
 
 TEST_F(CopyEngine, ItsEventsHaveNoTimingAreReusedAndDestroyedWithIt)
@@ -129,54 +115,9 @@ TEST_F(CopyEngine, ItsEventsHaveNoTimingAreReusedAndDestroyedWithIt)
     EXPECT_TRUE(fake().events.empty());
 }
 
-TEST_F(CopyEngine, CancelGivesBackEverythingOnceWithoutADriverCall)
-{
-    for (const unsigned blocks : {0U, 32U}) {
-        make_engine({.kernel_blocks = blocks});
-        small(3);
-        finish(0);
-        EXPECT_EQ(collect(), "0"); // the others are in flight
-        small(2);
-        large(2);
-        large(2, 1, 1);
-        back_.clear();
-        const auto calls = fake().calls;
-        const std::string text = text_of(engine().cancel_all());
-        EXPECT_EQ(fake().calls, calls);
-        EXPECT_EQ(back_.size(), 8U) << text;
-        EXPECT_TRUE(engine().idle());
-        EXPECT_EQ(engine().cancel_all(), nullptr);
-        large(1);
-        EXPECT_EQ(collect_until_idle(), "9") << "it goes on working";
-    }
-}
-
-// Events that are made without the fake's books, which allocate.
-std::array<CUresult, 64> told{};
-std::size_t made_events = 0;
-
-void use_plain_events(driver_api &api)
-{
-    made_events = 0;
-    api.event_create = [](CUevent *out, unsigned) {
-        *out = handle_of<CUevent>(++made_events);
-        return CUDA_SUCCESS;
-    };
-    api.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
-    api.event_record = [](CUevent event, CUstream) {
-        told.at(reinterpret_cast<std::uintptr_t>(event)) = CUDA_ERROR_NOT_READY;
-        return CUDA_SUCCESS;
-    };
-    api.event_query = [](CUevent event) {
-        return told.at(reinterpret_cast<std::uintptr_t>(event));
-    };
-}
-
 TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceIsPrepared)
 {
     for (const unsigned blocks : {0U, 32U}) {
-        drop_engine();
-        use_plain_events(api_);
         make_engine({.batch_copies = 8, .kernel_blocks = blocks});
         engine().prepare(device(0));
         requests_.resize(200);
@@ -194,7 +135,6 @@ TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceIsPrepared)
             for (copy_request *each = engine().collect(); each != nullptr; each = each->next) {
                 ++back;
             }
-            told.fill(CUDA_SUCCESS);
             fake().finish_all();
         }
         EXPECT_EQ(allocations, before);
@@ -220,14 +160,6 @@ TEST_F(CopyEngineGathering, WhileTheDeviceIsBusyCopiesGatherWithoutACallAndGoOut
     EXPECT_EQ(collect_until_idle(), "1-63");
     EXPECT_EQ(submissions(copy_way::single), 2U);
     EXPECT_EQ(submissions(copy_way::batch) + submissions(copy_way::kernel), 0U);
-}
-
-TEST_F(CopyEngineGathering, ASubmissionStopsAtItsNumberOfCopies)
-{
-    make_engine({.depth = 1, .batch_copies = 3});
-    large(9);
-    EXPECT_EQ(collect_until_idle(), "0 1-3 4-6 7-8");
-    EXPECT_EQ(started(), "single 0; single 1-3; single 4-6; single 7-8");
 }
 
 TEST_F(CopyEngineGathering, AFullSubmissionGoesOutThoughTheDeviceIsBusy)
@@ -261,43 +193,24 @@ TEST_F(CopyEngineGathering, SubmissionsDoubleWhileTheDeviceIsBusyUntilTheyHaveTh
                          "single 79-113");
 }
 
-TEST_F(CopyEngineGathering, WhileHeldCopiesGatherOnAnIdleDeviceUntilTheNextCollect)
+TEST_F(CopyEngineGathering, WhileHeldCopiesGatherOnAnIdleDeviceUntilTheyAreManyOrTheNextCollect)
 {
-    engine().prepare(device(0));
-    const auto calls = fake().calls;
+    make_engine({.batch_copies = 6, .batch_bytes = 1000});
     engine().hold(true);
     large(5);
     small(1);
-    EXPECT_EQ(fake().calls, calls);
+    EXPECT_EQ(started(), "");
     EXPECT_FALSE(engine().idle());
     EXPECT_EQ(collect(), "") << "held or not";
     EXPECT_EQ(started(), "single 5; single 0-4") << "small and large ones apart";
     EXPECT_EQ(collect_until_idle(), "5 0-4");
+    large(6);
+    large(1, 1000, 1);
+    EXPECT_EQ(started(), "single 6-11; single@1 12") << "full of copies, and of bytes";
+    EXPECT_EQ(collect_until_idle(), "6-12");
     engine().hold(false);
     large(1);
-    EXPECT_EQ(started(), "single 6") << "a lone copy goes at once again";
-}
-
-TEST_F(CopyEngineGathering, AFullSubmissionGoesOutThoughHeld)
-{
-    make_engine({.batch_copies = 3, .batch_bytes = 1000});
-    engine().hold(true);
-    large(2);
-    EXPECT_EQ(started(), "");
-    large(1);
-    large(1, 1000, 1);
-    EXPECT_EQ(started(), "single 0-2; single@1 3") << "full of copies, and of bytes";
-}
-
-TEST_F(CopyEngineGathering, DevicesDoNotWaitForEachOther)
-{
-    large(6);
-    large(1, 1, 1);
-    EXPECT_EQ(started(), "single 0; single@1 6");
-    EXPECT_EQ(unit(1).stream, device(1).stream);
-    finish(1);
-    EXPECT_EQ(collect(), "6");
-    EXPECT_EQ(collect_until_idle(), "0 1-5");
+    EXPECT_EQ(started(), "single 13") << "a lone copy goes at once again";
 }
 
 TEST_F(CopyEngineGathering, EndlessWorkForOneDeviceDoesNotKeepAnotherWaiting)
@@ -339,7 +252,7 @@ TEST_F(CopyEngineStreams, ALoneCopyTakesTheDevicesOwn)
     EXPECT_EQ(used(), std::vector<CUstream>(3, device(0).stream));
 }
 
-TEST_F(CopyEngineStreams, OthersTakeTurnsOnAllOfThemAndEachIsAskedOncePerRound)
+TEST_F(CopyEngineStreams, OthersTakeTurnsOnAllOfThemAndEndIndependently)
 {
     large(4);
     const std::vector<CUstream> streams = used();
@@ -348,17 +261,14 @@ TEST_F(CopyEngineStreams, OthersTakeTurnsOnAllOfThemAndEachIsAskedOncePerRound)
     EXPECT_EQ(std::set<CUstream>(streams.begin(), streams.end()).size(), 3U);
     EXPECT_EQ(streams[3], streams[0]);
     EXPECT_EQ(collect(), "");
-    EXPECT_EQ(fake().calls["event_query"], 3);
-}
-
-TEST_F(CopyEngineStreams, ACopyThatEndsFirstComesBackFirst)
-{
-    large(3);
+    EXPECT_EQ(fake().calls["event_query"], 3) << "each is asked once";
     finish(1);
-    EXPECT_EQ(collect(), "1") << "it is on a stream of its own";
-    finish(0);
-    EXPECT_EQ(collect(), "0");
-    EXPECT_EQ(collect_until_idle(), "2");
+    EXPECT_EQ(collect(), "1");
+    EXPECT_EQ(collect_until_idle(), "0 2 3");
+    large(1, 1, 1);
+    EXPECT_EQ(fake().streams.size(), 4U) << "two more for each device";
+    drop_engine();
+    EXPECT_TRUE(fake().streams.empty());
 }
 
 TEST_F(CopyEngineStreams, WithoutFurtherStreamsTheDevicesOwnDoesAll)
@@ -370,13 +280,82 @@ TEST_F(CopyEngineStreams, WithoutFurtherStreamsTheDevicesOwnDoesAll)
     EXPECT_EQ(collect_until_idle(), "0 1 2");
 }
 
-TEST_F(CopyEngineStreams, AreGivenBack)
+#if GPUSM_HAVE_BATCH_COPY
+
+class CopyEngineBatch : public copy_engine_fixture {
+  protected:
+    CopyEngineBatch()
+    {
+        add_batches(api_);
+        make_engine({.depth = 1, .batch_copies = 8}); // one in flight, the rest is gathered
+    }
+    static int batches() { return fake().calls["batch_copy"]; }
+};
+
+TEST_F(CopyEngineBatch, GatheredCopiesAreCallsNoLongerThanTheLimitAndALoneOneIsNone)
 {
-    large(1);
-    large(1, 1, 1);
-    EXPECT_EQ(fake().streams.size(), 4U);
-    drop_engine();
-    EXPECT_TRUE(fake().streams.empty());
+    large(21);
+    EXPECT_EQ(collect_until_idle(), "0 1-8 9-16 17-20");
+    EXPECT_EQ(started(), "single 0; batch 1-8; batch 9-16; batch 17-20");
+    EXPECT_EQ(submissions(copy_way::single), 1U);
+    EXPECT_EQ(submissions(copy_way::batch), 3U);
+    small(6); // without the kernel
+    EXPECT_EQ(collect_until_idle(), "21 22-26");
+    EXPECT_EQ(started(), "single 21; batch 22-26");
 }
+
+TEST_F(CopyEngineBatch, ADriverOf12_8TakesItsOwnForm)
+{
+    static decltype(api_.batch_copy) usual;
+    usual = std::exchange(api_.batch_copy, nullptr);
+    api_.batch_copy_12_8 = [](CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
+                              CUmemcpyAttributes *how, size_t *first, size_t attributes, size_t *,
+                              CUstream stream) {
+        return usual(to, from, sizes, count, how, first, attributes, stream);
+    };
+    large(4);
+    EXPECT_EQ(collect_until_idle(), "0 1-3");
+    EXPECT_EQ(started(), "single 0; batch 1-3");
+}
+
+TEST_F(CopyEngineBatch, WhatIsRefusedOrSwitchedOffIsCopiedOneByOneAndCountsSo)
+{
+    struct {
+        CUresult answer;
+        bool batches;
+        int calls;
+    } const table[] = {{CUDA_ERROR_INVALID_VALUE, true, 3},
+                       {CUDA_ERROR_NOT_SUPPORTED, true, 1}, // a driver without
+                       {CUDA_SUCCESS, false, 0}};
+    for (const auto &[answer, allowed, calls] : table) {
+        make_engine({.depth = 1, .batch_copies = 8, .batches = allowed});
+        fake().calls.clear();
+        fake().fail("batch_copy", 0, answer);
+        large(21);
+        EXPECT_EQ(collect_until_idle(), "0 1-8 9-16 17-20");
+        EXPECT_EQ(started(), "single 0; single 1-8; single 9-16; single 17-20");
+        EXPECT_EQ(batches(), calls);
+        EXPECT_EQ(submissions(copy_way::single), 4U);
+        EXPECT_EQ(submissions(copy_way::batch), 0U);
+    }
+}
+
+TEST_F(CopyEngineBatch, CopiesThatWaitForAPeersEventAndEmptyOnesAreInNone)
+{
+    for (const copy_request &other :
+         {copy_request{.len_bytes = 64, .wait_for = handle_of<CUevent>(0xe0)},
+          copy_request{.len_bytes = 0}}) {
+        make_engine({.depth = 1});
+        large(1);
+        submit(other);
+        large(1);
+        EXPECT_EQ(collect_until_idle(), "0 1-2");
+        EXPECT_EQ(started(), "single 0; single 1-2");
+    }
+    EXPECT_EQ(batches(), 0);
+    EXPECT_EQ(fake().waited.size(), 1U);
+}
+
+#endif
 
 } // namespace

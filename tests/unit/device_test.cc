@@ -8,7 +8,6 @@
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
-#include <initializer_list>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -40,15 +39,10 @@ class DeviceTable : public testing::Test {
     device *found_ = nullptr;
 };
 
-TEST_F(DeviceTable, MakesNothingBeforeItIsAsked)
-{
-    EXPECT_TRUE(table_->all().empty());
-    table_.reset();
-    EXPECT_TRUE(fake().calls.empty()) << "not one driver call";
-}
-
 TEST_F(DeviceTable, EachContextIsADeviceWithOneNonBlockingStreamOfTheHighestPriority)
 {
+    EXPECT_TRUE(table_->all().empty());
+    EXPECT_TRUE(fake().calls.empty()) << "nothing is made before it is asked";
     device *second = nullptr;
     ASSERT_EQ(table_->for_memory(context_0, 0, &found_), status::ok);
     ASSERT_EQ(table_->for_memory(context_1, 1, &second), status::ok);
@@ -88,8 +82,12 @@ TEST_F(DeviceTable, MemoryWithoutAContextIsServedByTheThreadsContextOnItsDeviceO
     expect_all_given_back();
 }
 
-TEST_F(DeviceTable, AnActivePrimaryContextIsRetainedOnceAndGivenBack)
+TEST_F(DeviceTable, OnlyAnActivePrimaryContextIsRetainedOnceAndGivenBack)
 {
+    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::not_ready);
+    EXPECT_EQ(table_->for_memory(nullptr, -1, &found_), status::not_ready);
+    EXPECT_EQ(fake().calls["primary_ctx_retain"], 0) << "the program does not use it";
+    EXPECT_EQ(found_, nullptr);
     fake().active_primary = {1};
     ASSERT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     EXPECT_EQ(found_->ordinal, 1);
@@ -97,14 +95,6 @@ TEST_F(DeviceTable, AnActivePrimaryContextIsRetainedOnceAndGivenBack)
     EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     EXPECT_EQ(fake().retained[1], 1);
     expect_all_given_back();
-}
-
-TEST_F(DeviceTable, APrimaryContextThatTheProgramDoesNotUseIsNeverMade)
-{
-    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::not_ready);
-    EXPECT_EQ(table_->for_memory(nullptr, -1, &found_), status::not_ready);
-    EXPECT_EQ(fake().calls["primary_ctx_retain"], 0);
-    EXPECT_EQ(found_, nullptr);
 }
 
 TEST_F(DeviceTable, HostWorkUsesTheThreadsContextElseTheLastOneElseNone)
@@ -233,13 +223,6 @@ class DeviceOfAnAddress : public DeviceTable {
         api_.pointer_get_attribute = answer_id;
         answers = {CU_MEMORYTYPE_DEVICE, context_1, 0, start, len_bytes, 1};
     }
-    void expect_nothing_plain(std::uint64_t address = start)
-    {
-        ++answers.buffer_id; // another allocation
-        plain_bytes_ = 99;
-        EXPECT_EQ(table_->for_address(address, &found_, &plain_bytes_), status::ok);
-        EXPECT_EQ(plain_bytes_, 0U);
-    }
 
     std::uint64_t plain_bytes_ = 99;
 };
@@ -276,61 +259,61 @@ TEST_F(DeviceOfAnAddress, AnotherBufferIdIsAnotherAllocation)
     expect_all_given_back();
 }
 
-TEST_F(DeviceOfAnAddress, AnAddressOutsideTheAllocationAndManagedMemoryIsNotPlain)
+TEST_F(DeviceOfAnAddress, NoOtherMemoryIsPlainAndHostMemoryHasNoDevice)
 {
-    expect_nothing_plain(start + len_bytes);
-    expect_nothing_plain(start - 1);
-    answers.len_bytes = 0; // a driver that does not say
-    expect_nothing_plain();
-    EXPECT_EQ(found_->context, context_1);
-    answers = {CU_MEMORYTYPE_DEVICE, context_1, 1, start, len_bytes, 1, 20};
-    expect_nothing_plain();
-    EXPECT_EQ(found_->context, context_1);
+    struct {
+        CUmemorytype type;
+        CUcontext context;
+        unsigned managed;
+        std::size_t len;
+        std::uint64_t address;
+        bool on_device;
+    } const table[] = {
+        {CU_MEMORYTYPE_DEVICE, context_1, 0, len_bytes, start + len_bytes, true}, // behind it
+        {CU_MEMORYTYPE_DEVICE, context_1, 0, len_bytes, start - 1, true},
+        {CU_MEMORYTYPE_DEVICE, context_1, 0, 0, start, true}, // the driver does not say
+        {CU_MEMORYTYPE_DEVICE, context_1, 1, len_bytes, start, true},
+        {CU_MEMORYTYPE_DEVICE, nullptr, 0, len_bytes, start, true}, // VMM or pool
+        {CUmemorytype{}, nullptr, 0, len_bytes, start, false},
+        {CU_MEMORYTYPE_HOST, context_1, 0, len_bytes, start, false}, // registered
+    };
+    fake().stack = {context_1}; // for memory that has none
+    device other;
+    for (const auto &row : table) {
+        SCOPED_TRACE(&row - table);
+        answers = {row.type, row.context, row.managed, start, row.len, 1};
+        table_ = std::make_unique<device_table>(api_);
+        found_ = &other;
+        plain_bytes_ = 99;
+        EXPECT_EQ(table_->for_address(row.address, &found_, &plain_bytes_), status::ok);
+        EXPECT_EQ(plain_bytes_, 0U);
+        EXPECT_EQ(found_ != nullptr ? found_->context : nullptr,
+                  row.on_device ? context_1 : nullptr);
+        EXPECT_EQ(table_->all().size(), row.on_device ? 1U : 0U);
+    }
 }
 
-TEST_F(DeviceOfAnAddress, VmmAndPoolMemoryHaveNoContextAndAreNotPlain)
+TEST_F(DeviceOfAnAddress, MemoryOfADeviceThatTheProgramHasNotUsedHasNoneYet)
 {
     answers.context = nullptr;
-    fake().stack = {context_1};
-    expect_nothing_plain();
-    EXPECT_EQ(found_->context, context_1) << "that of the thread";
-    fake().stack.clear();
-    answers.ordinal = 0; // a device that the program has not used
-    ++answers.buffer_id;
     EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::not_ready);
     EXPECT_EQ(plain_bytes_, 0U);
 }
 
-TEST_F(DeviceOfAnAddress, HostMemoryHasNoDevice)
-{
-    device other;
-    for (const auto &[type, context] : {std::pair{static_cast<CUmemorytype>(0), CUcontext{}},
-                                        std::pair{CU_MEMORYTYPE_HOST, context_1}}) {
-        found_ = &other;
-        answers.type = type;
-        answers.context = context; // registered memory knows one
-        expect_nothing_plain();
-        EXPECT_EQ(found_, nullptr);
-    }
-    EXPECT_TRUE(table_->all().empty());
-}
-
 TEST_F(DeviceOfAnAddress, OfWhatTheDriverDoesNotAnswerNobodyKnowsWhetherItIsHostMemory)
 {
+    const log_capture log;
     fake().fail("pointer_get_attributes", 0, CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::driver_failed);
     fake().fail("pointer_get_attributes", 0, CUDA_ERROR_NOT_INITIALIZED); // it has no memory
-    expect_nothing_plain();
+    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::ok);
+    EXPECT_EQ(plain_bytes_, 0U);
     EXPECT_EQ(found_, nullptr);
-}
-
-TEST_F(DeviceOfAnAddress, ADeviceThatCannotBeUsedIsAnError)
-{
-    const log_capture log;
+    fake().heal();
     fake().fail("stream_create", 1, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::driver_failed);
+    EXPECT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::driver_failed)
+        << "nor can a device be used in which nothing can be made";
     EXPECT_EQ(found_, nullptr);
-    EXPECT_EQ(log.count(), 1U) << log.text();
 }
 
 class DeviceFault : public DeviceTable, public testing::WithParamInterface<const char *> {};
@@ -340,30 +323,24 @@ INSTANTIATE_TEST_SUITE_P(Functions, DeviceFault,
                                          "ctx_get_device", "device_get_uuid", "stream_create"),
                          [](const auto &about) { return std::string(about.param); });
 
-TEST_P(DeviceFault, GivesBackThePrimaryContextOfThatDeviceAndLeavesNoEntry)
+TEST_P(DeviceFault, LeavesNoEntryAndGivesBackThePrimaryContextIfItWasTakenForThat)
 {
     const log_capture log;
     fake().active_primary = {0, 1};
-    fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::driver_failed);
-    EXPECT_EQ(found_, nullptr);
-    EXPECT_TRUE(table_->all().empty());
-    EXPECT_EQ(log.count(), 1U) << log.text();
-    EXPECT_EQ(fake().retained[1], 0) << "ours to give back";
+    for (const CUcontext context : {context_1, CUcontext{nullptr}}) {
+        fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
+        EXPECT_EQ(table_->for_memory(context, 1, &found_), status::driver_failed);
+        EXPECT_EQ(found_, nullptr);
+        EXPECT_TRUE(table_->all().empty());
+        EXPECT_EQ(fake().calls["primary_ctx_retain"], nullptr == context ? 1 : 0);
+        EXPECT_EQ(fake().retained[1], 0);
+        EXPECT_TRUE(fake().stack.empty());
+        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
     EXPECT_EQ(fake().retained[0], 0) << "not ours";
-    fake().heal();
+    EXPECT_EQ(log.count(), 2U) << log.text();
     EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
     expect_all_given_back();
-}
-
-TEST_P(DeviceFault, OfAProgramsOwnContextTouchesNoPrimaryContext)
-{
-    const log_capture log;
-    fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(table_->for_memory(context_1, 1, &found_), status::driver_failed);
-    EXPECT_TRUE(fake().retained.empty());
-    EXPECT_TRUE(fake().stack.empty());
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 TEST_F(DeviceTable, EndsQuietlyWhenTheDriverIsGone)

@@ -6,7 +6,7 @@
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
-#include "tests/unit/share_support.h"
+#include "tests/unit/gpu_memory_support.h"
 
 #include <cstdio>
 #include <map>
@@ -54,26 +54,30 @@ struct owner {
         made.export_slots = slots;
         return made;
     }
-    status hold(CUdeviceptr at, std::size_t len_bytes, exported **out, remote_handle *handle,
-                std::uint64_t without = 0)
+    struct answer {
+        status s;
+        remote_handle handle;
+        exported *entry; // held, until it is released
+    };
+    answer hold(CUdeviceptr at, std::size_t len_bytes = small, std::uint64_t without = 0)
     {
-        return exports.export_range(at, len_bytes, 0, without, out, handle);
+        answer made{};
+        made.s = exports.export_range(at, len_bytes, 0, without, &made.entry, &made.handle);
+        return made;
     }
-    status offer(CUdeviceptr at, std::size_t len_bytes, remote_handle *handle,
-                 std::uint64_t without = 0)
+    answer try_offer(CUdeviceptr at, std::size_t len_bytes, std::uint64_t without = 0)
     {
-        exported *entry = nullptr;
-        const status s = hold(at, len_bytes, &entry, handle, without);
-        if (status::ok == s) {
-            exports.release(entry);
+        const answer made = hold(at, len_bytes, without);
+        if (status::ok == made.s) {
+            exports.release(made.entry);
         }
-        return s;
+        return made;
     }
     remote_handle offer(CUdeviceptr at, std::size_t len_bytes = small)
     {
-        remote_handle handle{};
-        EXPECT_EQ(offer(at, len_bytes, &handle), status::ok);
-        return handle;
+        const answer made = try_offer(at, len_bytes);
+        EXPECT_EQ(made.s, status::ok);
+        return made.handle;
     }
     // So many small allocations, all of them offered.
     std::vector<CUdeviceptr> offer_new(int count)
@@ -84,13 +88,6 @@ struct owner {
             (void)offer(all.back());
         }
         return all;
-    }
-    exported *hold(CUdeviceptr at)
-    {
-        remote_handle handle{};
-        exported *entry = nullptr;
-        EXPECT_EQ(hold(at, small, &entry, &handle), status::ok);
-        return entry;
     }
     std::uint64_t generation_in(std::uint32_t slot) const
     {
@@ -119,109 +116,102 @@ ALONE(ExportDirectory, DescribesAnAllocationWholeAndOnce)
     EXPECT_GE(first.len_bytes, mib);
     EXPECT_TRUE(same_export(first, me.offer(at, mib)));
     EXPECT_TRUE(same_export(first, me.offer(at + mib - 1, 0)));
-    remote_handle handle{};
-    EXPECT_EQ(me.offer(at, first.len_bytes + 1, &handle), status::unsupported);
+    EXPECT_EQ(me.try_offer(at, first.len_bytes + 1).s, status::unsupported);
     EXPECT_EQ(me.exports.live(), 1U);
     const remote_handle now = me.offer(at);
     EXPECT_EQ(me.generation_in(now.slot), now.generation);
     EXPECT_NE(me.exports.device_of(now), 0U);
 }
 
-ALONE(ExportDirectory, TellsTheKindOfAllMemory)
+ALONE(ExportDirectory, TellsTheKindOfAllMemoryAndGivesDescriptorsForWhatNeedsThem)
 {
     owner me;
     const log_capture log;
     const CUdeviceptr mixed = allocate_chunks({two, -two});
-    EXPECT_EQ(me.offer(allocate(mib) + 5).kind, share_kind::legacy);
-    EXPECT_EQ(me.offer(allocate_from(make_pool(), mib) + 5).kind, share_kind::pool);
-    EXPECT_EQ(me.offer(mixed + mib).kind, share_kind::descriptors);
+    const struct {
+        CUdeviceptr at;
+        share_kind kind;
+        std::vector<std::uint64_t> lengths;
+    } table[] = {{allocate(mib), share_kind::legacy, {}},
+                 {allocate_from(make_pool(), mib), share_kind::pool, {0}},
+                 {allocate_chunks({two, 2 * two}), share_kind::descriptors, {2 * mib, 4 * mib}},
+                 {mixed, share_kind::descriptors, {2 * mib}}};
+    for (const auto &each : table) {
+        remote_handle handle = me.offer(each.at + 5);
+        EXPECT_EQ(handle.kind, each.kind);
+        descriptor_message out;
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out),
+                  each.lengths.empty() ? status::not_found : status::ok);
+        EXPECT_EQ(out.lengths, each.lengths);
+        EXPECT_EQ(out.fds.size(), each.lengths.size());
+        ++handle.generation;
+        EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
+    }
     const int host = 0;
     const CUdeviceptr freed = allocate_from(make_pool(), mib);
     OK(CU(cuMemFreeAsync)(freed, nullptr));
     OK(CU(cuStreamSynchronize)(nullptr));
     for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib), mixed + 3 * mib,
                                  reinterpret_cast<CUdeviceptr>(&host), CUdeviceptr{0}, freed}) {
-        remote_handle handle{};
-        EXPECT_EQ(me.offer(at, small, &handle), status::unsupported);
+        EXPECT_EQ(me.try_offer(at, small).s, status::unsupported);
     }
-    EXPECT_EQ(me.offer(mixed, small).kind, share_kind::descriptors);
+    EXPECT_EQ(me.offer(mixed).kind, share_kind::descriptors);
     EXPECT_EQ(log.count(), 0U) << log.text();
 }
 
-ALONE(ExportDirectory, FreedMemoryEndsItsExport)
+ALONE(ExportDirectory, FreedMemoryEndsItsExportBeforeAnotherIsMadeAndInARoundOfSweeps)
 {
     owner me;
-    const CUdeviceptr at = allocate(mib);
-    const remote_handle first = me.offer(at, mib);
-    free_memory(at);
     me.exports.sweep();
-    EXPECT_EQ(me.generation_in(first.slot), 0U);
-    EXPECT_EQ(me.exports.live_export(first), nullptr);
-    EXPECT_EQ(me.exports.device_of(first), 0U);
-    EXPECT_EQ(me.epoch(), 1U);
-}
-
-ALONE(ExportDirectory, FreedMemoryIsNoticedBeforeAnotherExportIsMadeHoweverManyThereAre)
-{
-    owner me;
     const std::vector<CUdeviceptr> all = me.offer_new(40);
+    const remote_handle first = me.offer(all[0]);
     free_memory(all[17]);
     free_memory(all[3]);
     (void)me.offer(allocate(2 * mib));
     EXPECT_EQ(me.exports.live(), 39U);
-}
-
-ALONE(ExportDirectory, SweepLooksAtEveryExportOncePerRound)
-{
-    owner me;
-    me.exports.sweep();
-    const std::vector<CUdeviceptr> all = me.offer_new(6);
-    for (const std::size_t each : {0, 2, 5}) {
+    for (const std::size_t each : {0, 5, 39}) {
         free_memory(all[each]);
     }
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 39; ++i) {
         me.exports.sweep();
     }
-    EXPECT_EQ(me.exports.live(), 3U);
+    EXPECT_EQ(me.exports.live(), 36U);
+    EXPECT_EQ(me.generation_in(first.slot), 0U);
+    EXPECT_EQ(me.exports.live_export(first), nullptr);
+    EXPECT_EQ(me.exports.device_of(first), 0U);
+    EXPECT_EQ(me.epoch(), 5U);
 }
 
-ALONE(ExportDirectory, AFullOneGivesTheSlotOfTheLeastRecentlyUsed)
+ALONE(ExportDirectory, AFullOneGivesTheSlotOfTheLeastRecentlyUsedThatNobodyHolds)
 {
     owner me(3);
     const CUdeviceptr a = allocate(small);
-    const CUdeviceptr c = allocate(small);
+    const CUdeviceptr b = allocate(small);
     const remote_handle first = me.offer(a);
-    const remote_handle second = me.offer(allocate(small));
-    const remote_handle third = me.offer(c);
+    const remote_handle second = me.offer(b);
+    const remote_handle third = me.offer(allocate(small));
     (void)me.offer(a);
-    const remote_handle fourth = me.offer(allocate(small));
-    EXPECT_EQ(fourth.slot, second.slot);
-    EXPECT_EQ(fourth.generation, second.generation + 1);
+    exported *const held = me.hold(b).entry; // unused for the longest time, but held
+    const exported *const fourth = me.hold(allocate(small)).entry;
+    EXPECT_EQ(fourth->slot, third.slot);
+    EXPECT_EQ(fourth->generation, third.generation + 1);
     EXPECT_TRUE(same_export(me.offer(a), first));
-    EXPECT_TRUE(same_export(me.offer(c), third));
-    EXPECT_EQ(me.exports.live(), 3U);
-}
-
-ALONE(ExportDirectory, AReferencedExportKeepsItsSlot)
-{
-    owner me(2);
-    exported *first = me.hold(allocate(small));
-    exported *second = me.hold(allocate(small));
-    const CUdeviceptr at = allocate(small);
-    remote_handle handle{};
-    EXPECT_EQ(me.offer(at, small, &handle), status::no_memory);
-    EXPECT_FALSE(first->retired || second->retired);
-    me.exports.release(first);
-    EXPECT_EQ(me.offer(at).slot, first->slot);
-    EXPECT_FALSE(second->retired);
+    EXPECT_TRUE(same_export(me.offer(b), second));
+    const exported *const again = me.hold(a).entry;
+    const CUdeviceptr more = allocate(small);
+    EXPECT_EQ(me.try_offer(more, small).s, status::no_memory);
+    EXPECT_FALSE(held->retired || fourth->retired || again->retired);
+    me.exports.release(held);
+    EXPECT_EQ(me.offer(more).slot, second.slot);
+    EXPECT_FALSE(fourth->retired || again->retired);
 }
 
 ALONE(ExportDirectory, RetiredWhileReferencedLivesUntilItsLastRelease)
 {
     owner me;
     const CUdeviceptr at = allocate(small);
-    exported *entry = me.hold(at);
-    EXPECT_EQ(me.hold(at), entry);
+    exported *const entry = me.hold(at).entry;
+    EXPECT_EQ(me.hold(at).entry, entry);
     free_memory(at);
     me.exports.sweep();
     EXPECT_TRUE(entry->retired);
@@ -241,11 +231,10 @@ ALONE(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
 {
     owner me;
     (void)me.offer_new(40);
-    remote_handle handle{};
     for (const CUdeviceptr at : {allocate_managed(mib), allocate_pool(mib)}) {
-        EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
+        EXPECT_EQ(me.try_offer(at, mib).s, status::unsupported);
         questions = 0;
-        EXPECT_EQ(me.offer(at, mib, &handle), status::unsupported);
+        EXPECT_EQ(me.try_offer(at, mib).s, status::unsupported);
         EXPECT_LE(questions, 1);
     }
     EXPECT_EQ(me.exports.live(), 40U);
@@ -255,12 +244,12 @@ ALONE(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
 {
     owner me;
     const CUdeviceptr at = allocate(mib);
-    remote_handle handle{};
-    EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported);
+    EXPECT_EQ(me.try_offer(at, mib, 1).s, status::unsupported);
     EXPECT_EQ(me.exports.live(), 0U);
-    EXPECT_EQ(me.offer(at, mib, &handle, 2), status::ok);
-    EXPECT_EQ(me.exports.device_of(handle), 1U);
-    EXPECT_EQ(me.offer(at, mib, &handle, 1), status::unsupported) << "also if it is already";
+    const auto made = me.try_offer(at, mib, 2);
+    EXPECT_EQ(made.s, status::ok);
+    EXPECT_EQ(me.exports.device_of(made.handle), 1U);
+    EXPECT_EQ(me.try_offer(at, mib, 1).s, status::unsupported) << "also if it is already";
 }
 
 // A buffer in the old part, one across the border, and so on in turns: one export serves them all.
@@ -290,47 +279,28 @@ ALONE(ExportDirectory, BuffersOfARunThatHasGrownDoNotEndEachOthersExport)
     EXPECT_FALSE(same_export(me.offer(at + 3 * mib, mib), across)) << "other memory";
 }
 
-ALONE(ExportDirectory, GivesDescriptorsForWhatNeedsThem)
-{
-    owner me;
-    descriptor_message out;
-    remote_handle handle = me.offer(allocate_chunks({two, two}), 4 * mib);
-    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
-    EXPECT_EQ(out.fds.size(), 2U);
-    EXPECT_EQ(out.lengths, (std::vector<std::uint64_t>{2 * mib, 2 * mib}));
-    handle = me.offer(allocate_from(make_pool(), mib), mib);
-    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::ok);
-    EXPECT_EQ(out.fds.size(), 1U);
-    EXPECT_EQ(out.lengths.size(), 1U);
-    handle = me.offer(allocate(mib), mib);
-    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
-    ++handle.generation;
-    EXPECT_EQ(me.exports.descriptors_of(handle, &out), status::not_found);
-}
-
 ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
 {
     owner me;
     const std::string folder = me.folder.path();
-    const gpusm::segment_identity importer{1, 2, 3};
-    static gpusm::peer known(me.own.identity(), importer, folder, false);
+    const segment_identity importer{1, 2, 3};
+    static peer known(me.own.identity(), importer, folder, false);
     static int refused = 0;
-    gpusm::fd_passing fds(me.own, me.exports,
-                          {[](std::uint32_t, const gpusm::ipc_message &said) {
-                               using enum gpusm::ipc_operation;
-                               refused += descriptors_not_sent == said.operation ? 1 : 0;
-                               return true;
-                           },
-                           [](std::uint32_t) { return &known; }});
-    gpusm::descriptor_socket theirs(folder, importer);
+    fd_passing fds(me.own, me.exports,
+                   {[](std::uint32_t, const ipc_message &said) {
+                        refused += ipc_operation::descriptors_not_sent == said.operation ? 1 : 0;
+                        return true;
+                    },
+                    [](std::uint32_t) { return &known; }});
+    descriptor_socket theirs(folder, importer);
     const remote_handle handle = me.offer(allocate_chunks({two}));
-    const std::size_t before = files_in("/proc/self/fd").size();
+    const std::size_t before = open_descriptors();
     for (int i = 0; i < 600; ++i) {
         fds.send(0, handle);
     }
-    EXPECT_LT(files_in("/proc/self/fd").size(), before + 300);
+    EXPECT_LT(open_descriptors(), before + 300);
     EXPECT_GT(refused, 300);
-    gpusm::descriptor_message got;
+    descriptor_message got;
     int arrived = 0;
     for (; status::ok == theirs.receive(&got); ++arrived) {
         fds.progress();
@@ -359,10 +329,8 @@ ALONE(ExportDirectory, RandomRoundsKeepToTheRules)
             free_memory(memory[pick]);
             memory.erase(memory.begin() + static_cast<std::ptrdiff_t>(pick));
         } else if (what < 60) {
-            remote_handle handle{};
-            exported *entry = nullptr;
             const std::uint64_t id = buffer_id(memory[pick]);
-            const status s = me.hold(memory[pick], small, &entry, &handle);
+            const auto [s, handle, entry] = me.hold(memory[pick]);
             if (status::ok != s) {
                 ASSERT_EQ(s, status::no_memory);
                 ASSERT_GE(held.size(), slots) << "a slot that nobody uses is given";

@@ -92,7 +92,7 @@ struct fake_driver {
 
     std::map<std::string, int> calls;
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
-    bool quiet = false;                                     // keeps no record of calls
+    bool quiet = false; // keeps no record of calls, and allocates nothing; events have happened
     std::uintptr_t next_handle = 0x1000;
 
     CUcontext current() const { return stack.empty() ? nullptr : stack.back(); }
@@ -220,20 +220,23 @@ inline void add_streams(gpusm::driver_api &api)
         fake().waited.push_back(event);)
     GPUSM_FAKE(event_create, (CUevent *out, unsigned flags),
         *out = fake().make<CUevent>();
-        fake().events[*out] = fake().current();
-        fake().event_flags[*out] = flags;)
+        if (!fake().quiet) {
+            fake().events[*out] = fake().current();
+            fake().event_flags[*out] = flags;
+        })
     GPUSM_FAKE(event_destroy, (CUevent event),
         return if_one(fake().events.erase(event), CUDA_ERROR_INVALID_HANDLE);)
     GPUSM_FAKE(event_record, (CUevent event, CUstream stream),
-        fake().query_answer[event] = CUDA_ERROR_NOT_READY;
         if (!fake().quiet) {
+            fake().query_answer[event] = CUDA_ERROR_NOT_READY;
             fake_unit made = std::exchange(fake().open[stream], {});
             made.stream = stream;
             made.context = fake().current();
             made.event = event;
             fake().units.push_back(std::move(made));
         })
-    GPUSM_FAKE(event_query, (CUevent event), return fake().query_answer[event];)
+    GPUSM_FAKE(event_query, (CUevent event),
+        if (!fake().quiet) { return fake().query_answer[event]; })
     GPUSM_FAKE(stream_query, (CUstream stream),
         if (fake().stream_answer.count(stream) != 0) { return fake().stream_answer[stream]; }
         for (const fake_launch &each : fake().launches) {

@@ -10,9 +10,8 @@
 #include "opal/mca/btl/gpusm/gpu/device.h"
 
 #include "tests/unit/fake_driver.h"
-#include "tests/unit/shm_support.h"
 
-#include <gtest/gtest.h>
+#include <numeric>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -34,14 +33,11 @@ struct fake_mapping {
     std::uint64_t len_bytes;
     std::uint64_t handle;
     std::uint64_t buffer_id;
-    bool writable = false;
 };
 
 struct fake_pool {
     unsigned handle_types = 1;
-    bool imported = false;
     bool exported = false;
-    std::set<int> devices; // that were given access
 };
 
 struct fake_pointer { // from a pool, from cuMemAlloc
@@ -60,13 +56,11 @@ struct fake_sharing {
     std::uint64_t next = 1;
 
     // The program's memory: `len_bytes` mapped at `at`.
-    fake_allocation &add_chunk(std::uint64_t at, std::uint64_t len_bytes)
+    void add_chunk(std::uint64_t at, std::uint64_t len_bytes)
     {
         const std::uint64_t handle = 0xa000 + next++;
         mapped[at] = {len_bytes, handle, 100 + next};
-        fake_allocation &made = allocations[handle];
-        made.len_bytes = len_bytes;
-        return made;
+        allocations[handle].len_bytes = len_bytes;
     }
     CUmemoryPool add_pool(unsigned handle_types)
     {
@@ -76,11 +70,8 @@ struct fake_sharing {
     }
     int references() const
     {
-        int sum = 0;
-        for (const auto &[handle, each] : allocations) {
-            sum += each.references;
-        }
-        return sum;
+        return std::accumulate(allocations.begin(), allocations.end(), 0,
+                               [](int sum, const auto &at) { return sum + at.second.references; });
     }
 };
 
@@ -221,11 +212,10 @@ inline void add_vmm(gpusm::driver_api &api)
             sharing().mapped.erase(found);
         })
     GPUSM_FAKE(mem_set_access,
-               (CUdeviceptr at, size_t len_bytes, const CUmemAccessDesc *access, size_t),
+               (CUdeviceptr at, size_t len_bytes, const CUmemAccessDesc *, size_t),
         for (std::uint64_t done = 0; done < len_bytes;) {
             const auto found = sharing().mapped.find(at + done);
             if (found == sharing().mapped.end()) { return CUDA_ERROR_INVALID_VALUE; }
-            found->second.writable = CU_MEM_ACCESS_FLAGS_PROT_READWRITE == access->flags;
             done += found->second.len_bytes;
         })
 }
@@ -241,12 +231,10 @@ inline void add_pools(gpusm::driver_api &api)
         if (0 == sharing().pools.count(handle_of<CUmemoryPool>(fake_described(descriptor)))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        *out = sharing().add_pool(1);
-        sharing().pools[*out].imported = true;)
+        *out = sharing().add_pool(1);)
     GPUSM_FAKE(mem_pool_destroy, (CUmemoryPool pool),
         return if_one(sharing().pools.erase(pool), CUDA_ERROR_INVALID_VALUE);)
-    GPUSM_FAKE(mem_pool_set_access, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t),
-        sharing().pools[pool].devices.insert(access->location.id);)
+    GPUSM_FAKE(mem_pool_set_access, (CUmemoryPool, const CUmemAccessDesc *, size_t), )
     GPUSM_FAKE(mem_pool_export_pointer, (CUmemPoolPtrExportData *out, CUdeviceptr at),
         if (!sharing().pools[fake_find(sharing().pointers, at)->second.pool].exported) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -282,30 +270,6 @@ inline gpusm::driver_api reset_fake_sharing()
 // clang-format on
 
 #undef GPUSM_FAKE
-
-// A test with a device on_, while the program is elsewhere. Whatever happens in it, contexts and
-// the capture mode come back, and no reference to an allocation and no descriptor stays.
-class SharingTest : public testing::Test {
-  protected:
-    SharingTest()
-    {
-        on_.context = handle_of<CUcontext>(0xc1);
-        on_.ordinal = 1;
-        fake().stack = {handle_of<CUcontext>(0xc0)};
-    }
-    ~SharingTest() override
-    {
-        EXPECT_EQ(fake().stack, std::vector<CUcontext>{handle_of<CUcontext>(0xc0)});
-        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-        EXPECT_EQ(sharing().references(), 0);
-        EXPECT_EQ(open_descriptors(), descriptors_before_);
-    }
-
-    const std::size_t descriptors_before_ = open_descriptors();
-    const log_capture log_;
-    gpusm::driver_api api_ = reset_fake_sharing();
-    gpusm::device on_;
-};
 
 } // namespace gpusm_test
 

@@ -5,6 +5,7 @@
 // at every access to a shared word, as a seed tells it; so a failure can be replayed by its seed.
 // Senders may be killed at any access. The order of memory is sequential here: what weaker orders
 // do is for the test with threads.
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -148,11 +149,9 @@ class run {
 
     bool full() const
     {
-        bool all = true;
-        for (const fifo_slot &slot : slots_) {
-            all = all && !fifo_word::is_empty(slot.word.value);
-        }
-        return all;
+        return std::none_of(slots_.begin(), slots_.end(), [](const fifo_slot &slot) {
+            return fifo_word::is_empty(slot.word.value);
+        });
     }
     void note_whether_full()
     {
@@ -185,7 +184,8 @@ class run {
     {
         fifo_reader reader(view_);
         fifo_message message{};
-        for (bool missing = true; missing;) {
+        while (std::any_of(next_.begin() + mortal_, next_.end(),
+                           [](std::uint32_t due) { return due <= messages; })) {
             if (reader.peek(&message)) {
                 reader.pop();
                 wrong_ += reader.mend() ? 1 : 0; // nobody has overwritten anything
@@ -193,10 +193,6 @@ class run {
                               ? 1
                               : 0;
                 ++next_[message.sender % next_.size()];
-            }
-            missing = false;
-            for (std::size_t sender = mortal_; sender < next_.size(); ++sender) {
-                missing = missing || next_[sender] <= messages;
             }
         }
     }
@@ -212,44 +208,29 @@ class run {
     int busy_without_reason_ = 0;
 };
 
-class FifoInterleaving : public testing::TestWithParam<std::uint32_t> {
-  protected:
-    void SetUp() override
-    {
-#if defined(__SANITIZE_THREAD__)
-        GTEST_SKIP() << "one thread with several stacks; nothing here for ThreadSanitizer";
-#endif
-    }
-    void try_seeds(unsigned count, std::uint32_t senders, std::uint32_t mortal)
-    {
-        for (unsigned seed = 0; seed < count; ++seed) {
-            ASSERT_TRUE(run(seed, GetParam(), senders, mortal).go())
-                << "seed " << seed << ", " << senders << " senders, " << mortal << " mortal";
-        }
-    }
+struct crowd {
+    unsigned seeds;
+    std::uint32_t senders;
+    std::uint32_t mortal; // of them
 };
+
+class FifoInterleaving : public testing::TestWithParam<std::uint32_t> {};
 
 INSTANTIATE_TEST_SUITE_P(Slots, FifoInterleaving, testing::Values(1U, 2U, 4U),
                          testing::PrintToStringParamName());
 
-TEST_P(FifoInterleaving, TwoSendersKeepTheirOrderAndBusyMeansFull)
+TEST_P(FifoInterleaving, SendersKeepTheirOrderBusyMeansFullAndTheKilledBlockNobody)
 {
-    try_seeds(1500, 2, 0);
-}
-
-TEST_P(FifoInterleaving, ThreeSendersKeepTheirOrderAndBusyMeansFull)
-{
-    try_seeds(1000, 3, 0);
-}
-
-TEST_P(FifoInterleaving, ASenderKilledAtAnyAccessBlocksNobody)
-{
-    try_seeds(1500, 3, 1);
-}
-
-TEST_P(FifoInterleaving, TwoKilledSendersBlockNobody)
-{
-    try_seeds(1500, 4, 2);
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "one thread with several stacks; nothing here for ThreadSanitizer";
+#endif
+    for (const auto &[seeds, senders, mortal] :
+         {crowd{1500, 2, 0}, crowd{1000, 3, 0}, crowd{1500, 3, 1}, crowd{1500, 4, 2}}) {
+        for (unsigned seed = 0; seed < seeds; ++seed) {
+            ASSERT_TRUE(run(seed, GetParam(), senders, mortal).go())
+                << "seed " << seed << ", " << senders << " senders, " << mortal << " mortal";
+        }
+    }
 }
 
 } // namespace

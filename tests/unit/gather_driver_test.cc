@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <numeric>
 
 using namespace softcuda_test;
 
@@ -120,27 +121,36 @@ class image {
     std::size_t next_ = 0;
 };
 
-// Copies from one image to another, which are to be made on the device, and are made here.
+// Copies from some memory to an image, which are to be made on the device, and are made here.
 struct gathering {
-    image &from;
-    image &to;
-    std::vector<gather_copy> copies = {};
-
+    gathering(image &from, image &into) : gathering(from.at(), from.text(), into) {}
+    gathering(CUdeviceptr from, const std::string &there, image &into)
+        : source_at(from), text(there), to(into)
+    {
+        to.start_again();
+    }
     void add(std::size_t source, std::size_t destination, std::size_t len_bytes)
     {
         copies.push_back(
-            {to.at() + destination, from.at() + source, static_cast<std::uint32_t>(len_bytes), 0});
-        to.text().replace(destination, len_bytes, from.text(), source, len_bytes);
+            {to.at() + destination, source_at + source, static_cast<std::uint32_t>(len_bytes), 0});
+        to.text().replace(destination, len_bytes, text, source, len_bytes);
     }
+    void add_any(std::mt19937 &random, std::size_t len_bytes)
+    {
+        add(random() % (text.size() - len_bytes), to.place(len_bytes, random() % 256), len_bytes);
+    }
+
+    const CUdeviceptr source_at;
+    const std::string &text; // what it holds
+    image &to;
+    std::vector<gather_copy> copies;
 };
 
 // Lengths where the kernel changes its way: bytes only, words and bytes, full and last batches.
 std::vector<std::size_t> lengths(std::mt19937 &random)
 {
-    std::vector<std::size_t> all;
-    for (std::size_t len = 1; len <= 34; ++len) {
-        all.push_back(len);
-    }
+    std::vector<std::size_t> all(34);
+    std::iota(all.begin(), all.end(), std::size_t{1});
     for (const std::size_t around : {512U, 2048U, 3584U, 4096U, 8192U}) {
         for (const std::size_t less : {0U, 1U, 15U, 16U, 17U, 31U}) {
             all.push_back(around - less);
@@ -158,24 +168,21 @@ ALONE(GatherOnDriver, EveryMisalignmentOfSourceAndDestinationAndEveryLengthArriv
     gatherer g(16);
     image from(2 * mib, 1);
     image to(12 * mib, 2);
-    gathering all{from, to};
-    const auto run = [&] {
-        if (!all.copies.empty()) {
-            g.run(all.copies);
-            all.copies.clear();
-        }
-    };
+    gathering all(from, to);
     std::mt19937 random(3);
     for (std::size_t source = 0; source < 16; ++source) {
         for (std::size_t destination = 0; destination < 16; ++destination) {
-            for (const std::size_t len_bytes : lengths(random)) {
-                const std::size_t somewhere = random() % (mib / 16) * 16;
-                all.add(somewhere + source, to.place(len_bytes, destination), len_bytes);
-                if (all.copies.size() == gather_most_copies) {
-                    run();
+            // By either kernel.
+            const std::size_t at_once = 0 == random() % 2 ? gather_few_copies : gather_most_copies;
+            std::vector<std::size_t> left = lengths(random);
+            while (!left.empty()) {
+                all.copies.clear();
+                for (; !left.empty() && all.copies.size() < at_once; left.pop_back()) {
+                    const std::size_t somewhere = random() % (mib / 16) * 16;
+                    all.add(somewhere + source, to.place(left.back(), destination), left.back());
                 }
+                g.run(all.copies);
             }
-            run(); // few copies in a launch, the other kernel
         }
         to.expect_held("misalignment " + std::to_string(source) + " of the source");
         to.start_again();
@@ -191,12 +198,9 @@ ALONE(GatherOnDriver, LargeCopiesArriveWhateverTheGrid)
     for (const unsigned blocks : {1U, 7U, 64U}) {
         gatherer g(blocks);
         for (const std::size_t count : {1U, 5U, 17U}) {
-            gathering all{from, to};
-            to.start_again();
+            gathering all(from, to);
             for (std::size_t i = 0; i < count; ++i) {
-                const std::size_t len_bytes = 22 * mib / count - random() % 100000;
-                const std::size_t source = random() % (24 * mib - len_bytes);
-                all.add(source, to.place(len_bytes, random() % 256), len_bytes);
+                all.add_any(random, 22 * mib / count - random() % 100000);
             }
             g.run(all.copies);
             to.expect_held(std::to_string(blocks) + " blocks");
@@ -241,13 +245,11 @@ ALONE(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
     for (unsigned round = 0; round < 12; ++round) {
         from.text() = noise(mib, 100 + round);
         store(from.at(), from.text());
-        to.start_again();
+        gathering all(from, to);
         for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-            gathering all{from, to};
+            all.copies.clear();
             for (std::size_t i = 1 + random() % 24; i > 0; --i) {
-                const std::size_t len_bytes = 1 + random() % 400;
-                all.add(random() % (mib - len_bytes), to.place(len_bytes, random() % 256),
-                        len_bytes);
+                all.add_any(random, 1 + random() % 400);
             }
             g.launch(streams[slot % 2], all.copies, slot);
         }
@@ -322,7 +324,7 @@ ALONE_IF(GatherOnDriver, TwoContextsHaveAKernelEach, NEEDS_DEVICES(2))
         ASSERT_EQ(CU(cuCtxSetCurrent)(each.context), CUDA_SUCCESS);
         image from(mib, 16);
         image to(mib, 17);
-        gathering all{from, to};
+        gathering all(from, to);
         all.add(5, 100, 50000);
         each.run(all.copies);
         to.expect_held("one of two devices");
@@ -356,17 +358,11 @@ void gather_over_ipc(int owner_device, int reader_device)
             for (unsigned round = 0; round < 4; ++round) {
                 l.wait();
                 const std::string text = noise(bytes, round);
-                std::vector<gather_copy> copies;
-                to.start_again();
+                gathering all(from, text, to);
                 for (std::size_t i = 0; i < gather_most_copies; ++i) {
-                    const std::size_t len_bytes = 1 + random() % (i % 8 == 0 ? 70000 : 3000);
-                    const std::size_t source = random() % (bytes - len_bytes);
-                    const std::size_t destination = to.place(len_bytes, random() % 256);
-                    to.text().replace(destination, len_bytes, text, source, len_bytes);
-                    copies.push_back({to.at() + destination, from + source,
-                                      static_cast<std::uint32_t>(len_bytes), 0});
+                    all.add_any(random, 1 + random() % (i % 8 == 0 ? 70000 : 3000));
                 }
-                g.run(copies, round);
+                g.run(all.copies, round);
                 to.expect_held("round " + std::to_string(round));
                 l.step();
             }

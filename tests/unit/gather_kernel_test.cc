@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gather_kernel_test.cc: what the gather kernel is launched with, its flags, and what is left when
-// the driver refuses something. A scripted driver; gather_driver_test.cc asks one that copies.
+// gather_kernel_test.cc: what the gather kernel is launched with, and its flags. A scripted driver;
+// gather_driver_test.cc asks one that copies. What is left when it cannot be loaded is in
+// copy_engine_faults_test.cc.
 #include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
-#include <initializer_list>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -99,62 +99,32 @@ TEST_F(GatherKernelLoad, KeepsTheFlagsInAPageOfItsOwnThatEveryContextMayUseEachI
     EXPECT_EQ(lines.size(), std::size_t{gather_slots});
 }
 
-TEST_F(GatherKernelLoad, ContextThatIsGoneIsAbandonedWithoutADriverCall)
-{
-    (void)launch(same(3, 100), 7);
-    EXPECT_FALSE(kernel().finished(7)) << "the flag can still be looked at";
-    const auto calls = fake().calls;
-    kernel().unload(false);
-    kernel().unload();
-    EXPECT_FALSE(kernel().loaded());
-    EXPECT_EQ(kernel().launch(stream_, 0, same(1, 10).data(), 1), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(fake().calls, calls) << "nothing is left to give back";
-    fake().registered.clear(); // with the context
-    ASSERT_TRUE(kernel().load());
-    EXPECT_TRUE(kernel().finished(7)) << "nothing is in flight";
-}
-
-TEST_F(GatherKernelLoad, UnloadGivesEverythingBackAndLoadMayFollow)
+TEST_F(GatherKernelLoad, UnloadGivesEverythingBackUnlessTheContextIsGoneAndLoadMayFollow)
 {
     const log_capture log;
-    for (const CUresult answer : {CUDA_SUCCESS, CUDA_ERROR_DEINITIALIZED}) { // the driver is down
+    struct {
+        bool context_lives;
+        CUresult answer;
+    } const table[] = {
+        {true, CUDA_SUCCESS}, {true, CUDA_ERROR_DEINITIALIZED}, {false, CUDA_SUCCESS}};
+    for (const auto &[context_lives, answer] : table) {
         (void)launch(same(3, 100), 7);
-        fake().finish_all();
+        EXPECT_FALSE(kernel().finished(7));
         fake().fail("module_unload", 1, answer);
         fake().fail("mem_host_unregister", 1, answer);
-        kernel().unload();
+        const auto calls = fake().calls;
+        kernel().unload(context_lives);
         kernel().unload();
         EXPECT_FALSE(kernel().loaded());
-        EXPECT_EQ(fake().modules.empty() && fake().registered.empty(), CUDA_SUCCESS == answer);
+        EXPECT_EQ(fake().calls == calls, !context_lives);
+        EXPECT_EQ(fake().modules.empty() && fake().registered.empty(),
+                  context_lives && CUDA_SUCCESS == answer);
+        fake().modules.clear(); // with the context
         fake().registered.clear();
         ASSERT_TRUE(kernel().load());
         EXPECT_TRUE(kernel().finished(7)) << "nothing is in flight";
     }
-    EXPECT_EQ(fake().calls["module_unload"], 2);
-    EXPECT_EQ(fake().calls["mem_host_unregister"], 2);
     EXPECT_EQ(log.count(), 0U) << log.text();
-}
-
-TEST_F(GatherKernelLoad, ThatFailsLeavesNothingBehindAndSaysWhy)
-{
-    const std::pair<const char *, int> refused[] = {{"mem_host_register", 1},
-                                                    {"mem_host_get_device_pointer", 1},
-                                                    {"module_load_data", 1},
-                                                    {"module_get_function", 1},
-                                                    {"module_get_function", 2}};
-    kernel().unload();
-    for (const auto &[function, nth] : refused) {
-        SCOPED_TRACE(function);
-        const log_capture log(log_level::info);
-        fake().fail(function, nth, CUDA_ERROR_INVALID_VALUE);
-        EXPECT_FALSE(kernel().load());
-        EXPECT_TRUE(fake().modules.empty());
-        EXPECT_TRUE(fake().registered.empty());
-        EXPECT_EQ(log.count(), 1U) << log.text();
-        EXPECT_NE(log.text().find("CUDA_ERROR_INVALID_VALUE"), std::string::npos) << log.text();
-        fake().heal();
-    }
-    EXPECT_TRUE(kernel().load());
 }
 
 TEST_F(GatherKernelLoad, SaysWhatTheCompilerOfTheDriverSaid)
@@ -163,23 +133,22 @@ TEST_F(GatherKernelLoad, SaysWhatTheCompilerOfTheDriverSaid)
     api_.module_load_data = [](CUmodule *, const void *, unsigned count, CUjit_option *options,
                                void **values) {
         std::string text = "ptxas fatal: does not like it";
-        char *log = nullptr;
-        std::size_t room = 0;
+        std::map<CUjit_option, void *> given;
         for (unsigned i = 0; i < count; ++i) {
-            if (CU_JIT_ERROR_LOG_BUFFER == options[i]) {
-                log = static_cast<char *>(values[i]);
-            } else if (CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES == options[i]) {
-                room = reinterpret_cast<std::uintptr_t>(values[i]);
-            }
+            given[options[i]] = values[i];
         }
+        const auto room =
+            reinterpret_cast<std::uintptr_t>(given[CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]);
         EXPECT_GT(room, 100U);
         text.append(room, '!'); // longer than there is room
-        std::memcpy(log, text.data(), room);
+        std::memcpy(given[CU_JIT_ERROR_LOG_BUFFER], text.data(), room);
         return CUDA_ERROR_INVALID_PTX;
     };
     const log_capture log(log_level::info);
     EXPECT_FALSE(kernel().load());
-    EXPECT_NE(log.text().find("ptxas fatal: does not like it"), std::string::npos) << log.text();
+    EXPECT_EQ(log.count(), 1U);
+    EXPECT_NE(log.text().find("SOME_ERROR: ptxas fatal: does not like it"), std::string::npos)
+        << log.text();
 }
 
 using GatherKernelLaunch = GatherKernel;
@@ -223,28 +192,15 @@ TEST_F(GatherKernelLaunch, EveryByteOfEveryCopyIsInOnePiece)
             const std::uint32_t longest = 1U << random() % 22;
             std::vector<gather_copy> copies;
             for (std::size_t i = 0; i < count; ++i) {
-                const auto len_bytes = static_cast<std::uint32_t>(1 + random() % longest);
-                copies.push_back({random(), random(), len_bytes, 0});
+                const std::uint32_t around[] = {2 * kib, 4 * kib, 64 * kib}; // pieces
+                const std::uint32_t any_len = 0 == random() % 2
+                                                  ? 1 + random() % longest
+                                                  : around[random() % 3] - 3 + random() % 7;
+                copies.push_back({random(), random(), any_len, 0});
             }
             const fake_launch &made = launch(copies, round % gather_slots);
-            expect_covered(made, copies);
-            if (HasFatalFailure()) {
-                FAIL() << blocks << " blocks, round " << round;
-            }
-            fake().finish_all();
-        }
-    }
-}
-
-TEST_F(GatherKernelLaunch, PiecesOfEveryAlignmentAndLengthAroundThePieceCoverTheCopy)
-{
-    for (std::uint64_t beyond = 0; beyond < 256; ++beyond) {
-        for (const std::uint32_t around : {2 * kib, 4 * kib, 64 * kib}) {
-            std::vector<gather_copy> copies;
-            for (std::uint32_t len = around - 3; len <= around + 3; ++len) {
-                copies.push_back({0x100000 + beyond, 0x200000, len, 0});
-            }
-            expect_covered(launch(copies), copies);
+            ASSERT_NO_FATAL_FAILURE(expect_covered(made, copies))
+                << blocks << " blocks, round " << round;
             fake().finish_all();
         }
     }
@@ -252,17 +208,18 @@ TEST_F(GatherKernelLaunch, PiecesOfEveryAlignmentAndLengthAroundThePieceCoverThe
 
 TEST_F(GatherKernelLaunch, WorkIsDealtToAllWarpsOfTheGridAndTheGridFitsTheWork)
 {
-    struct shape {
+    struct {
         unsigned blocks;
         std::size_t copies;
         std::uint32_t len_bytes;
         std::uint32_t piece_bytes;
         unsigned grid;
-    };
-    const shape shapes[] = {
+    } const shapes[] = {
         {32, 1, 8, 2 * kib, 1},          // one warp of one block
         {32, 16, 8, 2 * kib, 1},         // sixteen of one
         {32, 17, 8, 2 * kib, 2},         // and one of the next
+        {32, 32, 8, 2 * kib, 2},         // the most that are few
+        {32, 33, 8, 2 * kib, 3},         //
         {32, 128, 8, 2 * kib, 8},        //
         {32, 64, 64 * kib, 4 * kib, 32}, // 4 MiB: 1024 pieces for 512 warps
         {32, 16, mib, 16 * kib, 32},     // 16 MiB: as many
@@ -271,24 +228,15 @@ TEST_F(GatherKernelLaunch, WorkIsDealtToAllWarpsOfTheGridAndTheGridFitsTheWork)
         {1, 1, 64 * kib, 2 * kib, 1},    // two for each warp
         {32, 1, gather_most_len, 64 * kib, 32},
     };
-    for (const shape &each : shapes) {
+    for (const auto &each : shapes) {
         make(each.blocks);
         const fake_launch &made = launch(same(each.copies, each.len_bytes));
         EXPECT_EQ(1U << made.arguments.piece_shift, each.piece_bytes) << each.len_bytes;
         EXPECT_EQ(made.blocks, each.grid) << each.len_bytes;
+        EXPECT_STREQ(made.kernel, each.copies <= 32 ? "gpusm_gather_few" : "gpusm_gather");
         EXPECT_EQ(made.threads, 512U);
         EXPECT_EQ(made.stream, stream_);
         EXPECT_EQ(made.context, context_);
-    }
-}
-
-TEST_F(GatherKernelLaunch, FewCopiesAreTheShorterParameter)
-{
-    for (const std::size_t count : {1U, 16U, unsigned{gather_few_copies}}) {
-        EXPECT_STREQ(launch(same(count, 50)).kernel, "gpusm_gather_few");
-    }
-    for (const std::size_t count : {gather_few_copies + 1U, 128U}) {
-        EXPECT_STREQ(launch(same(count, 50)).kernel, "gpusm_gather");
     }
 }
 
@@ -314,38 +262,22 @@ using GatherKernelFlag = GatherKernel;
 
 TEST_F(GatherKernelFlag, IsSetByItsLaunchAndNoOther)
 {
-    for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-        EXPECT_TRUE(kernel().finished(slot)) << "before the first";
-        (void)launch(same(1, 10), slot);
-        EXPECT_FALSE(kernel().finished(slot));
-    }
-    for (std::uint32_t done = 0; done < gather_slots; ++done) {
-        fake().finish_launch(done);
-        for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
-            EXPECT_EQ(kernel().finished(slot), slot <= done);
-        }
-    }
     std::set<std::uint32_t> values;
+    EXPECT_TRUE(kernel().finished(5)) << "before the first";
     for (std::size_t round = 0; round < 100; ++round) {
-        const fake_launch &made = launch(same(1, 10), 5);
+        values.insert(launch(same(1, 10), 5).arguments.done_value);
+        (void)launch(same(1, 10), 6);
         EXPECT_FALSE(kernel().finished(5)) << "by the launch before";
-        EXPECT_TRUE(values.insert(made.arguments.done_value).second);
-        fake().finish_launch(gather_slots + round);
+        fake().finish_launch(2 * round);
         EXPECT_TRUE(kernel().finished(5));
+        EXPECT_FALSE(kernel().finished(6));
+        fake().finish_launch(2 * round + 1);
+        fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        EXPECT_NE(kernel().launch(stream_, 5, same(1, 10).data(), 1), CUDA_SUCCESS);
+        EXPECT_TRUE(kernel().finished(5)) << "what the driver refused changes nothing";
     }
+    EXPECT_EQ(values.size(), 100U);
     EXPECT_EQ(fake().calls["stream_query"] + fake().calls["event_query"], 0);
-}
-
-TEST_F(GatherKernelFlag, OfALaunchThatTheDriverRefusedIsAsBefore)
-{
-    fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-    const std::vector<gather_copy> copies = same(2, 10);
-    EXPECT_EQ(kernel().launch(stream_, 3, copies.data(), 2), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-    EXPECT_TRUE(kernel().finished(3));
-    (void)launch(copies, 3);
-    EXPECT_FALSE(kernel().finished(3));
-    fake().finish_all();
-    EXPECT_TRUE(kernel().finished(3));
 }
 
 } // namespace

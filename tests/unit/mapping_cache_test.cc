@@ -79,84 +79,39 @@ class MappingCache : public testing::Test {
     std::unique_ptr<mapping_cache> cache_ = std::make_unique<mapping_cache>(0);
 };
 
-TEST_F(MappingCache, SecondAcquireOfAKeyIsAHitWithTheSameMappingAndItStaysOpen)
+TEST_F(MappingCache, SecondAcquireOfAKeyIsAHitAndOfAnotherAllocationUnderItAPeersMistake)
 {
     mapping *first = acquire(key_of(3), page, 4 * page);
     EXPECT_EQ(acquire(key_of(3), page, 4 * page), first);
-    EXPECT_EQ(first->references, 2U);
-    EXPECT_EQ(open_now_.count(first->local_base), 1U);
-    EXPECT_EQ(cache_->statistics().bytes, 4 * page);
-    cache_->release(first);
-    cache_->release(first);
-    use_once(key_of(2), 9 * page);
-    use_once(key_of(3), page, 4 * page);
-    EXPECT_EQ(opens_, 2);
-    EXPECT_TRUE(closed_.empty());
-    EXPECT_EQ(cache_->statistics().entries, 2U);
-}
-
-TEST_F(MappingCache, AnotherAllocationUnderAMappedKeyIsAPeersMistake)
-{
-    mapping *used = acquire(key_of(1), 4 * page, page);
     mapping *out = nullptr;
-    EXPECT_EQ(try_acquire(key_of(1), 4 * page, page + 1, &out), status::bad_peer);
-    EXPECT_EQ(try_acquire(key_of(1), 4 * page, 0, &out), status::bad_peer);
-    EXPECT_EQ(try_acquire(key_of(1), 4 * page + 1, page, &out), status::bad_peer);
+    EXPECT_EQ(try_acquire(key_of(3), page, 4 * page + 1, &out), status::bad_peer);
+    EXPECT_EQ(try_acquire(key_of(3), page, 0, &out), status::bad_peer);
+    EXPECT_EQ(try_acquire(key_of(3), page + 1, 4 * page, &out), status::bad_peer);
     EXPECT_EQ(out, nullptr);
-    EXPECT_EQ(used->references, 1U);
-    cache_->release(used);
-}
-
-TEST_F(MappingCache, EveryPartOfAKeyTellsMappingsApart)
-{
-    for (const mapping_key &each :
-         {key_of(1), key_of(2), key_of(1, 2), key_of(1, 1, 1), key_of(1, 1, 0, 1)}) {
-        use_once(each);
-    }
-    EXPECT_EQ(opens_, 5);
-    EXPECT_EQ(cache_->statistics().entries, 5U);
-}
-
-TEST_F(MappingCache, MappingInUseIsNeverClosedAndAStaleOneNotGivenOutAgain)
-{
-    limit(page);
-    mapping *used = acquire(key_of(1));
-    mapping *other = acquire(key_of(2), 5 * page);
-    cache_->invalidate(0, [](const mapping_key &) { return true; });
+    EXPECT_EQ(first->references, 2U);
+    cache_->release(first);
+    cache_->release(first);
+    use_once(key_of(3), page, 4 * page);
+    EXPECT_EQ(opens_, 1);
     EXPECT_TRUE(closed_.empty());
-    EXPECT_TRUE(used->stale);
-    EXPECT_EQ(open_now_.count(used->local_base), 1U);
-    mapping *out = nullptr;
-    EXPECT_EQ(try_acquire(key_of(1), page, page, &out), status::not_found);
-    cache_->release(used);
-    cache_->release(other);
-    EXPECT_EQ(closed_, (slots{1, 2}));
-    use_once(key_of(1));
-    EXPECT_EQ(opens_, 3) << "the process has come back";
+    EXPECT_EQ(cache_->statistics().bytes, 4 * page);
 }
 
-TEST_F(MappingCache, LeastRecentlyUsedIsEvictedFirst)
-{
-    limit(3 * page);
-    for (const std::uint32_t slot : {1, 2, 3, 1, 4, 5}) {
-        use_once(key_of(slot));
-    }
-    EXPECT_EQ(closed_, (slots{2, 3}));
-    EXPECT_EQ(cache_->statistics().entries, 3U);
-}
-
-TEST_F(MappingCache, LimitCountsTheNewcomerBeforeItIsOpened)
+TEST_F(MappingCache, LimitCountsTheNewcomerBeforeItIsOpenedAndTheLeastRecentlyUsedIsEvictedFirst)
 {
     limit(10 * page);
-    use_once(key_of(1), 0, 4 * page);
-    use_once(key_of(2), 0, 4 * page);
-    use_once(key_of(3), 0, 2 * page);
+    for (const std::uint32_t slot : {2, 3, 2}) {
+        use_once(key_of(slot), 0, 4 * page);
+    }
+    use_once(key_of(4), 0, 2 * page);
     EXPECT_TRUE(closed_.empty());
     fail(1, status::unsupported);
     mapping *out = nullptr;
-    EXPECT_EQ(try_acquire(key_of(4), page, 1, &out), status::unsupported);
-    EXPECT_EQ(closed_, (slots{1}));
+    EXPECT_EQ(try_acquire(key_of(5), page, 1, &out), status::unsupported);
+    EXPECT_EQ(closed_, (slots{3}));
     EXPECT_EQ(cache_->statistics().bytes, 6 * page);
+    use_once(key_of(6), 0, 9 * page);
+    EXPECT_EQ(closed_, (slots{3, 2, 4}));
 }
 
 TEST_F(MappingCache, LimitIsExceededByMappingsInUseOnly)
@@ -176,66 +131,70 @@ TEST_F(MappingCache, LimitIsExceededByMappingsInUseOnly)
     EXPECT_EQ(cache_->statistics().bytes, 0U);
 }
 
-TEST_F(MappingCache, OpenFailingOnceSucceedsAfterEviction)
-{
-    use_once(key_of(1));
-    use_once(key_of(2));
-    mapping *used = acquire(key_of(3));
-    fail(1, status::no_memory);
-    use_once(key_of(4));
-    EXPECT_EQ(closed_, (slots{1, 2}));
-    cache_->release(used);
-}
-
 TEST_F(MappingCache, OpenIsRepeatedOnceForLackOfMemoryOnlyAndIfSomethingWasEvicted)
 {
     const struct {
+        int times;
         status failure;
-        bool unused; // there is something to evict
+        std::uint32_t unused; // mappings that can be evicted
         int opens;
-    } table[] = {{status::no_memory, true, 2},
-                 {status::no_memory, false, 1},
-                 {status::not_found, true, 1},
-                 {status::unsupported, true, 1},
-                 {status::driver_failed, true, 1}};
+        status answer;
+    } table[] = {{1, status::no_memory, 2, 2, status::ok},
+                 {2, status::no_memory, 2, 2, status::no_memory},
+                 {1, status::no_memory, 0, 1, status::no_memory},
+                 {1, status::not_found, 2, 1, status::not_found},
+                 {1, status::unsupported, 2, 1, status::unsupported},
+                 {1, status::driver_failed, 2, 1, status::driver_failed}};
     for (const auto &each : table) {
+        SCOPED_TRACE(testing::Message() << to_string(each.failure) << " " << each.times);
         limit(0);
-        if (each.unused) {
-            use_once(key_of(1));
+        closed_.clear();
+        for (std::uint32_t slot = 0; slot < each.unused; ++slot) {
+            use_once(key_of(slot));
         }
         mapping *used = acquire(key_of(3));
         opens_ = 0;
-        fail(2, each.failure);
+        fail(each.times, each.failure);
         mapping *out = nullptr;
-        EXPECT_EQ(try_acquire(key_of(2), page, page, &out), each.failure);
-        EXPECT_EQ(out, nullptr);
-        EXPECT_EQ(opens_, each.opens) << to_string(each.failure);
+        EXPECT_EQ(try_acquire(key_of(2), page, page, &out), each.answer);
+        EXPECT_EQ(out != nullptr, status::ok == each.answer);
+        EXPECT_EQ(opens_, each.opens);
+        EXPECT_EQ(closed_, 2 == each.opens ? slots({0, 1}) : slots{});
         EXPECT_EQ(cache_->statistics().entries, open_now_.size()) << "nothing is left behind";
         EXPECT_EQ(cache_->statistics().bytes, open_now_.size() * page);
+        if (out != nullptr) {
+            cache_->release(out);
+        }
         fail(0, status::ok);
-        use_once(key_of(2));
         cache_->release(used);
     }
 }
 
-TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatches)
+TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatchesOnceItIsUnused)
 {
     for (std::uint32_t slot = 0; slot < 4; ++slot) {
         use_once(key_of(slot, slot + 1, 1));
         use_once(key_of(slot, slot + 1, 2));
     }
-    mapping *used = acquire(key_of(9, 1, 1));
-    mapping *again = acquire(key_of(9, 1, 1));
-    cache_->invalidate(1, [](const mapping_key &key) {
-        EXPECT_EQ(key.owner, 1U);
-        return key.generation < 3;
+    const mapping_key key = key_of(9, 1, 1);
+    mapping *used = acquire(key);
+    EXPECT_EQ(acquire(key), used);
+    cache_->invalidate(1, [](const mapping_key &each) {
+        EXPECT_EQ(each.owner, 1U);
+        return each.generation < 3;
     });
     EXPECT_EQ(closed_, (slots{0, 1}));
+    EXPECT_EQ(open_now_.count(used->local_base), 1U);
+    mapping *out = nullptr;
+    EXPECT_EQ(try_acquire(key, page, page, &out), status::not_found) << "stale";
     cache_->release(used);
     EXPECT_EQ(closed_.size(), 2U);
-    cache_->release(again);
+    cache_->release(used);
     EXPECT_EQ(closed_, (slots{0, 1, 9})) << "at its last release";
     EXPECT_EQ(cache_->statistics().entries, 6U);
+    opens_ = 0;
+    use_once(key);
+    EXPECT_EQ(opens_, 1) << "the process has come back";
 }
 
 TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
@@ -252,15 +211,11 @@ TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
     while (cache_->close_idle(8, 0)) {
     }
     EXPECT_EQ(closed_, (slots{3, 2, 1}));
-}
-
-TEST_F(MappingCache, MappingInUseIsNotIdleUntilItsRelease)
-{
     mapping *used = acquire(key_of(1));
-    EXPECT_FALSE(cache_->close_idle(1, 0));
+    EXPECT_FALSE(cache_->close_idle(9, 0));
     cache_->release(used);
-    EXPECT_FALSE(cache_->close_idle(1, 0));
-    EXPECT_TRUE(cache_->close_idle(2, 0));
+    EXPECT_FALSE(cache_->close_idle(9, 0)) << "idle since its release";
+    EXPECT_TRUE(cache_->close_idle(10, 0));
 }
 
 TEST_F(MappingCache, DestructionClosesUnusedMappingsAndNoOthers)
@@ -295,6 +250,7 @@ TEST_F(MappingCache, RandomRoundsKeepToTheRules)
             const status s = try_acquire(key, key.slot * page, (1 + key.slot) * page, &got);
             ASSERT_EQ(s == status::not_found, known != held.end() && (*known)->stale);
             if (status::ok == s) {
+                ASSERT_EQ(got->key, key) << "each part of a key counts";
                 ASSERT_TRUE(known == held.end() || *known == got);
                 held.push_back(got);
             }

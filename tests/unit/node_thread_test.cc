@@ -67,20 +67,15 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
         peer &to = *sender.add_peer(target, folder.path());
         for (int number = 0; number < messages && !give_up.load(); ++number) {
             const payload content{self, number};
-            if (0 != number % 3 && to.send_inline(frag_kind::active_message, 0, sizeof(content),
-                                                  [&](unsigned char *at) {
-                                                      std::memcpy(at, &content, sizeof(content));
-                                                  })) {
+            const std::string bytes(reinterpret_cast<const char *>(&content), sizeof(content));
+            if (0 != number % 3 && send_inline(to, bytes)) {
                 inlined.fetch_add(1);
                 continue;
             }
             numbered &mine = fragments[self][number % per_thread_in_flight];
-            while (!mine.free.exchange(false, std::memory_order_acq_rel)) {
+            while (!give_up.load() && !mine.free.exchange(false, std::memory_order_acq_rel)) {
                 (void)to.flush();
                 collect(to);
-                if (give_up.load()) {
-                    break;
-                }
                 std::this_thread::yield();
             }
             new (static_cast<void *>(mine.out.header + 1)) payload(content);

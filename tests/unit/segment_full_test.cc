@@ -8,8 +8,7 @@
 #include "tests/unit/shm_support.h"
 
 #include <cerrno>
-#include <functional>
-#include <memory>
+#include <fstream>
 
 #include <fcntl.h>
 #include <sched.h>
@@ -22,15 +21,6 @@ namespace {
 using namespace gpusm;
 using namespace gpusm_test;
 
-void write_file(const char *path, const std::string &text)
-{
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)!write(fd, text.data(), text.size());
-        (void)close(fd);
-    }
-}
-
 // A mount namespace of our own, so that no mount outlives this process. Empty: done.
 std::string enter_own_namespace()
 {
@@ -40,9 +30,9 @@ std::string enter_own_namespace()
         return std::string("unshare: ") + std::strerror(errno);
     }
     if (0 != uid) {
-        write_file("/proc/self/setgroups", "deny");
-        write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
-        write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
+        std::ofstream("/proc/self/setgroups") << "deny";
+        std::ofstream("/proc/self/uid_map") << "0 " << uid << " 1";
+        std::ofstream("/proc/self/gid_map") << "0 " << gid << " 1";
     }
     if (0 != mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr)) {
         return std::string("making mounts private: ") + std::strerror(errno);
@@ -88,6 +78,11 @@ class FullFileSystem : public testing::Test {
             s = own.carve(4096, granule);
         }
         ASSERT_EQ(s, status::ok);
+    }
+    static int messages_handled(node &self)
+    {
+        const log_capture log;
+        return self.poll(8, [](peer &, const frag_header &, const unsigned char *) {});
     }
     void make_room() { ASSERT_EQ(unlink((folder_.path() + "/filler").c_str()), 0); }
 
@@ -199,26 +194,6 @@ TEST_F(FullFileSystem, TheSlotsOfExpectedPeersHaveMemoryFromTheStart)
     EXPECT_EQ(theirs.claim_peer_slot({1, 0, 4}, &slot), status::no_memory);
 }
 
-TEST_F(FullFileSystem, AFirstClaimOfAPeerSlotAnswersNoMemory)
-{
-    MOUNT_OR_SKIP("size=2m");
-    EXPECT_EXIT(
-        {
-            const segment own = make_segment(folder_.path(), 0);
-            peer_segment theirs;
-            const status attached =
-                peer_segment::attach(folder_.path().c_str(), own.identity(), &theirs);
-            fill();
-            std::uint32_t slot = 0;
-            const status claimed = theirs.claim_peer_slot({1, 2, 3}, &slot);
-            // Ok is right as well, if the slots had memory from the start.
-            _exit(status::ok == attached && (status::no_memory == claimed || status::ok == claimed)
-                      ? 0
-                      : 1);
-        },
-        testing::ExitedWithCode(0), "");
-}
-
 TEST_F(FullFileSystem, APeerThatFoundNoMemoryForItsSlotSendsWhenThereIsRoomAgain)
 {
     MOUNT_OR_SKIP("size=4m");
@@ -249,12 +224,8 @@ TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
             options.peer_slots = 4096;
             node self(make_segment(options), false);
             fill();
-            const log_capture log;
             (void)fifo_post(self.own().view().fifo, {4000, 1000});
-            int handled = 0;
-            (void)self.poll(
-                8, [&handled](peer &, const frag_header &, const unsigned char *) { ++handled; });
-            _exit(handled);
+            _exit(messages_handled(self));
         },
         testing::ExitedWithCode(0), "");
 }
@@ -265,23 +236,16 @@ TEST_F(FullFileSystem, AMessageWhoseFragmentHasNoMemoryIsDropped)
     MOUNT_OR_SKIP("size=4m");
     EXPECT_EXIT(
         {
-            node self(make_segment(folder_.path(), 0), false);
-            segment theirs = make_segment(folder_.path(), 1);
-            peer_segment seen_by_them;
-            std::uint32_t slot = 0;
-            if (status::ok != peer_segment::attach(folder_.path().c_str(), self.own().identity(),
-                                                   &seen_by_them) ||
-                status::ok != seen_by_them.claim_peer_slot(theirs.identity(), &slot)) {
+            process self(folder_.path(), 0);
+            process broken(folder_.path(), 1);
+            (void)broken.send(self, "good");
+            if (self.poll() != "1:good ") {
                 _exit(100);
             }
             fill();
-            const log_capture log;
             const auto last_page = static_cast<std::uint32_t>(((1U << 20) - 4096) / granule_bytes);
-            (void)fifo_post(self.own().view().fifo, {slot, last_page});
-            int handled = 0;
-            (void)self.poll(
-                8, [&handled](peer &, const frag_header &, const unsigned char *) { ++handled; });
-            _exit(handled);
+            (void)fifo_post(self.its().own().view().fifo, {0, last_page});
+            _exit(messages_handled(self.its()));
         },
         testing::ExitedWithCode(0), "");
 }

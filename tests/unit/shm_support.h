@@ -13,15 +13,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
-#include <dirent.h>
 #include <unistd.h>
 
 namespace gpusm {
@@ -41,7 +42,7 @@ class log_capture {
   public:
     explicit log_capture(gpusm::log_level threshold = gpusm::log_level::warn)
     {
-        lines().clear();
+        lines_.clear();
         gpusm::log_install(&log_capture::sink, threshold);
     }
     ~log_capture() { gpusm::log_install(nullptr, gpusm::log_level::warn); }
@@ -50,48 +51,30 @@ class log_capture {
 
     std::size_t count() const
     {
-        const std::lock_guard guard(lock());
-        return lines().size();
+        const std::lock_guard guard(lock_);
+        return lines_.size();
     }
     std::string text() const
     {
-        const std::lock_guard guard(lock());
-        std::string all;
-        for (const std::string &line : lines()) {
-            all += line + "\n";
-        }
-        return all;
+        const std::lock_guard guard(lock_);
+        return std::accumulate(lines_.begin(), lines_.end(), std::string());
     }
 
   private:
-    static std::vector<std::string> &lines()
-    {
-        static std::vector<std::string> all;
-        return all;
-    }
-    static std::mutex &lock()
-    {
-        static std::mutex mutex;
-        return mutex;
-    }
     static void sink(gpusm::log_level, const char *line)
     {
-        const std::lock_guard guard(lock());
-        lines().emplace_back(line);
+        const std::lock_guard guard(lock_);
+        lines_.push_back(line + std::string("\n"));
     }
+    static inline std::vector<std::string> lines_;
+    static inline std::mutex lock_;
 };
 
 inline std::vector<std::string> files_in(const std::string &folder)
 {
     std::vector<std::string> names;
-    DIR *entries = opendir(folder.c_str());
-    while (const dirent *entry = nullptr == entries ? nullptr : readdir(entries)) {
-        if ('.' != entry->d_name[0]) {
-            names.emplace_back(entry->d_name);
-        }
-    }
-    if (entries != nullptr) {
-        (void)closedir(entries);
+    for (const auto &entry : std::filesystem::directory_iterator(folder)) {
+        names.push_back(entry.path().filename());
     }
     return names;
 }
@@ -115,10 +98,8 @@ class scratch_folder {
     }
     ~scratch_folder()
     {
-        for (const std::string &name : files_in(path_)) {
-            (void)unlink((path_ + "/" + name).c_str());
-        }
-        (void)rmdir(path_.c_str());
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
     }
     scratch_folder(const scratch_folder &) = delete;
     scratch_folder &operator=(const scratch_folder &) = delete;
@@ -228,6 +209,13 @@ inline std::string payload_of(const gpusm::frag_header &header)
     return payload_of(header, reinterpret_cast<const unsigned char *>(&header + 1));
 }
 
+inline bool send_inline(gpusm::peer &to, const std::string &payload)
+{
+    return to.send_inline(
+        gpusm::frag_kind::active_message, 3, payload.size(),
+        [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
+}
+
 // One process of several that a test plays: its node, and the fragments that it has sent.
 class process {
   public:
@@ -252,16 +240,14 @@ class process {
     }
     bool send_inline(process &to, const std::string &payload)
     {
-        return towards(to).send_inline(
-            gpusm::frag_kind::active_message, 3, payload.size(),
-            [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
+        return gpusm_test::send_inline(towards(to), payload);
     }
     // All that has come, as "vpid:payload ".
     std::string poll(int limit = 1000)
     {
         std::string all;
-        last_count = node_.poll(limit, [&all](gpusm::peer &from, const gpusm::frag_header &header,
-                                              const unsigned char *payload) {
+        (void)node_.poll(limit, [&all](gpusm::peer &from, const gpusm::frag_header &header,
+                                       const unsigned char *payload) {
             all += std::to_string(from.identity().vpid) + ":" + payload_of(header, payload) + " ";
         });
         return all;
@@ -274,8 +260,6 @@ class process {
         }
         return reaped;
     }
-
-    int last_count = 0;
 
   private:
     static gpusm::segment_options options(const std::string &folder, std::uint32_t vpid)

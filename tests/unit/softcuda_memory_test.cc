@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// softcuda_memory_test.cc: what an address means, alone in one process.
+// softcuda_memory_test.cc: what is refused of each kind of memory, and what happens to it where two
+// processes share it: rules of the real driver that the software driver must not be laxer about.
 #include "softcuda_support.h"
 
 #include <signal.h>
@@ -12,7 +13,7 @@ using namespace softcuda_test;
 namespace {
 
 constexpr std::size_t MiB = 1 << 20;
-constexpr std::size_t device_bytes = 16384 * MiB; // of the software driver
+constexpr std::size_t chunk = 2 * MiB;
 
 TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
 {
@@ -29,23 +30,6 @@ TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
     }
 }
 
-ALONE(SoftcudaMemory, BytesComeBackThroughEveryCopyFunction)
-{
-    start();
-    CUdeviceptr a = allocate(MiB);
-    CUdeviceptr b = allocate(4 * MiB);
-    store(a, "0123456789");
-    OK(CU(cuMemcpyDtoD)(b + 3, a + 2, 5));
-    EXPECT_EQ(load(b + 3, 5), "23456");
-    OK(CU(cuMemcpy)(b, a, 10));
-    EXPECT_EQ(load(b, 10), "0123456789");
-    OK(CU(cuMemsetD8)(b, 'z', 4));
-    EXPECT_EQ(load(b, 10), "zzzz456789");
-    char host[10] = {};
-    OK(CU(cuMemcpy)(reinterpret_cast<CUdeviceptr>(host), a, 10));
-    EXPECT_EQ(std::string(host, 10), "0123456789");
-}
-
 ALONE(SoftcudaMemory, ACopyBeyondTheEndIsRefused)
 {
     start();
@@ -56,31 +40,6 @@ ALONE(SoftcudaMemory, ACopyBeyondTheEndIsRefused)
     OK(CU(cuMemFree)(at));
     EXPECT_EQ(CU(cuMemcpyHtoD)(at, host.data(), 16), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(CU(cuMemFree)(at), CUDA_ERROR_INVALID_VALUE);
-}
-
-ALONE(SoftcudaMemory, AddressRangeAndAttributesNameTheAllocation)
-{
-    CUcontext ctx = start();
-    for (std::size_t len : {std::size_t(1000), 3 * MiB}) {
-        CUdeviceptr at = allocate(len);
-        CUdeviceptr base = 0;
-        std::size_t got = 0;
-        OK(CU(cuMemGetAddressRange)(&base, &got, at + 100));
-        EXPECT_EQ(base, at);
-        EXPECT_EQ(got, len);
-        EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at + 100), at);
-        EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at + 100), len);
-        EXPECT_EQ(attribute<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at),
-                  unsigned(CU_MEMORYTYPE_DEVICE));
-        EXPECT_EQ(attribute<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, at), ctx);
-        EXPECT_EQ(attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
-        EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at + 7), at + 7);
-        EXPECT_EQ(attribute<bool>(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), false);
-        EXPECT_EQ(attribute<bool>(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), true);
-        void *host = nullptr;
-        EXPECT_EQ(CU(cuPointerGetAttribute)(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at),
-                  CUDA_ERROR_INVALID_VALUE);
-    }
 }
 
 ALONE(SoftcudaMemory, SmallAllocationsShareABlockAndLargeOnesAreAligned)
@@ -107,59 +66,300 @@ ALONE(SoftcudaMemory, AnUnknownAddressIsAnErrorAloneAndZeroInAList)
     EXPECT_EQ(type, 0u);
 }
 
-SOFT_ALONE(SoftcudaMemory, ADeviceHasNoMoreThanItsMemory)
+// Also as one side of a copy, where all of it must lie in one registration.
+ALONE(SoftcudaMemory, HostMemoryIsRegisteredOnceAndAsAWhole)
 {
     start();
-    CUdeviceptr at = 0;
-    CUdeviceptr more = 0;
-    EXPECT_EQ(CU(cuMemAlloc)(&at, device_bytes + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    OK(CU(cuMemAlloc)(&at, device_bytes)); // costs nothing until written
-    EXPECT_EQ(CU(cuMemAlloc)(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    OK(CU(cuMemFree)(at));
-    OK(CU(cuMemAlloc)(&more, 1));
-}
-
-ALONE(SoftcudaMemory, ManagedMemoryIsForBoth)
-{
-    start();
-    CUdeviceptr at = 0;
-    OK(CU(cuMemAllocManaged)(&at, 4096, CU_MEM_ATTACH_GLOBAL));
-    EXPECT_EQ(attribute<bool>(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), true);
-    OK(CU(cuMemsetD8)(at, 'm', 4096));
-    OK(CU(cuCtxSynchronize)());
-    EXPECT_EQ(reinterpret_cast<char *>(at)[4095], 'm');
-    OK(CU(cuMemFree)(at));
-}
-
-ALONE(SoftcudaMemory, HostRegistrationIsRememberedAndOverlapsAreRefused)
-{
-    start();
+    const CUdeviceptr device = allocate(8192);
     void *at = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    auto address = reinterpret_cast<CUdeviceptr>(at);
     EXPECT_EQ(CU(cuMemHostUnregister)(at), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    OK(CU(cuMemHostRegister)(at, 8192, CU_MEMHOSTREGISTER_PORTABLE));
-    EXPECT_EQ(CU(cuMemHostRegister)(at, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    EXPECT_EQ(attribute<unsigned>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 100),
-              unsigned(CU_MEMORYTYPE_HOST));
-    CUdeviceptr device = 0;
-    OK(CU(cuMemHostGetDevicePointer)(&device, at, 0));
-    EXPECT_EQ(device, address);
-    OK(CU(cuMemHostUnregister)(at));
-    munmap(at, 8192);
-    EXPECT_NE(CU(cuMemHostRegister)(at, 8192, 0), CUDA_SUCCESS);
-}
-
-ALONE(SoftcudaMemory, ACopyWhoseHostSideIsRegisteredInPartsIsRefused)
-{
-    start();
-    CUdeviceptr device = allocate(8192);
-    void *at = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     OK(CU(cuMemHostRegister)(at, 4096, 0));
+    EXPECT_EQ(CU(cuMemHostRegister)(at, 8192, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     EXPECT_EQ(CU(cuMemcpyDtoH)(at, device, 8192), CUDA_ERROR_INVALID_VALUE);
     OK(CU(cuMemcpyDtoH)(at, device, 4096));
     OK(CU(cuMemHostUnregister)(at));
     OK(CU(cuMemcpyDtoH)(at, device, 8192));
     munmap(at, 8192);
+    EXPECT_NE(CU(cuMemHostRegister)(at, 8192, 0), CUDA_SUCCESS);
+}
+
+// ---------------------------------------------------------------- virtual memory, pools
+
+CUmemGenericAllocationHandle create(bool exportable)
+{
+    CUmemAllocationProp p{};
+    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.requestedHandleTypes =
+        exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+    CUmemGenericAllocationHandle h = 0;
+    OK(CU(cuMemCreate)(&h, chunk, &p, 0));
+    return h;
+}
+
+void grant(CUdeviceptr at, std::size_t len, CUmemAccess_flags flags)
+{
+    CUmemAccessDesc d{};
+    d.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    d.flags = flags;
+    OK(CU(cuMemSetAccess)(at, len, &d, 1));
+}
+
+CUdeviceptr map(const std::vector<CUmemGenericAllocationHandle> &pieces)
+{
+    CUdeviceptr at = 0;
+    OK(CU(cuMemAddressReserve)(&at, chunk * pieces.size(), 0, 0, 0));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        OK(CU(cuMemMap)(at + i * chunk, chunk, 0, pieces[i], 0));
+    }
+    grant(at, chunk * pieces.size(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    return at;
+}
+
+// RANGE_START_ADDR and RANGE_SIZE describe the reservation, the other two what is mapped.
+ALONE(SoftcudaVmm, EachPieceHasItsOwnBufferIdAndHandle)
+{
+    start();
+    const CUdeviceptr at = map({create(false), create(true), create(false)});
+    if (soft()) {
+        const CUdeviceptr middle = at + chunk + 5;
+        EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, middle), at);
+        EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, middle), 3 * chunk);
+    }
+    EXPECT_NE(buffer_id(at), buffer_id(at + chunk));
+    EXPECT_EQ(buffer_id(at), buffer_id(at + chunk - 1));
+    CUmemGenericAllocationHandle handles[3] = {};
+    for (const std::size_t i : {0, 1, 2}) {
+        const CUdeviceptr in_chunk = at + chunk / 2 + i * (chunk / 2 - 1);
+        OK(CU(cuMemRetainAllocationHandle)(&handles[i], reinterpret_cast<void *>(in_chunk)));
+    }
+    EXPECT_EQ(handles[0], handles[1]) << "one chunk, one handle";
+    EXPECT_NE(handles[1], handles[2]);
+}
+
+// What a program writes into such memory by a synchronous copy may be on its way when that returns.
+ALONE(SoftcudaVmm, OnlyAWholeContextCanBeMarkedForSynchronousCopies)
+{
+    start();
+    const unsigned on = 1;
+    const CUdeviceptr at = map({create(false)});
+    if (soft()) {
+        EXPECT_EQ(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at),
+                  CUDA_ERROR_NOT_SUPPORTED);
+    }
+    OK(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, allocate(64)));
+    constexpr unsigned sync_memops = 0x80;
+    unsigned flags = 0;
+    OK(CU(cuCtxGetFlags)(&flags));
+    EXPECT_EQ(flags & sync_memops, 0u);
+    OK(symbol<CUresult(unsigned)>("cuCtxSetFlags")(flags | sync_memops));
+    unsigned now = 0;
+    OK(CU(cuCtxGetFlags)(&now));
+    EXPECT_EQ(now, flags | sync_memops);
+}
+
+SOFT_ALONE(SoftcudaVmm, AccessIsNeededAndIsRemembered)
+{
+    start();
+    CUdeviceptr at = map({create(false)});
+    char byte = 0;
+    grant(at, chunk, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    const unsigned may = attribute<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at);
+    EXPECT_EQ(may, 1u);
+    unsigned long long flags = 0;
+    CUmemLocation where{};
+    where.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    OK(CU(cuMemGetAccess)(&flags, &where, at));
+    EXPECT_EQ(flags, 1u);
+    OK(CU(cuMemcpyDtoH)(&byte, at, 1));
+    EXPECT_EQ(CU(cuMemcpyHtoD)(at, &byte, 1), CUDA_ERROR_INVALID_VALUE);
+    grant(at, chunk, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, at, 1), CUDA_ERROR_INVALID_VALUE);
+}
+
+ALONE(SoftcudaVmm, OnlyAllocationsMadeForExportAreExported)
+{
+    start();
+    int fd = -1;
+    auto type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    EXPECT_EQ(CU(cuMemExportToShareableHandle)(&fd, create(false), type, 0),
+              CUDA_ERROR_INVALID_VALUE);
+    OK(CU(cuMemExportToShareableHandle)(&fd, create(true), type, 0));
+    EXPECT_GE(fd, 0);
+    CUdeviceptr at = map({create(true)});
+    const unsigned long long types =
+        attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at);
+    EXPECT_EQ(types & 1, 1u);
+    CUmemGenericAllocationHandle h = 0;
+    OK(CU(cuMemRetainAllocationHandle)(&h, reinterpret_cast<void *>(at + 77)));
+    OK(CU(cuMemRelease)(h));
+    EXPECT_NE(CU(cuMemRetainAllocationHandle)(&h, reinterpret_cast<void *>(allocate(64))),
+              CUDA_SUCCESS);
+}
+
+ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
+{
+    start();
+    CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
+    for (std::size_t len : {std::size_t(100), 3 * chunk}) {
+        CUdeviceptr at = 0;
+        OK(CU(cuMemAllocAsync)(&at, len, s));
+        OK(CU(cuStreamSynchronize)(s));
+        EXPECT_NE(buffer_id(at), 0u);
+        OK(CU(cuMemFreeAsync)(at, s));
+        OK(CU(cuStreamSynchronize)(s));
+        unsigned long long id = 0;
+        EXPECT_EQ(CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at),
+                  CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
+// ---------------------------------------------------------------- handles that cross processes
+
+CUipcMemHandle export_memory(CUdeviceptr at)
+{
+    CUipcMemHandle h{};
+    OK(CU(cuIpcGetMemHandle)(&h, at));
+    return h;
+}
+
+CUdeviceptr import_memory(const CUipcMemHandle &h)
+{
+    CUdeviceptr at = 0;
+    OK(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    return at;
+}
+
+// A process that owns an allocation with each of these texts, and sends their handles.
+std::function<void(line &)> owner_of(const std::vector<std::string> &texts)
+{
+    return [=](line &l) {
+        start();
+        for (const std::string &text : texts) {
+            const CUdeviceptr at = allocate(2 * MiB);
+            store(at, text);
+            l.put(export_memory(at));
+        }
+        l.wait();
+    };
+}
+
+ALONE(SoftcudaIpc, OwnHandlesGarbageAndEventsOfThisProcessAreRefused)
+{
+    start();
+    CUipcMemHandle h = export_memory(allocate(4 * MiB));
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              CUDA_ERROR_INVALID_CONTEXT);
+    std::memset(&h, 0x5a, sizeof(h));
+    EXPECT_NE(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+    CUevent e = nullptr;
+    CUipcEventHandle of_event{};
+    OK(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING));
+    EXPECT_NE(CU(cuIpcGetEventHandle)(&of_event, e), CUDA_SUCCESS);
+    EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(SoftcudaIpc, OpeningAHandleTwiceCountsAndEachNeedsItsClose)
+{
+    together(owner_of({"x"}), [](line &l) {
+        start();
+        auto h = l.get<CUipcMemHandle>();
+        CUdeviceptr first = import_memory(h);
+        CUdeviceptr second = import_memory(h);
+        EXPECT_EQ(first, second);
+        OK(CU(cuIpcCloseMemHandle)(first));
+        EXPECT_EQ(load(first, 1), "x");
+        OK(CU(cuIpcCloseMemHandle)(first));
+        char byte = 0;
+        EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, first, 1), CUDA_ERROR_INVALID_VALUE);
+        EXPECT_EQ(CU(cuIpcCloseMemHandle)(first), CUDA_ERROR_INVALID_VALUE);
+        l.step();
+    });
+}
+
+TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
+{
+    together(
+        [](line &l) {
+            start();
+            CUdeviceptr at = allocate(8 * MiB);
+            store(at, "old");
+            l.put(export_memory(at));
+            l.wait();
+            OK(CU(cuMemFree)(at));
+            CUdeviceptr again = allocate(8 * MiB);
+            store(again, "new");
+            if (soft()) {
+                EXPECT_EQ(again, at); // so that caches keyed by the address are wrong
+            }
+            l.put(export_memory(again));
+            l.wait();
+        },
+        [](line &l) {
+            start();
+            CUdeviceptr old = import_memory(l.get<CUipcMemHandle>());
+            l.step();
+            CUdeviceptr young = import_memory(l.get<CUipcMemHandle>());
+            EXPECT_NE(old, young);
+            EXPECT_EQ(load(old, 3), "old");
+            EXPECT_EQ(load(young, 3), "new");
+            l.step();
+        });
+}
+
+TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
+{
+    constexpr std::size_t len = 512 * MiB;
+    together(
+        [](line &l) {
+            start();
+            l.wait(); // the other context exists as well
+            std::size_t before = free_bytes();
+            CUdeviceptr at = allocate(len);
+            l.put(export_memory(at));
+            l.wait();
+            OK(CU(cuMemFree)(at));
+            EXPECT_LE(free_bytes(), before - len);
+            l.step();
+            l.wait(); // closed
+            EXPECT_GT(free_bytes(), before - len);
+        },
+        [](line &l) {
+            start();
+            l.step();
+            CUdeviceptr at = import_memory(l.get<CUipcMemHandle>());
+            l.step();
+            l.wait(); // freed
+            OK(CU(cuIpcCloseMemHandle)(at));
+            l.step();
+        });
+}
+
+// A rule of the driver, seen with 580, which docs/ipc.md builds on.
+TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
+{
+    together(owner_of({"first", "other"}), [](line &l) {
+        const CUcontext first = start();
+        const auto one = l.get<CUipcMemHandle>();
+        const auto two = l.get<CUipcMemHandle>();
+        const CUdeviceptr theirs = import_memory(one);
+        const CUcontext second = make_context();
+        const CUdeviceptr mine = allocate(2 * MiB);
+        CUdeviceptr refused = 0;
+        for (const CUipcMemHandle &each : {one, two}) {
+            EXPECT_EQ(CU(cuIpcOpenMemHandle)(&refused, each, 1), CUDA_ERROR_INVALID_HANDLE);
+        }
+        OK(CU(cuMemcpyDtoD)(mine, theirs, 5)); // all the same
+        EXPECT_EQ(load(mine, 5), "first");
+        OK(CU(cuCtxSetCurrent)(first));
+        OK(CU(cuIpcCloseMemHandle)(theirs));
+        OK(CU(cuCtxSetCurrent)(second));
+        const CUdeviceptr opened = import_memory(two);
+        EXPECT_EQ(load(opened, 5), "other");
+        OK(CU(cuIpcCloseMemHandle)(opened));
+        l.step();
+    });
 }
 
 } // namespace

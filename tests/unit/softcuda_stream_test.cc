@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// softcuda_stream_test.cc: work runs late, in order, and events know when it is done.
+// softcuda_stream_test.cc: who may call when; work runs late, in order, and events know when it is
+// done; what a stream capture does not survive. Rules of the real driver that the software driver
+// must not be laxer about.
 #include "softcuda_support.h"
 
 #include <atomic>
@@ -11,6 +13,84 @@
 using namespace softcuda_test;
 
 namespace {
+
+ALONE(SoftcudaCall, NothingWorksBeforeInitNorInAForkedChild)
+{
+    int n = 0;
+    CUdeviceptr at = 0;
+    EXPECT_EQ(CU(cuDeviceGetCount)(&n), CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_EQ(CU(cuMemAlloc)(&at, 16), CUDA_ERROR_NOT_INITIALIZED);
+    start();
+    const pid_t inner = fork();
+    if (inner == 0) {
+        _exit(CU(cuMemAlloc)(&at, 16) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+    }
+    EXPECT_EQ(status_of(inner), 0);
+    allocate(16);
+}
+
+// In a process that has made none, and in a thread beside one that has.
+ALONE(SoftcudaCall, CallsWithoutAContextFailAndEachThreadHasItsOwn)
+{
+    const auto expect_none = [] {
+        CUdeviceptr at = 0;
+        CUstream s = nullptr;
+        CUdevice d = 0;
+        CUcontext ctx = reinterpret_cast<CUcontext>(1);
+        OK(CU(cuCtxGetCurrent)(&ctx));
+        EXPECT_EQ(ctx, nullptr);
+        EXPECT_EQ(CU(cuMemAlloc)(&at, 16), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuStreamCreate)(&s, 0), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxGetDevice)(&d), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxSynchronize)(), CUDA_ERROR_INVALID_CONTEXT);
+        EXPECT_EQ(CU(cuCtxPopCurrent)(&ctx), CUDA_ERROR_INVALID_CONTEXT);
+    };
+    OK(CU(cuInit)(0));
+    expect_none();
+    std::thread([&, ctx = start()] {
+        expect_none();
+        OK(CU(cuCtxPushCurrent)(ctx));
+        (void)allocate(16);
+    }).join();
+}
+
+ALONE(SoftcudaCall, APrimaryContextLivesWhileItIsRetained)
+{
+    CU(cuInit)(0);
+    unsigned flags = 0;
+    int active = 7;
+    OK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    EXPECT_EQ(active, 0);
+    CUcontext a = start();
+    CUcontext b = start();
+    EXPECT_EQ(a, b);
+    CUdeviceptr at = allocate(4096);
+    OK(CU(cuDevicePrimaryCtxRelease)(0));
+    EXPECT_NE(buffer_id(at), 0u);
+    OK(CU(cuDevicePrimaryCtxRelease)(0));
+    OK(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
+    EXPECT_EQ(active, 0);
+    CUdeviceptr more = 0;
+    EXPECT_NE(CU(cuMemAlloc)(&more, 16), CUDA_SUCCESS);
+}
+
+SOFT_ALONE(SoftcudaCall, DevicesHaveStableUuidsAndVisibilityRenumbersThem)
+{
+    setenv("GPUSM_SOFTCUDA_DEVICES", "4", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "3,1", 1);
+    start();
+    int n = 0;
+    OK(CU(cuDeviceGetCount)(&n));
+    EXPECT_EQ(n, 2);
+    CUuuid a{};
+    CUuuid b{};
+    OK(CU(cuDeviceGetUuid)(&a, 0));
+    OK(CU(cuDeviceGetUuid)(&b, 1));
+    EXPECT_EQ(a.bytes[15], 3);
+    EXPECT_EQ(b.bytes[15], 1);
+    CUdevice d = 0;
+    EXPECT_EQ(CU(cuDeviceGet)(&d, 2), CUDA_ERROR_INVALID_DEVICE);
+}
 
 CUevent make_event()
 {
@@ -179,6 +259,80 @@ ALONE_IF(SoftcudaStream, AnEventOfAnotherContextCannotBeRecordedHere, NEEDS_DEVI
     CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
     EXPECT_EQ(CU(cuEventRecord)(e, s), CUDA_ERROR_INVALID_HANDLE);
     OK(CU(cuStreamWaitEvent)(s, e, 0));
+}
+
+// ---------------------------------------------------------------- capture
+
+// What `body` answers in a thread of that capture mode that has the context of this one.
+CUresult in_another_thread(CUstreamCaptureMode mode, const std::function<CUresult()> &body)
+{
+    CUcontext ctx = nullptr;
+    OK(CU(cuCtxGetCurrent)(&ctx));
+    CUresult answer = CUDA_ERROR_UNKNOWN;
+    std::thread([&] {
+        OK(CU(cuCtxSetCurrent)(ctx));
+        OK(CU(cuThreadExchangeStreamCaptureMode)(&mode));
+        EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        answer = body();
+    }).join();
+    return answer;
+}
+
+// Captures the stream meanwhile. Calls that the capture forbids, of which the first one's answer is
+// `expected`, end it.
+void capture_beside(CUstream s, CUstreamCaptureMode mode, CUresult expected,
+                    const std::function<CUresult()> &body)
+{
+    CUgraph graph = nullptr;
+    OK(CU(cuStreamBeginCapture)(s, mode));
+    EXPECT_EQ(body(), expected);
+    EXPECT_EQ(CU(cuStreamEndCapture)(s, &graph),
+              expected == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(graph != nullptr, expected == CUDA_SUCCESS);
+}
+
+ALONE(SoftcudaCapture, EndsOverUnsafeCallsOfTheThreadsThatItsModeMinds)
+{
+    start();
+    const CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
+    const auto unsafe = [] {
+        CUdeviceptr at = 0;
+        return CU(cuMemAlloc)(&at, 4096);
+    };
+    const auto elsewhere = [&](CUstreamCaptureMode mode) {
+        return in_another_thread(mode, unsafe);
+    };
+    constexpr auto global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    constexpr auto relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    constexpr auto local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    constexpr auto refused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    capture_beside(s, global, refused, [&] { return elsewhere(global); });
+    capture_beside(s, global, CUDA_SUCCESS, [&] { return elsewhere(relaxed); });
+    capture_beside(s, local, CUDA_SUCCESS, [&] { return elsewhere(global); });
+    capture_beside(s, local, refused, unsafe);
+    // A stream that is captured cannot be waited for, and its context neither, in any mode.
+    capture_beside(s, relaxed, refused, [&] { return CU(cuStreamSynchronize)(s); });
+    capture_beside(s, relaxed, refused, [] { return CU(cuCtxSynchronize)(); });
+}
+
+// Relaxed mode does not help: the legacy stream waits for all blocking streams. To ask is allowed.
+ALONE(SoftcudaCapture, TheLegacyStreamIsOutOfUseWhileABlockingStreamIsCaptured)
+{
+    start();
+    const auto global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const auto synchronize = [] {
+        return in_another_thread(CU_STREAM_CAPTURE_MODE_RELAXED,
+                                 [] { return CU(cuStreamSynchronize)(CU_STREAM_LEGACY); });
+    };
+    const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
+    capture_beside(blocking, global, CUDA_SUCCESS, [] {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        EXPECT_EQ(CU(cuStreamIsCapturing)(CU_STREAM_LEGACY, &status),
+                  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        return CUDA_SUCCESS;
+    });
+    capture_beside(blocking, global, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, synchronize);
+    capture_beside(make_stream(CU_STREAM_NON_BLOCKING), global, CUDA_SUCCESS, synchronize);
 }
 
 } // namespace

@@ -11,27 +11,26 @@ namespace {
 // Every combination of ends, short and long, many at once.
 TEST_F(Stream, DevicesAtEitherEndCopyManyPiecesTogether)
 {
-    for (const bool of : {false, true}) {
-        for (const bool to : {false, true}) {
-            for (stream_pool *pool : {&small_pool, &device_pool}) {
-                if (!of && pool == &device_pool) {
-                    continue;
-                }
-                std::deque<message> all;
-                for (const std::size_t len :
-                     {std::size_t{1}, 1 * kibi, 5 * kibi + 1, 2000 * kibi}) {
-                    message &made = all.emplace_back(len, static_cast<unsigned char>(len)).by(pool);
-                    (void)(of ? &made.of_device() : nullptr);
-                    (void)(to || pool == &device_pool ? &made.to_device() : nullptr);
-                    ask(&made);
-                }
-                deliver();
-                (void)run(all.size());
-                for (const message &each : all) {
-                    EXPECT_EQ(status::ok, each.fetch.outcome);
-                    EXPECT_TRUE(each.right()) << of << to << each.source.size();
-                }
-            }
+    struct ends {
+        bool of_device, to_device;
+        stream_pool *pool;
+    };
+    for (const auto &[of, to, pool] :
+         {ends{false, false, &small_pool}, ends{false, true, &small_pool},
+          ends{true, false, &small_pool}, ends{true, true, &small_pool},
+          ends{true, true, &device_pool}}) {
+        std::deque<message> all;
+        for (const std::size_t len : {std::size_t{1}, 1 * kibi, 5 * kibi + 1, 2000 * kibi}) {
+            message &made = all.emplace_back(len, static_cast<unsigned char>(len)).by(pool);
+            (void)(of ? &made.of_device() : nullptr);
+            (void)(to ? &made.to_device() : nullptr);
+            ask(&made);
+        }
+        deliver();
+        (void)run(all.size());
+        for (const message &each : all) {
+            EXPECT_EQ(status::ok, each.fetch.outcome);
+            EXPECT_TRUE(each.right()) << of << to << each.source.size();
         }
     }
     EXPECT_GE(sender_.longest_copy, 8 * kibi) << "of slots of 1 KiB";
@@ -69,7 +68,9 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
 TEST_F(Stream, ACopyThatFailsEndsItsMessageOnly)
 {
     for (const bool at_sender : {false, true}) {
-        for (std::size_t good = 0; good < 12; ++good) {
+        stream_process &fails = at_sender ? sender_ : reader_;
+        fails.at_once = 1;
+        for (int good = 0; good < 12; ++good) {
             message before(3 * kibi, 1);
             message one(100 * kibi, 2);
             message behind(3 * kibi, 3);
@@ -78,33 +79,16 @@ TEST_F(Stream, ACopyThatFailsEndsItsMessageOnly)
                 ask(each);
             }
             deliver();
-            stream_process &fails = at_sender ? sender_ : reader_;
-            stream_process &other = at_sender ? reader_ : sender_;
-            std::size_t left = good;
-            std::vector<stream_fetch *> ended;
-            const deadline limit(20);
-            const int made_before = fails.copies_made;
-            while (ended.size() < 3 && !limit.over()) {
-                EXPECT_EQ(nullptr, sender_.streams.progress());
-                for (stream_fetch *each = reader_.streams.progress(); each; each = each->next) {
-                    ended.push_back(each);
-                }
-                other.end_copies();
-                if (!fails.copies.empty() && SIZE_MAX != left) {
-                    fails.end_copies(1, 0 != left);
-                    left = 0 == left ? SIZE_MAX : left - 1;
-                } else {
-                    fails.end_copies();
-                }
-            }
-            ASSERT_EQ(3U, ended.size());
+            fails.fails_at = fails.copies_made + good;
+            (void)run(3);
             int failed = 0;
             for (const message *each : {&before, &one, &behind}) {
                 failed += status::ok != each->fetch.outcome;
                 EXPECT_TRUE(status::ok != each->fetch.outcome || each->right());
             }
-            EXPECT_EQ(fails.copies_made - made_before > static_cast<int>(good) ? 1 : 0, failed);
+            EXPECT_EQ(fails.copies_made > fails.fails_at ? 1 : 0, failed);
         }
+        fails.fails_at = -1;
     }
     EXPECT_TRUE(reader_.streams.idle() && sender_.streams.idle());
     EXPECT_EQ(0, sender_.opened);
@@ -230,7 +214,7 @@ TEST_F(Stream, WhatTheSenderCannotWriteTheReceiverGetsByItself)
         sender_.cannot_map = at_once;
         ask_and_deliver(&one);
         EXPECT_EQ(nullptr, sender_.streams.progress());
-        sender_.end_copies(SIZE_MAX, false);
+        sender_.end_copies(false);
         (void)run(1);
         EXPECT_EQ(status::ok, one.fetch.outcome);
         EXPECT_EQ(at_once, one.fetch.sender_cannot);

@@ -12,6 +12,7 @@
 #include "tests/unit/shm_support.h"
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 #include <utility>
 
@@ -129,13 +130,13 @@ class stream_process final : public gpusm::stream_services {
     void copy_in(const stream_source &, stream_copy *copy) override { copies.push_back(copy); }
     void copy_out(const stream_fetch &, stream_copy *copy) override { copies.push_back(copy); }
 
-    // The device ends so many copies, the oldest first, or fails to.
-    void end_copies(std::size_t most = SIZE_MAX, bool good = true)
+    // The device ends the oldest copies, or fails to.
+    void end_copies(bool good_ones = true)
     {
-        for (; most > 0 && !copies.empty(); copies.pop_front(), --most) {
+        for (int more = at_once; more > 0 && !copies.empty(); copies.pop_front(), --more) {
             stream_copy &copy = *copies.front();
             longest_copy = std::max(longest_copy, copy.len_bytes);
-            ++copies_made;
+            const bool good = copies_made++ != fails_at && good_ones;
             if (good) {
                 std::memcpy(reinterpret_cast<void *>(copy.destination),
                             reinterpret_cast<const void *>(copy.source), copy.len_bytes);
@@ -174,6 +175,8 @@ class stream_process final : public gpusm::stream_services {
     std::deque<std::vector<unsigned char>> device_memory;
     std::uint64_t longest_copy = 0;
     int copies_made = 0;
+    int at_once = INT_MAX; // so many copies end together
+    int fails_at = -1;     // this copy of all
     int opened = 0;
     bool refuses = false;
     bool cannot_map = false;
@@ -259,6 +262,16 @@ class Stream : public testing::Test {
     {
         ask(one);
         deliver();
+    }
+
+    // Without a device, until the reader waits for nothing any more.
+    void stream_with(stream_process &from)
+    {
+        const deadline limit(20);
+        while (!reader_.streams.idle() && !limit.over()) {
+            EXPECT_EQ(nullptr, from.streams.progress());
+            (void)reader_.streams.progress();
+        }
     }
 
     // Both sides make progress until so many messages have ended at the reader, which come back.

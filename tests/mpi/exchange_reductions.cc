@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// reductions.cc: every reduction of MPI on device memory, against results that each rank calculates
-// in host memory. `reductions WHAT` under mpirun:
-//
-//   intra      in MPI_COMM_WORLD, and in MPI_COMM_SELF
-//   inter      between the even and the odd ranks
-//   threads    two threads without a context, each with a communicator of its own
-//   one        MPI_Iallreduce of one number, which crashes where nobody stages it
+// exchange_reductions.cc: every reduction of MPI on device memory, against results that each rank
+// calculates in host memory.
 #include "tests/mpi/reductions.h"
 
 #include <thread>
-#include <unistd.h>
 
-using namespace gpusm::reductions;
+namespace gpusm::reductions {
 
 namespace {
 
@@ -53,10 +47,10 @@ class inside_mpi {
     inside_mpi()
     {
         if (has_threads) {
-            (void)gpu->driver().ctx_set_current(nullptr);
+            (void)job->gpu->driver().ctx_set_current(nullptr);
         }
     }
-    ~inside_mpi() { need(gpu->make_current()); }
+    ~inside_mpi() { need(job->gpu->make_current()); }
     inside_mpi(const inside_mpi &) = delete;
     inside_mpi &operator=(const inside_mpi &) = delete;
 
@@ -181,10 +175,8 @@ void test_local(const kit &k)
                 const image left = contribution(*e, n, 0, 0);
                 const image right = contribution(*e, n, 1, 0);
                 const auto make = [&](bool on_device, const image &content) {
-                    std::string why;
-                    auto made = buffer::make(on_device ? memory_kind::device : memory_kind::host,
-                                             content.size(), gpu.get(), &why);
-                    need(why);
+                    auto made = job->make(on_device ? memory_kind::device : memory_kind::host,
+                                          content.size());
                     need(made->write(0, content.data(), content.size()));
                     return made;
                 };
@@ -197,7 +189,7 @@ void test_local(const kit &k)
                 if (found != wanted) {
                     fail(std::string("reduce_local of ") + std::to_string(n) + " " + e->name);
                 }
-                ++checked;
+                ++job->messages;
             }
         }
     }
@@ -209,9 +201,7 @@ void test_kept()
 {
     MPI_Op product = MPI_OP_NULL;
     element e("matrix with gaps", matrix(8, 32));
-    std::string why;
-    auto in = buffer::make(memory_kind::device, e.image_bytes(5), gpu.get(), &why);
-    need(why);
+    auto in = job->make(memory_kind::device, e.image_bytes(5));
     const image mine = contribution(e, 5, 0, 0);
     need(in->write(0, mine.data(), mine.size()));
     MPI_Request request = MPI_REQUEST_NULL;
@@ -226,10 +216,10 @@ void test_kept()
     MPI_Request_free(&request);
     image found(mine.size());
     need(in->read(0, found.data(), found.size()));
-    if (world_rank < 2 && found != (0 == world_rank ? mine : wanted)) {
+    if (job->rank < 2 && found != (0 == job->rank ? mine : wanted)) {
         fail("scan_init with an operation that is freed before the start");
     }
-    ++checked;
+    ++job->messages;
 }
 
 group whole(MPI_Comm comm, const std::vector<int> &members)
@@ -246,75 +236,76 @@ group two_groups(int ranks)
 {
     MPI_Comm mine = MPI_COMM_NULL;
     group g;
-    MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &mine);
-    MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, 1 - world_rank % 2, 7, &g.comm);
+    MPI_Comm_split(MPI_COMM_WORLD, job->rank % 2, job->rank, &mine);
+    MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, 1 - job->rank % 2, 7, &g.comm);
     MPI_Comm_rank(mine, &g.me);
     MPI_Comm_size(mine, &g.ranks);
-    for (int i = 1 - world_rank % 2; i < ranks; i += 2) {
+    for (int i = 1 - job->rank % 2; i < ranks; i += 2) {
         g.sources.push_back(i);
     }
     g.is_inter = true;
-    g.has_root = 0 == world_rank % 2;
+    g.has_root = 0 == job->rank % 2;
     return g;
+}
+
+// The test in MPI_COMM_WORLD, with all of its ranks.
+template <typename Test> void with_world(context &c, Test &&test)
+{
+    job = &c;
+    std::vector<int> everyone(static_cast<std::size_t>(c.ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    test(kit(), whole(MPI_COMM_WORLD, everyone));
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 } // namespace
 
-int main(int argc, char **argv)
+} // namespace gpusm::reductions
+
+namespace gpusm::exchange {
+
+using namespace reductions;
+
+// In MPI_COMM_WORLD, and in MPI_COMM_SELF.
+void test_reductions(context &c)
 {
-    const std::string what = 2 == argc ? argv[1] : "";
-    const char *deadline = std::getenv("GPUSM_TEST_DEADLINE");
-    (void)alarm(static_cast<unsigned>(nullptr == deadline ? 300 : std::atoi(deadline)));
-    std::string why;
-    if (nullptr == (gpu = device::open(local_rank_from_environment(), &why))) {
-        fail(why);
-    }
-    int provided = 0;
-    int ranks = 0;
-    MPI_Init_thread(&argc, &argv, "threads" == what ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
-                    &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    std::vector<int> everyone(static_cast<std::size_t>(ranks));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    const kit k;
-    const group world = whole(MPI_COMM_WORLD, everyone);
-    if ("intra" == what) {
+    with_world(c, [&](const kit &k, const group &world) {
         test_local(k);
         test_kept();
         test_all(world, k, true);
-        test_all(whole(MPI_COMM_SELF, {world_rank}), k, false);
-    } else if ("inter" == what) {
-        test_all(two_groups(ranks), k, false);
-    } else if ("threads" == what) {
-        inside_mpi::has_threads = true;
+        test_all(whole(MPI_COMM_SELF, {c.rank}), k, false);
+    });
+}
+
+// Between the even and the odd ranks.
+void test_reductions_inter(context &c)
+{
+    with_world(c, [&](const kit &k, const group &) { test_all(two_groups(c.ranks), k, false); });
+}
+
+// Two threads without a context, each with a communicator of its own.
+void test_reductions_threads(context &c)
+{
+    inside_mpi::has_threads = true;
+    with_world(c, [&](const kit &k, const group &world) {
         std::vector<std::thread> threads;
         for (int i = 0; i < 2; ++i) {
             MPI_Comm comm = MPI_COMM_NULL;
             MPI_Comm_dup(MPI_COMM_WORLD, &comm);
             threads.emplace_back([&, comm] {
-                need(gpu->make_current());
+                need(c.gpu->make_current());
                 const std::vector<setup> all{{kind::allreduce, &k.real, MPI_SUM, 1000, 0, false},
                                              {kind::scan, &k.gapped, k.product, 100, 0, true},
                                              {kind::reduce, &k.integer, MPI_MAX, 50000, 0, false}};
                 for (int turn = 0; turn < 150; ++turn) {
-                    run(whole(comm, everyone), all, static_cast<form>(turn % 3));
+                    run(whole(comm, world.sources), all, static_cast<form>(turn % 3));
                 }
             });
         }
         for (std::thread &each : threads) {
             each.join();
         }
-    } else if ("one" == what) {
-        run(world, {{kind::allreduce, &k.real, MPI_SUM, 1, 0, false}}, form::started);
-    } else {
-        std::fprintf(stderr, "usage: reductions intra|inter|threads|one\n");
-        return 2;
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (0 == world_rank) {
-        std::printf("reductions: %ld operations checked on each rank\n", checked.load());
-    }
-    MPI_Finalize();
-    return 0;
+    });
 }
+
+} // namespace gpusm::exchange

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// base_test.cc: what base/ promises: the log, the optional mutex, the short copy, a component and
+// an Open MPI that do not fit are told apart, and a machine without processors enough is.
+#include "opal/mca/btl/gpusm/base/abi.h"
+#include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/processors.h"
+#include "opal/mca/btl/gpusm/base/short_copy.h"
+
+#include "tests/unit/shm_support.h"
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+namespace {
+
+using namespace gpusm;
+using namespace gpusm_test;
+
+TEST(Log, TheSinkGetsFormattedLinesWithoutANewlineUpToTheThreshold)
+{
+    const log_capture log(log_level::warn);
+    log_line(log_level::info, "not for you");
+    log_line(log_level::warn, "%s has %d", "slot", 7);
+    EXPECT_EQ(log.text(), "slot has 7\n");
+}
+
+TEST(Log, ATooLongLineIsCutAndNotOverrun)
+{
+    const log_capture log;
+    const std::string long_text(5000, 'x');
+    log_line(log_level::error, "%s", long_text.c_str());
+    const std::string got = log.text();
+    EXPECT_GE(got.size(), 512U);
+    EXPECT_LT(got.size(), long_text.size());
+    EXPECT_EQ(got.find_first_not_of('x'), got.size() - 1) << "only the newline of text()";
+}
+
+TEST(Log, ANullSinkRestoresTheOneThatWritesToStderr)
+{
+    {
+        const log_capture log(log_level::error);
+    }
+    testing::internal::CaptureStderr();
+    log_line(log_level::warn, "to %s", "stderr");
+    log_line(log_level::info, "too quiet");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "gpusm: to stderr\n");
+}
+
+TEST(Log, LinesOfSeveralThreadsArriveWhole)
+{
+    const log_capture log;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([] {
+            for (int line = 0; line < 100; ++line) {
+                log_line(log_level::warn, "%s", "whole");
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    std::string expected;
+    for (int line = 0; line < 400; ++line) {
+        expected += "whole\n";
+    }
+    EXPECT_EQ(log.text(), expected);
+}
+
+bool another_thread_gets(optional_mutex &mutex)
+{
+    bool got = false;
+    std::thread([&] {
+        const std::unique_lock guard(mutex, std::try_to_lock);
+        got = guard.owns_lock();
+    }).join();
+    return got;
+}
+
+TEST(OptionalMutex, WithThreadsOneHoldsItAndNobodyElseGetsIt)
+{
+    optional_mutex mutex(true);
+    {
+        const std::lock_guard guard(mutex);
+        EXPECT_FALSE(another_thread_gets(mutex));
+    }
+    EXPECT_TRUE(another_thread_gets(mutex)) << "it was given back";
+    ASSERT_TRUE(mutex.try_lock()) << "by the one that tried, too";
+    EXPECT_FALSE(another_thread_gets(mutex));
+    mutex.unlock();
+}
+
+TEST(OptionalMutex, WithoutThreadsItIsAlwaysFree)
+{
+    optional_mutex mutex(false);
+    const std::lock_guard guard(mutex);
+    EXPECT_TRUE(mutex.try_lock());
+    EXPECT_TRUE(another_thread_gets(mutex));
+}
+
+TEST(ShortCopy, CopiesWhatItIsToldAndNothingElse)
+{
+    constexpr std::ptrdiff_t margin = 64; // around what is copied, and must stay as it is
+    for (std::size_t len_bytes = 0; len_bytes <= 100; ++len_bytes) {
+        for (std::ptrdiff_t offset = 0; offset < 8; ++offset) {
+            // As long as the copy, so that a sanitizer sees what is read beside it.
+            std::vector<unsigned char> from(len_bytes);
+            std::iota(from.begin(), from.end(), static_cast<unsigned char>(1));
+            std::vector<unsigned char> to(len_bytes + 2 * margin, 0xee);
+            std::vector<unsigned char> expected = to;
+            std::copy(from.begin(), from.end(), expected.begin() + margin + offset);
+            short_copy(to.data() + margin + offset, from.data(), len_bytes);
+            ASSERT_TRUE(to == expected) << len_bytes << " bytes, offset " << offset;
+        }
+    }
+}
+
+TEST(Processors, ManyProcessesCrowdAMachineOrWhatThisOneMayUseOfIt)
+{
+    const auto online = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
+    cpu_set_t usual;
+    ASSERT_EQ(0, sched_getaffinity(0, sizeof(usual), &usual));
+    EXPECT_FALSE(is_oversubscribed(static_cast<std::size_t>(CPU_COUNT(&usual)), false));
+    EXPECT_FALSE(is_oversubscribed(online, true));
+    for (const bool bound : {false, true}) {
+        EXPECT_FALSE(is_oversubscribed(1, bound));
+        EXPECT_TRUE(is_oversubscribed(online + 1, bound));
+    }
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    ASSERT_EQ(0, sched_setaffinity(0, sizeof(one), &one));
+    EXPECT_TRUE(is_oversubscribed(2, false));
+    EXPECT_EQ(is_oversubscribed(2, true), online < 2);
+    ASSERT_EQ(0, sched_setaffinity(0, sizeof(usual), &usual));
+}
+
+TEST(Abi, ALibraryFitsOfWhichMinorVersionCudaAndLengthsAreTheSame)
+{
+    const abi_part fitting[] = {{"asked", 16, 16}, {"silent", 16, 0}};
+    const abi_part other[] = {{"fits", 16, 16}, {"grown", 16, 24}};
+    struct {
+        abi_library library;
+        std::span<const abi_part> parts;
+        const char *difference; // part of the answer; null: they fit
+    } const table[] = {
+        {{"5.0.7", true}, fitting, nullptr},
+        {{"5.0.10", true}, fitting, nullptr},
+        {{"Open MPI v5.0.8rc1, packaged by you", true}, fitting, nullptr},
+        {{"gitclone", true}, fitting, nullptr}, // the soname tells
+        {{"5.1.0", true}, fitting, "5.1.0"},
+        {{"6.0.7", true}, fitting, "6.0.7"},
+        {{"v15.0.7", true}, fitting, "15.0.7"},
+        {{"5.0.7", false}, fitting, "without CUDA"},
+        {{"5.0.9", true}, other, "grown has 24 bytes instead of 16"},
+    };
+    for (const auto &[library, parts, difference] : table) {
+        const std::string why = abi_difference({"5.0.7", true}, library, parts);
+        EXPECT_EQ(why.empty(), nullptr == difference) << library.version << ": " << why;
+        EXPECT_NE(why.find(nullptr == difference ? "" : difference), std::string::npos) << why;
+    }
+}
+
+TEST(Abi, ALibraryTellsTheLengthOfTheVariablesThatItHas)
+{
+    const int local = 0;
+    EXPECT_EQ(length_of_variable("in6addr_any"), sizeof(in6addr_any));
+    EXPECT_EQ(length_of_variable(&in6addr_any), sizeof(in6addr_any));
+    EXPECT_EQ(length_of_variable("gpusm_no_such_variable"), 0U);
+    EXPECT_EQ(length_of_variable(&local), 0U);
+    EXPECT_EQ(length_of_variable(static_cast<const void *>(nullptr)), 0U);
+}
+
+} // namespace
