@@ -42,11 +42,11 @@ struct raw_answers {
     int legacy_ipc = 0;
     unsigned access = 0;
 };
-constexpr unsigned place_attributes = 4;
+constexpr unsigned place_attributes = 4; // those of memory_place come first
 constexpr unsigned all_attributes = 9;
 
-// Asks about so many of these in one driver call; this form of the question answers 0 for what does
-// not apply instead of failing.
+// Asks for the first `attributes` of the list in one driver call, which answers 0 for what does not
+// apply instead of failing. Returns the driver's answer; *out is empty unless that is CUDA_SUCCESS.
 CUresult ask(const driver_api &driver, std::uint64_t address, unsigned attributes,
              pointer_facts *out, raw_answers *raw)
 {
