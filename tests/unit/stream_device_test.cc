@@ -189,6 +189,57 @@ TEST_F(Stream, AMessageThatTheReceiverGetsAllOfDoesNotWaitForTheSender)
     }
 }
 
+TEST_F(Stream, WhereTheReceiverHasTheRestTheSenderGoesOnWithTheNextMessage)
+{
+    message one(600 * kibi);
+    message two(600 * kibi);
+    for (message *each : {&one, &two}) {
+        ask(&each->by(&small_pool).of_both(true));
+    }
+    deliver();
+    EXPECT_EQ(nullptr, reader_.streams.progress());
+    EXPECT_EQ(nullptr, sender_.streams.progress());
+    const auto ends_at = [](const message &of) {
+        return of.fetch.destination + of.fetch.len_bytes;
+    };
+    EXPECT_TRUE(std::any_of(sender_.copies.begin(), sender_.copies.end(), [&](auto *copy) {
+        return copy->destination >= two.fetch.destination && copy->destination < ends_at(two);
+    })) << "while the copies of the first one still run";
+    (void)run(2);
+    EXPECT_TRUE(one.right() && two.right());
+    EXPECT_EQ(0, sender_.opened);
+}
+
+TEST_F(Stream, PartsThatADeviceCopiesAreBegunTogether)
+{
+    for (const bool by_device : {false, true}) {
+        std::deque<message> all;
+        for (int i = 0; i < 8; ++i) {
+            message &made = all.emplace_back(600 * kibi).by(&small_pool).of_both(false).to_device();
+            made.fetch.back_by_device = by_device;
+            ask(&made);
+        }
+        deliver();
+        reader_.parts_read = 0;
+        EXPECT_EQ(nullptr, reader_.streams.progress());
+        EXPECT_EQ(by_device ? 16 : 1, reader_.parts_read);
+        (void)run(8);
+        EXPECT_TRUE(all.front().right() && all.back().right());
+    }
+}
+
+TEST_F(Stream, ARingThatIsEmptyBeginsWithItsFirstSlot)
+{
+    for (int i = 0; i < 3; ++i) {
+        message one(3 * kibi, static_cast<unsigned char>(i));
+        ask(&one.by(&small_pool));
+        EXPECT_EQ(0U, reader_.sent.back().first.sequence % small_pool.pieces);
+        deliver();
+        (void)run(1);
+        EXPECT_TRUE(one.right());
+    }
+}
+
 // What is written late could overwrite what the program has received meanwhile.
 TEST_F(Stream, AMessageIsNotOverWhileTheSenderWritesToItsTarget)
 {

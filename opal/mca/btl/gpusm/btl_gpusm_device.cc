@@ -108,7 +108,7 @@ bool bounce_get(get_request *get)
     job.on = get->into;
     job.source = get->copy.source;
     job.destination = get->copy.destination;
-    job.len_bytes = get->copy.len_bytes;
+    job.len_bytes = job.message_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
     job.for_kernel = gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
     job.over = bounce_over;

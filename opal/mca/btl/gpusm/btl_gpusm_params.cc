@@ -92,7 +92,7 @@ const parameter parameters[] = {
      "in while the receiver copies out the ones before; without it the receiver makes a single "
      "copy, of long messages together with the sender. The default is what is faster on the "
      "machine's processors."},
-    {"staging_device_bytes", bytes, &component.staging_device_bytes, 32 * mebi, OPAL_INFO_LVL_5,
+    {"staging_device_bytes", bytes, &component.staging_device_bytes, 128 * mebi, OPAL_INFO_LVL_5,
      "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
      "(4 MiB .. 4 GiB); 0: such messages go through host memory",

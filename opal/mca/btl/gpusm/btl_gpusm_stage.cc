@@ -162,6 +162,7 @@ bool stage_side::share(get_request *get)
     stream_fetch &stream = new_stream(get, &services_.without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
     stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
+    stream.back_by_device = true;
     return status::ok == receiver_.fetch(*owner->peer, &stream);
 }
 

@@ -267,7 +267,7 @@ stage_copy *stage_services::take_copy(const stream_copy *of)
 }
 
 void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with,
-                                bool for_kernel, stream_copy *of)
+                                bool for_kernel, std::uint64_t message_bytes, stream_copy *of)
 {
     stage_bounce *part = parts_.take();
     part->of = of;
@@ -277,8 +277,8 @@ void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoin
     part->job.source = of->source;
     part->job.destination = of->destination;
     part->job.len_bytes = of->len_bytes;
+    part->job.message_bytes = message_bytes;
     part->job.for_kernel = for_kernel;
-    part->job.is_part = true;
     part->job.peer = with;
     part->job.over = [](bounce *job) {
         stage_bounce *over = enclosing<stage_bounce>(job, offsetof(stage_bounce, job));
@@ -292,7 +292,7 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
     if (from->entry != nullptr) {
-        start_part(bounce_way::push, from->on, from->to, false, copy);
+        start_part(bounce_way::push, from->on, from->to, false, UINT64_MAX, copy);
         return;
     }
     stage_copy *made = take_copy(copy);
@@ -393,9 +393,10 @@ void stage_services::copy_back(peer &, const stream_fetch &fetch, stream_copy *c
     const get_request *get = get_of(&fetch);
     if (get->mapping != nullptr) {
         copy->source += get->copy.source - get->remote_address; // an address of this process
-        start_part(bounce_way::out, get->into, get->endpoint, false, copy);
+        start_part(bounce_way::out, get->into, get->endpoint, false, fetch.len_bytes, copy);
     } else {
-        start_part(bounce_way::pull, get->into, get->endpoint, get->copy.for_kernel, copy);
+        start_part(bounce_way::pull, get->into, get->endpoint, get->copy.for_kernel,
+                   fetch.len_bytes, copy);
     }
 }
 

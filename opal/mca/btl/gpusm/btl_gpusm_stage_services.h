@@ -119,7 +119,7 @@ class stage_services final : public stream_services {
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(const stream_copy *of);
     void start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with, bool for_kernel,
-                    stream_copy *of);
+                    std::uint64_t message_bytes, stream_copy *of);
 
     static gpu_side &gpu() { return *here().gpu; }
 

@@ -7,6 +7,10 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace gpusm {
 
 namespace {
@@ -17,6 +21,25 @@ constexpr std::size_t progress_copy_bytes = std::size_t{256} * 1024;
 // The first of the long pieces of a job, so that the processor's part begins early; then they
 // double.
 constexpr std::size_t first_bytes = 32 * 1024;
+
+// Of messages of that length the program finds nothing in its processor's own caches.
+constexpr std::uint64_t past_caches_bytes = 1024 * 1024;
+
+// By non-temporal stores: the lines that they fill are not read before, and push no others out.
+void copy_past_caches(unsigned char *to, const unsigned char *from, std::size_t bytes)
+{
+    std::size_t at = 0;
+#if defined(__SSE2__)
+    at = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i));
+    std::memcpy(to, from, at);
+    for (; bytes - at >= sizeof(__m128i); at += sizeof(__m128i)) {
+        _mm_stream_si128(reinterpret_cast<__m128i *>(to + at),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + at)));
+    }
+    _mm_sfence(); // others may see what is stored from here on before them
+#endif
+    std::memcpy(to + at, from + at, bytes - at);
+}
 
 bool all_sent(const bounce &job)
 {
@@ -57,7 +80,12 @@ status bounce_copies::deliver(const bounce_piece &piece)
     if (bounce_way::push == job.way) {
         return services_.write(job.peer, piece.at, to, piece.copy.len_bytes);
     }
-    std::memcpy(reinterpret_cast<void *>(to), piece.at, piece.copy.len_bytes);
+    auto *out = reinterpret_cast<unsigned char *>(to);
+    if (job.message_bytes >= past_caches_bytes) {
+        copy_past_caches(out, piece.at, piece.copy.len_bytes);
+    } else {
+        std::memcpy(out, piece.at, piece.copy.len_bytes);
+    }
     return status::ok;
 }
 
@@ -92,8 +120,9 @@ bool bounce_copies::send_out(bounce *job)
             return false;
         }
         from.free = piece->next;
-        const std::uint64_t most =
-            job->is_part ? left : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
+        const std::uint64_t most = job->message_bytes > job->len_bytes
+                                       ? left
+                                       : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
         send_piece(job, piece, std::min({left, most, std::uint64_t{from.piece_bytes}}));
     }
     return true;

@@ -34,11 +34,11 @@ struct bounce {
     std::uint64_t source;
     std::uint64_t destination;
     std::uint64_t len_bytes;
-    CUevent wait_for; // for the device memory to be read; null: nothing
-    bool for_kernel;  // a kernel may touch the device memory
-    bool is_part;     // of a message that is copied in parts: in one piece, if there are such
-    void *peer;       // whose host memory it is; the services know it
-    void (*over)(bounce *job); // it has ended, as `failed` says
+    std::uint64_t message_bytes; // of which it is all, or a part: in one piece, if there are such
+    CUevent wait_for;            // for the device memory to be read; null: nothing
+    bool for_kernel;             // a kernel may touch the device memory
+    void *peer;                  // whose host memory it is; the services know it
+    void (*over)(bounce *job);   // it has ended, as `failed` says
 
     std::uint64_t sent_bytes; // of which pieces have been sent out
     std::uint32_t under_way;  // pieces

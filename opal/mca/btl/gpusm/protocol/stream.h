@@ -67,6 +67,7 @@ struct stream_fetch {
     bool to_device = false;        // the services copy what comes
     stream_parts back_parts{};     // that this process gets by itself, from the end,
     std::uint32_t empty_polls = 0; // after so many polls in a row that found nothing
+    bool back_by_device = false;   // copy_back() only starts them, so many may be begun together
     bool may_end_early = true;     // when all of it is here, but the sender, whose processor copies
                                    // it, has not answered; else it may still be read by a device
     stream_memory target{};        // which the sender may write to; kind none: nowhere

@@ -82,6 +82,9 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     if (ring->fetches.size() >= stream_wants) {
         return status::busy;
     }
+    if (ring->fetches.empty()) {
+        ring->in.rewind();
+    }
     const stream_pool &pool = *message->pool;
     const bool has_target = share_kind::none != message->target.handle.kind;
     const stream_memory *memory = pool.device != nullptr ? &ring->memory
@@ -348,7 +351,7 @@ void stream_receiver::begin_backs(inlet *of)
             if (!begin_back(of, &range)) {
                 break;
             }
-            begun_bytes += of->backs.back().copy.len_bytes;
+            begun_bytes += range.message->back_by_device ? 0 : of->backs.back().copy.len_bytes;
         }
     }
 }

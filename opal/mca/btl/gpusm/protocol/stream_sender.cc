@@ -40,7 +40,6 @@ bool stream_sender::take(peer &from, const stream_message &message, const stream
         to.out = stream_writer(reinterpret_cast<stream_ring *>(from.shared().base() + offset),
                                message.pieces, message.sequence);
         to.slot_bytes = message.slot_bytes;
-        to.first_pieces = in_segment ? 1 : 4;
         to.most_pieces = std::max(1U, message.pieces / (in_segment ? 16 : 4));
     } else if (!to.out.open() || to.slot_bytes != message.slot_bytes ||
                to.out.pieces() != message.pieces || to.wants.size() >= stream_wants) {
@@ -91,13 +90,16 @@ bool stream_sender::end_batches(outlet *of)
         range.bad = range.bad || stream_copy::is::failed == ended.copy.state ||
                     nullptr == range.source.memory;
         --range.batches;
-        const bool last = 0 == range.batches && range.begun == range.len_bytes;
+        const bool last = 0 == range.batches && of->begun > 0;
+        const bool has_bytes = ended.copy.len_bytes > 0;
         for (std::uint32_t i = 0; i < ended.pieces; ++i) {
             const std::uint64_t offset = std::uint64_t{i} * of->slot_bytes;
             const auto bytes = static_cast<std::uint32_t>(
                 std::min<std::uint64_t>(of->slot_bytes, ended.copy.len_bytes - offset));
             const bool ends = last && i + 1 == ended.pieces;
-            const stream_answer answer = range.bad
+            const stream_answer answer = range.source.unreachable ? stream_answer::unreachable
+                                         : !has_bytes             ? stream_answer::ended
+                                         : range.bad
                                              ? ends ? stream_answer::ended : stream_answer::skipped
                                          : 0 != range.source.target ? stream_answer::written
                                                                     : stream_answer::bytes;
@@ -143,9 +145,9 @@ std::uint64_t stream_sender::begin_batch(outlet *to, wanted *range, std::uint64_
         const auto slots_of = [to](std::uint64_t bytes) {
             return (bytes + to->slot_bytes - 1) / to->slot_bytes;
         };
-        const auto wish = static_cast<std::uint32_t>(std::min(
-            {slots_of(end - begun), std::max<std::uint64_t>(slots_of(begun), to->first_pieces),
-             std::uint64_t{to->most_pieces}}));
+        const auto wish = static_cast<std::uint32_t>(
+            std::min({slots_of(end - begun), std::max<std::uint64_t>(slots_of(begun), 1),
+                      std::uint64_t{to->most_pieces}}));
         end = std::min(end,
                        begun + std::uint64_t{std::min(wish, to->out.room(wish))} * to->slot_bytes);
     } else if (source.parts.most_bytes > 0) {
@@ -182,18 +184,17 @@ bool stream_sender::send_some(outlet *to, std::uint64_t *copied_bytes)
     wanted &range = to->wants[to->begun];
     const std::uint64_t end = std::min(range.len_bytes, to->out.wanted_bytes(range.want));
     if (nullptr == range.source.memory || range.bad || range.begun >= end) {
-        if (!to->batches.empty()) {
-            return any;
-        }
+        // Its end, without a copy, so that the next range need not wait for what runs.
+        to->batches.push_back({{0, 0, 0, stream_copy::is::done}, &range, range.begun, 1});
         to->out.claim(1);
-        to->out.publish(
-            {range.begun, 0, range.want,
-             range.source.unreachable ? stream_answer::unreachable : stream_answer::ended});
-        end_range(to);
+        ++range.batches;
+        ++to->begun;
+        (void)end_batches(to);
     } else if (range.source.by_services) {
         const bool alone = to->begun + 1 == to->wants.size();
         if (range.source.parts.most_bytes > 0 &&
-            to->batches.size() >= (alone ? range.source.parts.at_once : parts_at_once)) {
+            (to->batches.size() >= parts_at_once ||
+             (alone && range.batches >= range.source.parts.at_once))) {
             return any;
         }
         *copied_bytes += begin_batch(to, &range, end);

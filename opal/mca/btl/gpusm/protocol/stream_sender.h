@@ -4,8 +4,8 @@
 // protocol/stream_sender.h: the sender's end of streams (protocol/stream.h).
 //
 // Slots are claimed in the order of the ranges, and published in the same order: those of a copy by
-// the services when that is over. So what is copied here, and what ends a range before its end,
-// waits for such copies in front of it.
+// the services when that is over. So what is copied here waits for such copies in front of it, and
+// where a range ends before its end a slot without bytes does.
 #ifndef GPUSM_PROTOCOL_STREAM_SENDER_H
 #define GPUSM_PROTOCOL_STREAM_SENDER_H
 
@@ -62,8 +62,7 @@ class stream_sender {
         peer *to = nullptr;
         stream_writer out{};
         std::uint32_t slot_bytes = 0;
-        std::uint32_t first_pieces = 0; // of a message, in one copy of a device
-        std::uint32_t most_pieces = 0;
+        std::uint32_t most_pieces = 0; // of a message, in one copy of a device
         std::deque<wanted> wants{};
         std::size_t begun = 0; // of these, how many need no further copy to be started
         std::deque<batch> batches{};

@@ -163,6 +163,9 @@ class stream_reader {
     }
     // Of the next piece to be released.
     std::uint64_t next() const { return next_; }
+    // The ring is empty, and lent to nobody: it begins with its first slot again, which is in the
+    // caches and whose pages are in the TLB.
+    void rewind() { next_ = (next_ + pieces_ - 1) / pieces_ * pieces_; }
 
   private:
     stream_ring *ring_ = nullptr;
