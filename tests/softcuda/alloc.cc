@@ -2,7 +2,6 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // alloc.cc: cuMemAlloc and its host and managed sisters, registration, what is free.
-#include "pool.h"
 #include "stream.h"
 
 #include <sys/mman.h>
@@ -88,17 +87,16 @@ static void enter_range(memory_kind kind, std::uint64_t base, std::size_t len)
     drv().space.insert(made);
 }
 
-SOFTCUDA_LOCKED(context, cuMemAlloc_v2, (CUdeviceptr * out, size_t len), (out, len))
+SOFTCUDA_LOCKED(context_uncaptured, cuMemAlloc_v2, (CUdeviceptr * out, size_t len), (out, len))
 {
     REQUIRE(len > 0, CUDA_ERROR_INVALID_VALUE);
     range made;
     made.ctx = current_context();
     TRY(allocate_device(made.ctx->device, len, 0, made.ctx->small.get(), &made));
-    *out = drv().space.insert(made).base;
-    return CUDA_SUCCESS;
+    return give(out, drv().space.insert(made).base);
 }
 
-SOFTCUDA_LOCKED(context, cuMemFree_v2, (CUdeviceptr address), (address))
+SOFTCUDA_LOCKED(context_uncaptured, cuMemFree_v2, (CUdeviceptr address), (address))
 {
     REQUIRE(address != 0, CUDA_SUCCESS);
     range *r = drv().space.find_base(address);
@@ -109,8 +107,8 @@ SOFTCUDA_LOCKED(context, cuMemFree_v2, (CUdeviceptr address), (address))
     return free_now(held, r);
 }
 
-SOFTCUDA_LOCKED(context, cuMemAllocManaged, (CUdeviceptr * out, size_t len, unsigned flags),
-                (out, len, flags))
+SOFTCUDA_LOCKED(context_uncaptured, cuMemAllocManaged,
+                (CUdeviceptr * out, size_t len, unsigned flags), (out, len, flags))
 {
     REQUIRE(len > 0, CUDA_ERROR_INVALID_VALUE);
     const std::uint64_t base = drv().space.reserve(len);
@@ -118,11 +116,10 @@ SOFTCUDA_LOCKED(context, cuMemAllocManaged, (CUdeviceptr * out, size_t len, unsi
                                   PROT_READ | PROT_WRITE) == 0,
             CUDA_ERROR_OUT_OF_MEMORY);
     enter_range(memory_kind::managed, base, len);
-    *out = base;
-    return CUDA_SUCCESS;
+    return give(out, base);
 }
 
-SOFTCUDA_LOCKED(context, cuMemHostAlloc, (void **out, size_t len, unsigned flags),
+SOFTCUDA_LOCKED(context_uncaptured, cuMemHostAlloc, (void **out, size_t len, unsigned flags),
                 (out, len, flags))
 {
     REQUIRE(len > 0 && flags <= 7, CUDA_ERROR_INVALID_VALUE);
@@ -130,18 +127,17 @@ SOFTCUDA_LOCKED(context, cuMemHostAlloc, (void **out, size_t len, unsigned flags
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(at != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     enter_range(memory_kind::host, reinterpret_cast<std::uint64_t>(at), len);
-    *out = at;
-    return CUDA_SUCCESS;
+    return give(out, at);
 }
 
-SOFTCUDA_LOCKED(context, cuMemFreeHost, (void *at), (at))
+SOFTCUDA_LOCKED(context_uncaptured, cuMemFreeHost, (void *at), (at))
 {
     range *r = drv().space.find_base(reinterpret_cast<std::uint64_t>(at));
     REQUIRE(r != nullptr && r->kind == memory_kind::host && !r->freeing, CUDA_ERROR_INVALID_VALUE);
     return free_now(held, r);
 }
 
-SOFTCUDA_LOCKED(context, cuMemHostRegister_v2, (void *at, size_t len, unsigned flags),
+SOFTCUDA_LOCKED(context_uncaptured, cuMemHostRegister_v2, (void *at, size_t len, unsigned flags),
                 (at, len, flags))
 {
     const auto base = reinterpret_cast<std::uint64_t>(at);
@@ -160,7 +156,7 @@ SOFTCUDA_LOCKED(context, cuMemHostRegister_v2, (void *at, size_t len, unsigned f
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_LOCKED(context, cuMemHostUnregister, (void *at), (at))
+SOFTCUDA_LOCKED(context_uncaptured, cuMemHostUnregister, (void *at), (at))
 {
     range *r = drv().space.find_base(reinterpret_cast<std::uint64_t>(at));
     REQUIRE(r != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
@@ -181,9 +177,9 @@ SOFTCUDA_API(context, cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes
              (free_bytes, total_bytes))
 {
     *total_bytes = device_bytes;
-    *free_bytes = device_bytes -
-                  std::min(device_bytes, taken_bytes(state_of(current_context()->device).physical));
-    return CUDA_SUCCESS;
+    return give(free_bytes,
+                device_bytes - std::min(device_bytes,
+                                        taken_bytes(state_of(current_context()->device).physical)));
 }
 
 SOFTCUDA_LOCKED(context, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *len, CUdeviceptr at),

@@ -116,7 +116,6 @@ call_site::call_site(const char *symbol)
     }
     const auto found = softcuda::forced.find(name);
     forced = found == softcuda::forced.end() ? nullptr : &found->second;
-    capture_unsafe = softcuda::capture_unsafe(name);
 }
 
 bool enter(call_site &site, need what, CUresult *answer, const void *caller) noexcept
@@ -142,13 +141,13 @@ bool enter(call_site &site, need what, CUresult *answer, const void *caller) noe
         *answer = CUDA_ERROR_NOT_INITIALIZED;
         return false;
     }
-    if (what == need::context) {
+    if (what == need::context || what == need::context_uncaptured) {
         *answer = current_context_state();
         if (*answer != CUDA_SUCCESS) {
             return false;
         }
     }
-    if (captures_running.load(std::memory_order_relaxed) != 0 && site.capture_unsafe &&
+    if (what >= need::init_uncaptured && captures_running.load(std::memory_order_relaxed) != 0 &&
         capture_forbids()) {
         *answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         return false;

@@ -11,6 +11,8 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <type_traits>
+#include <utility>
 
 namespace softcuda {
 
@@ -19,6 +21,11 @@ enum class need {
     nothing, // answers even before cuInit
     init,    // cuInit was called
     context, // and this thread has a live context
+    // Likewise, of calls that may wait for other work, or change what it can reach: no stream
+    // capture that minds this thread is running. The documentation names no list; that cuMemAlloc,
+    // cuEventQuery and the synchronising calls belong to it is known from reports.
+    init_uncaptured,
+    context_uncaptured,
 };
 
 struct forced_answers; // GPUSM_SOFTCUDA_FAIL for one function
@@ -28,7 +35,6 @@ struct call_site {
     explicit call_site(const char *symbol);
     char name[64]; // the public one, without _v2 and the like
     forced_answers *forced = nullptr;
-    bool capture_unsafe = false;
 };
 
 // True when the body may run; false when *answer is the call's answer already. `caller` is an
@@ -38,11 +44,17 @@ bool enter(call_site &site, need what, CUresult *answer, const void *caller) noe
 // Writes the log line.
 void leave(const call_site &site, CUresult answer, const void *caller) noexcept;
 
-// Stream capture (capture.h). Whether the public name is that of a call that a capture may forbid,
-// and whether one forbids it to this thread now; the captures that do are over then.
+// Stream capture (stream.h). Whether one forbids such calls to this thread now; the captures that
+// do are over then.
 extern std::atomic<int> captures_running;
-bool capture_unsafe(const char *name) noexcept;
 bool capture_forbids() noexcept;
+
+// The last line of a body that has something to tell.
+template <class T> CUresult give(T *out, std::type_identity_t<T> value)
+{
+    *out = std::move(value);
+    return CUDA_SUCCESS;
+}
 
 } // namespace softcuda
 

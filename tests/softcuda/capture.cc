@@ -3,10 +3,9 @@
 //
 // capture.cc: stream capture, and graphs that come of it. From the driver's documentation, "Stream
 // capture" of the programming guide and cuThreadExchangeStreamCaptureMode.
-#include "capture.h"
+#include "stream.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace softcuda {
 
@@ -33,41 +32,6 @@ bool forbids(const capture &running)
 }
 
 } // namespace
-
-// Calls that may wait for other work, or change what it can reach. The documentation names no list;
-// that cuMemAlloc, cuEventQuery and the synchronising calls belong to it is known from reports.
-bool capture_unsafe(const char *name) noexcept
-{
-    static const char *const names[] = {
-        "cuCtxCreate",
-        "cuCtxDestroy",
-        "cuCtxSynchronize",
-        "cuDevicePrimaryCtxRelease",
-        "cuDevicePrimaryCtxReset",
-        "cuEventQuery",
-        "cuEventSynchronize",
-        "cuIpcCloseMemHandle",
-        "cuIpcOpenMemHandle",
-        "cuMemAlloc",
-        "cuMemAllocManaged",
-        "cuMemFree",
-        "cuMemFreeHost",
-        "cuMemHostAlloc",
-        "cuMemHostRegister",
-        "cuMemHostUnregister",
-        "cuMemcpy",
-        "cuMemcpyDtoD",
-        "cuMemcpyDtoH",
-        "cuMemcpyHtoD",
-        "cuMemsetD8",
-        "cuModuleLoadDataEx",
-        "cuModuleUnload",
-        "cuStreamQuery",
-        "cuStreamSynchronize",
-    };
-    return std::any_of(std::begin(names), std::end(names),
-                       [name](const char *each) { return 0 == std::strcmp(each, name); });
-}
 
 bool capture_forbids() noexcept
 {
@@ -137,9 +101,13 @@ void drop_captures(const hold &, const context *of)
     drop([of](const stream &each) { return each.ctx == of; });
 }
 
-void record_node(const hold &held, const stream_ref &s, std::function<void()> run)
+std::uint64_t submit_node(const hold &held, const stream_ref &s, std::function<void()> run)
 {
-    capture_of(held, s)->recorded.push_back(std::move(run));
+    if (capture *running = capture_of(held, s)) {
+        running->recorded.push_back(std::move(run));
+        return 0;
+    }
+    return submit(held, s, {.run = std::move(run)});
 }
 
 } // namespace softcuda
@@ -175,8 +143,7 @@ SOFTCUDA_LOCKED(context, cuStreamEndCapture, (CUstream handle, CUgraph *out), (h
     REQUIRE(ended->valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     auto *made = new graph(std::move(ended->recorded));
     graphs.insert(made);
-    *out = reinterpret_cast<CUgraph>(made);
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUgraph>(made));
 }
 
 SOFTCUDA_LOCKED(context, cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *out),
@@ -207,8 +174,7 @@ SOFTCUDA_LOCKED(init, cuGraphGetNodes, (CUgraph handle, CUgraphNode *out, size_t
 {
     auto *of = reinterpret_cast<graph *>(handle);
     REQUIRE(graphs.count(of) != 0 && out == nullptr, CUDA_ERROR_INVALID_VALUE);
-    *count = of->size();
-    return CUDA_SUCCESS;
+    return give(count, of->size());
 }
 
 static CUresult destroy(graph *what)
@@ -234,8 +200,7 @@ SOFTCUDA_LOCKED(context, cuGraphInstantiateWithFlags,
     REQUIRE(graphs.count(of) != 0, CUDA_ERROR_INVALID_VALUE);
     auto *made = new graph(*of);
     graphs.insert(made);
-    *out = reinterpret_cast<CUgraphExec>(made);
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUgraphExec>(made));
 }
 
 SOFTCUDA_LOCKED(context, cuGraphLaunch, (CUgraphExec handle, CUstream where), (handle, where))
@@ -245,9 +210,7 @@ SOFTCUDA_LOCKED(context, cuGraphLaunch, (CUgraphExec handle, CUstream where), (h
     REQUIRE(graphs.count(made) != 0, CUDA_ERROR_INVALID_VALUE);
     TRY(find_stream(held, where, &s));
     for (const auto &run : *made) {
-        operation op;
-        op.run = run;
-        submit(held, s, std::move(op));
+        submit(held, s, {.run = run});
     }
     return CUDA_SUCCESS;
 }

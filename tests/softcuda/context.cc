@@ -2,13 +2,13 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // context.cc: driver start, contexts, the current-context stack of each thread, peers.
-#include "capture.h"
-#include "pool.h"
+#include "stream.h"
 
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 namespace softcuda {
 
@@ -35,9 +35,8 @@ std::vector<int> visible_list(int physical)
     std::vector<int> out;
     const char *text = std::getenv("CUDA_VISIBLE_DEVICES");
     if (text == nullptr) {
-        for (int i = 0; i < physical; ++i) {
-            out.push_back(i);
-        }
+        out.resize(static_cast<std::size_t>(physical));
+        std::iota(out.begin(), out.end(), 0);
         return out;
     }
     while (*text != 0) {
@@ -172,7 +171,7 @@ int visible_device(int physical)
 
 using namespace softcuda;
 
-SOFTCUDA_LOCKED(init, cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice device),
+SOFTCUDA_LOCKED(init_uncaptured, cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice device),
                 (out, flags, device))
 {
     REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
@@ -181,7 +180,7 @@ SOFTCUDA_LOCKED(init, cuCtxCreate_v2, (CUcontext * out, unsigned flags, CUdevice
     return push(ctx);
 }
 #if CUDA_VERSION >= 12050
-SOFTCUDA_LOCKED(init, cuCtxCreate_v4,
+SOFTCUDA_LOCKED(init_uncaptured, cuCtxCreate_v4,
                 (CUcontext * out, CUctxCreateParams *params, unsigned flags, CUdevice device),
                 (out, params, flags, device))
 {
@@ -189,7 +188,7 @@ SOFTCUDA_LOCKED(init, cuCtxCreate_v4,
 }
 #endif
 
-SOFTCUDA_LOCKED(init, cuCtxDestroy_v2, (CUcontext handle), (handle))
+SOFTCUDA_LOCKED(init_uncaptured, cuCtxDestroy_v2, (CUcontext handle), (handle))
 {
     context *ctx = find_context(held, handle);
     REQUIRE(ctx != nullptr && !ctx->primary, CUDA_ERROR_INVALID_CONTEXT);
@@ -230,20 +229,17 @@ SOFTCUDA_LOCKED(init, cuCtxSetCurrent, (CUcontext handle), (handle))
 
 SOFTCUDA_API(init, cuCtxGetCurrent, (CUcontext * out), (out))
 {
-    *out = reinterpret_cast<CUcontext>(current_context());
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUcontext>(current_context()));
 }
 
 SOFTCUDA_API(context, cuCtxGetDevice, (CUdevice * out), (out))
 {
-    *out = current_context()->device;
-    return CUDA_SUCCESS;
+    return give(out, current_context()->device);
 }
 
 SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
 {
-    *out = current_context()->flags;
-    return CUDA_SUCCESS;
+    return give(out, current_context()->flags);
 }
 
 SOFTCUDA_LOCKED(context, cuCtxSetFlags, (unsigned flags), (flags))
@@ -253,7 +249,7 @@ SOFTCUDA_LOCKED(context, cuCtxSetFlags, (unsigned flags), (flags))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuCtxSynchronize, (void), ())
+SOFTCUDA_API(context_uncaptured, cuCtxSynchronize, (void), ())
 {
     hold held(drv().lock);
     context *ctx = current_context();
@@ -273,11 +269,10 @@ SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxRetain, (CUcontext * out, CUdevice devic
         ctx->sticky = CUDA_SUCCESS;
         ctx->flags = 0;
     }
-    *out = reinterpret_cast<CUcontext>(ctx);
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUcontext>(ctx));
 }
 
-SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
+SOFTCUDA_LOCKED(init_uncaptured, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
 {
     REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
     context *ctx = state_of(device).primary;
@@ -288,7 +283,7 @@ SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_LOCKED(init, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device))
+SOFTCUDA_LOCKED(init_uncaptured, cuDevicePrimaryCtxReset_v2, (CUdevice device), (device))
 {
     REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
     context *ctx = state_of(device).primary;

@@ -8,8 +8,9 @@
 // memory returns when the bytes are staged, which may be before they reach the device; a copy
 // into pageable memory returns when it is complete; device to device and fills return at once,
 // also in the synchronous functions; SYNC_MEMOPS makes synchronous functions wait.
-#include "capture.h"
+#include "stream.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace softcuda {
@@ -40,19 +41,18 @@ struct side {
 
 bool look_up(const stream_ref &s, std::uint64_t at, std::size_t len, bool write, side *out)
 {
-    range *r = drv().space.find(at);
+    const range *r = drv().space.find(at);
     if (at + len < at || !drv().space.resolve(at, len, s->ctx->device, write, &out->parts)) {
         return false;
     }
+    const auto of_device = std::count_if(out->parts.begin(), out->parts.end(),
+                                         [](const stretch &part) { return part.keep != nullptr; });
+    const auto parts = static_cast<std::ptrdiff_t>(out->parts.size());
     if (r != nullptr) {
-        if (!r->cpu_accessible()) {
-            // Never across the end of one device allocation into another or into host memory.
-            for (const stretch &part : out->parts) {
-                if (part.keep == nullptr ||
-                    (r->kind != memory_kind::vmm && out->parts.size() > 1)) {
-                    return false;
-                }
-            }
+        // Never across the end of one device allocation into another or into host memory.
+        if (!r->cpu_accessible() &&
+            (of_device < parts || (r->kind != memory_kind::vmm && parts > 1))) {
+            return false;
         }
         out->where =
             r->cpu_accessible() && r->kind != memory_kind::managed ? place::pinned : place::device;
@@ -61,16 +61,11 @@ bool look_up(const stream_ref &s, std::uint64_t at, std::size_t len, bool write,
             return false;
         }
         out->sync_memops = r->sync_memops || (s->ctx->flags & context_sync_memops) != 0;
-    } else if (len > 0 && drv().space.find(at + len - 1) != nullptr) {
-        return false; // registered from somewhere inside on
-    } else if (out->parts.size() > 1) {
-        for (const stretch &part : out->parts) {
-            if (part.keep != nullptr) {
-                return false;
-            }
-        }
+        return true;
     }
-    return true;
+    // Registered from somewhere inside on, or with device memory in it.
+    return (len == 0 || drv().space.find(at + len - 1) == nullptr) &&
+           (parts <= 1 || of_device == 0);
 }
 
 void move_parts(const std::vector<stretch> &dst, const std::vector<stretch> &src)
@@ -105,13 +100,10 @@ CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src,
     REQUIRE(dst != 0 && src != 0 && look_up(s, dst, len, true, &to) &&
                 look_up(s, src, len, false, &from),
             CUDA_ERROR_INVALID_VALUE);
-    if (capture *running = capture_of(held, s)) {
-        if (to.where == place::pageable || from.where == place::pageable) {
-            running->valid = false;
-            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
-        record_node(held, s, [to = to.parts, from = from.parts] { move_parts(to, from); });
-        return CUDA_SUCCESS;
+    if (capture *running = capture_of(held, s);
+        running != nullptr && (to.where == place::pageable || from.where == place::pageable)) {
+        running->valid = false;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     bool wait = how == manner::now;
     if (to.where == place::device && from.where == place::device) {
@@ -131,9 +123,10 @@ CUresult copy(CUstream handle, manner how, std::uint64_t dst, std::uint64_t src,
             from.staged = bytes;
         }
     }
-    operation op;
-    op.run = [to = std::move(to.parts), from = std::move(from)] { move_parts(to, from.parts); };
-    const std::uint64_t number = submit(held, s, std::move(op));
+    const std::uint64_t number =
+        submit_node(held, s, [to = std::move(to.parts), from = std::move(from)] {
+            move_parts(to, from.parts);
+        });
     if (wait) {
         wait_for(held, s, number);
     }
@@ -149,17 +142,11 @@ CUresult fill(CUstream handle, manner how, std::uint64_t dst, unsigned char valu
     REQUIRE(look_up(s, dst, len, true, &to) && to.where != place::pageable,
             CUDA_ERROR_INVALID_VALUE);
     const bool wait = how == manner::now && (to.where == place::pinned || to.sync_memops);
-    operation op;
-    op.run = [to = std::move(to.parts), value] {
+    const std::uint64_t number = submit_node(held, s, [to = std::move(to.parts), value] {
         for (const stretch &part : to) {
             std::memset(part.at, value, part.len_bytes);
         }
-    };
-    if (capture_of(held, s) != nullptr) {
-        record_node(held, s, std::move(op.run));
-        return CUDA_SUCCESS;
-    }
-    const std::uint64_t number = submit(held, s, std::move(op));
+    });
     if (wait) {
         wait_for(held, s, number);
     }
@@ -202,7 +189,7 @@ using namespace softcuda;
 
 // Each kind of copy, synchronous and asynchronous.
 #define SOFTCUDA_COPY(name, async_name, first, second)                                             \
-    SOFTCUDA_API(context, name, (first dst, second src, size_t len), (dst, src, len))              \
+    SOFTCUDA_API(context_uncaptured, name, (first dst, second src, size_t len), (dst, src, len))   \
     {                                                                                              \
         return copy(nullptr, manner::now, std::uint64_t(dst), std::uint64_t(src), len);            \
     }                                                                                              \
@@ -216,7 +203,7 @@ SOFTCUDA_COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
 SOFTCUDA_COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
 SOFTCUDA_COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr)
 
-SOFTCUDA_API(context, cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t len),
+SOFTCUDA_API(context_uncaptured, cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t len),
              (dst, value, len))
 {
     return fill(nullptr, manner::now, dst, value, len);
@@ -264,11 +251,9 @@ SOFTCUDA_LOCKED(context, cuStreamWaitValue32_v2,
                 drv().space.resolve(at, sizeof(value), s->ctx->device, false, &parts) &&
                 parts.size() == 1,
             CUDA_ERROR_INVALID_VALUE);
-    operation op;
-    op.polled = true;
-    op.ready = [word = parts[0], value] {
+    const auto reached = [word = parts[0], value] {
         return __atomic_load_n(reinterpret_cast<cuuint32_t *>(word.at), __ATOMIC_ACQUIRE) == value;
     };
-    submit(held, s, std::move(op));
+    submit(held, s, {.ready = reached, .polled = true});
     return CUDA_SUCCESS;
 }

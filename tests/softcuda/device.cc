@@ -52,16 +52,14 @@ int pci_bus(CUdevice device)
 
 SOFTCUDA_API(nothing, cuDriverGetVersion, (int *out), (out))
 {
-    *out = 13000;
-    return CUDA_SUCCESS;
+    return give(out, 13000);
 }
 
 SOFTCUDA_API(nothing, cuGetErrorName, (CUresult code, const char **out), (code, out))
 {
     for (const auto &[each, name] : error_names) {
         if (each == code) {
-            *out = name;
-            return CUDA_SUCCESS;
+            return give(out, name);
         }
     }
     *out = nullptr;
@@ -70,15 +68,13 @@ SOFTCUDA_API(nothing, cuGetErrorName, (CUresult code, const char **out), (code, 
 
 SOFTCUDA_API(init, cuDeviceGetCount, (int *out), (out))
 {
-    *out = static_cast<int>(drv().devices.size());
-    return CUDA_SUCCESS;
+    return give(out, static_cast<int>(drv().devices.size()));
 }
 
 SOFTCUDA_API(init, cuDeviceGet, (CUdevice * out, int ordinal), (out, ordinal))
 {
     REQUIRE(valid_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
-    *out = ordinal;
-    return CUDA_SUCCESS;
+    return give(out, ordinal);
 }
 
 SOFTCUDA_API(init, cuDeviceGetName, (char *out, int len, CUdevice device), (out, len, device))

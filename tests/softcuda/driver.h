@@ -22,7 +22,6 @@ namespace softcuda {
 
 struct stream;
 struct event;
-struct pool;
 using stream_ref = std::shared_ptr<stream>;
 
 struct context {
@@ -42,6 +41,21 @@ struct device_state {
     int physical = 0;
     context *primary = nullptr; // made once, never freed
     pool *default_pool = nullptr;
+};
+
+// A stream-ordered memory pool.
+struct pool {
+    int device = 0;
+    unsigned handle_types = 0;
+    int imports = 0; // how often it was imported, and each is destroyed for itself; 0: made here
+    // And what it has had pointers to stays taken until then, as if its owner had destroyed it.
+    std::vector<block_ref> kept;
+    bool destroyed = false; // freed with its last allocation
+    int allocations = 0;
+    std::uint64_t access = 0;         // two bits per visible device
+    int fd = -1;                      // what an exported descriptor is a copy of
+    std::uint64_t imported_inode = 0; // of the descriptor that this one came by
+    small_heap small;
 };
 
 // Made by cuMemCreate or imported; freed when neither a handle nor a mapping refers to it.
@@ -68,8 +82,8 @@ struct driver {
     std::unordered_map<stream *, stream_ref> streams;
     std::unordered_set<event *> events;
     std::unordered_set<pool *> pools;
-    std::unordered_map<std::uint64_t, vmm_allocation *> vmm;
-    std::map<std::uint64_t, std::uint64_t> reservations; // VMM: base -> length
+    std::unordered_map<std::uint64_t, vmm_allocation> vmm; // by handle
+    std::map<std::uint64_t, std::uint64_t> reservations;   // VMM: base -> length
 };
 
 using hold = std::unique_lock<std::mutex>; // as a parameter: the caller holds drv().lock
@@ -88,6 +102,22 @@ bool valid_device(CUdevice device);
 device_state &state_of(CUdevice device);
 // A visible ordinal for a physical number, or -1.
 int visible_device(int physical);
+
+pool *make_pool(const hold &held, int device, unsigned handle_types);
+
+// A pool allocation is over: give it back.
+void pool_release(const hold &held, range *what);
+
+// In alloc.cc: memory of a device, from the heap if it is small. Fills all but kind and owner.
+CUresult allocate_device(int device, std::uint64_t len_bytes, unsigned handle_types,
+                         small_heap *small, range *made);
+
+// Sets the bits of those devices in *access: cuMemSetAccess and cuMemPoolSetAccess.
+CUresult set_access(std::uint64_t *access, int owner, const CUmemAccessDesc *list, size_t count);
+inline unsigned access_of(std::uint64_t access, int device)
+{
+    return (access >> (2 * device)) & 3;
+}
 
 // Frees what cuMemAlloc, cuMemAllocManaged, a pool or an import made; no waiting.
 void release_range(const hold &held, range *what);

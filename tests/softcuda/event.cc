@@ -79,7 +79,6 @@ constexpr std::uint32_t wire_magic = 0x76657367;
 
 struct event {
     context *ctx = nullptr;
-    unsigned flags = 0;
     std::shared_ptr<event_state> state = std::make_shared<event_state>();
 };
 
@@ -91,10 +90,14 @@ event *find_event(const hold &, CUevent handle)
     return drv().events.count(e) != 0 ? e : nullptr;
 }
 
-CUevent insert(std::unique_ptr<event> made)
+// An event of the current context. The file of one that processes share is taken over; else -1.
+CUresult make_event(const hold &, int file, CUevent *out)
 {
+    auto made = std::make_unique<event>();
+    made->ctx = current_context();
+    REQUIRE(file < 0 || made->state->share(file), CUDA_ERROR_OUT_OF_MEMORY);
     drv().events.insert(made.get());
-    return reinterpret_cast<CUevent>(made.release());
+    return give(out, reinterpret_cast<CUevent>(made.release()));
 }
 
 } // namespace
@@ -108,16 +111,10 @@ SOFTCUDA_LOCKED(context, cuEventCreate, (CUevent * out, unsigned flags), (out, f
     const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
     REQUIRE(flags <= 7 && (!shared || (flags & CU_EVENT_DISABLE_TIMING) != 0),
             CUDA_ERROR_INVALID_VALUE);
-    auto made = std::make_unique<event>();
-    made->ctx = current_context();
-    made->flags = flags;
-    if (shared) {
-        const int fd = memfd_create("softcuda-event", MFD_CLOEXEC);
-        REQUIRE(fd >= 0 && ftruncate(fd, sizeof(event_slot)) == 0 && made->state->share(fd),
-                CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    *out = insert(std::move(made));
-    return CUDA_SUCCESS;
+    const int file = shared ? memfd_create("softcuda-event", MFD_CLOEXEC) : -1;
+    REQUIRE(!shared || (file >= 0 && ftruncate(file, sizeof(event_slot)) == 0),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    return make_event(held, file, out);
 }
 
 SOFTCUDA_LOCKED(init, cuEventDestroy_v2, (CUevent handle), (handle))
@@ -140,18 +137,17 @@ SOFTCUDA_LOCKED(context, cuEventRecord, (CUevent handle, CUstream where), (handl
     const std::shared_ptr<event_state> state = e->state;
     state->slot->recorder.store(static_cast<std::uint32_t>(getpid()));
     const std::uint64_t number = state->slot->recorded.fetch_add(1) + 1;
-    operation op;
-    op.run = [state, number] {
+    const auto arrive = [state, number] {
         auto &done = state->slot->done; // never backwards: two streams may record one event
         std::uint64_t seen = done.load();
         while (seen < number && !done.compare_exchange_weak(seen, number)) {
         }
     };
-    submit(held, s, std::move(op));
+    submit(held, s, {.run = arrive});
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_LOCKED(init, cuEventQuery, (CUevent handle), (handle))
+SOFTCUDA_LOCKED(init_uncaptured, cuEventQuery, (CUevent handle), (handle))
 {
     const event *e = find_event(held, handle);
     REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
@@ -162,7 +158,7 @@ SOFTCUDA_LOCKED(init, cuEventQuery, (CUevent handle), (handle))
     return CUDA_ERROR_NOT_READY;
 }
 
-SOFTCUDA_LOCKED(init, cuEventSynchronize, (CUevent handle), (handle))
+SOFTCUDA_LOCKED(init_uncaptured, cuEventSynchronize, (CUevent handle), (handle))
 {
     const event *e = find_event(held, handle);
     REQUIRE(e != nullptr, CUDA_ERROR_INVALID_HANDLE);
@@ -185,10 +181,8 @@ SOFTCUDA_LOCKED(context, cuStreamWaitEvent, (CUstream where, CUevent handle, uns
     TRY(find_stream(held, where, &s));
     const std::shared_ptr<event_state> state = e->state;
     const std::uint64_t number = state->slot->recorded.load(); // what is recorded now, not later
-    operation op;
-    op.ready = [state, number] { return state->reached(number); };
-    op.polled = state->fd >= 0;
-    submit(held, s, std::move(op));
+    const auto reached = [state, number] { return state->reached(number); };
+    submit(held, s, {.ready = reached, .polled = state->fd >= 0});
     return CUDA_SUCCESS;
 }
 
@@ -212,10 +206,5 @@ SOFTCUDA_LOCKED(context, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle 
     REQUIRE(h.pid != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     const int fd = open_foreign(h.pid, h.fd, h.inode);
     REQUIRE(fd >= 0, CUDA_ERROR_INVALID_HANDLE);
-    auto made = std::make_unique<event>();
-    made->ctx = current_context();
-    made->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
-    REQUIRE(made->state->share(fd), CUDA_ERROR_OUT_OF_MEMORY);
-    *out = insert(std::move(made));
-    return CUDA_SUCCESS;
+    return make_event(held, fd, out);
 }

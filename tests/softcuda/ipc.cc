@@ -68,8 +68,7 @@ CUresult open_handle(CUdeviceptr *out, const wire_place &h)
     r->len_bytes =
         std::max(r->len_bytes, h.len_bytes); // the owner may have made a longer one there
     ++r->opens;
-    *out = r->base;
-    return CUDA_SUCCESS;
+    return give(out, r->base);
 }
 
 } // namespace
@@ -98,7 +97,7 @@ SOFTCUDA_LOCKED(context, cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr a
     return CUDA_SUCCESS;
 }
 
-SOFTCUDA_API(context, cuIpcOpenMemHandle_v2,
+SOFTCUDA_API(context_uncaptured, cuIpcOpenMemHandle_v2,
              (CUdeviceptr * out, CUipcMemHandle handle, unsigned flags), (out, handle, flags))
 {
     REQUIRE(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
@@ -107,7 +106,7 @@ SOFTCUDA_API(context, cuIpcOpenMemHandle_v2,
     return open_handle(out, place);
 }
 
-SOFTCUDA_LOCKED(context, cuIpcCloseMemHandle, (CUdeviceptr at), (at))
+SOFTCUDA_LOCKED(context_uncaptured, cuIpcCloseMemHandle, (CUdeviceptr at), (at))
 {
     range *r = drv().space.find_base(at);
     REQUIRE(r != nullptr && r->kind == memory_kind::ipc, CUDA_ERROR_INVALID_VALUE);

@@ -2,8 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // memory.cc: see memory.h.
-#include "memory.h"
-#include "pool.h"
+#include "driver.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -113,8 +112,7 @@ CUresult map_file(const block_ref &made, block_ref *out)
                     made->fd, 0);
     REQUIRE(at != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     made->alias = static_cast<char *>(at);
-    *out = made;
-    return CUDA_SUCCESS;
+    return give(out, made);
 }
 
 } // namespace
@@ -193,6 +191,13 @@ std::uint64_t taken_bytes(int device)
     return sum;
 }
 
+CUresult give_copy(int fd, void *out)
+{
+    const int copy = fcntl(fd, F_DUPFD, 0);
+    REQUIRE(copy >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+    return give(static_cast<int *>(out), copy);
+}
+
 int open_foreign(int pid, int fd, std::uint64_t inode)
 {
     const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
@@ -227,8 +232,7 @@ CUresult open_place(const wire_place &place, block_ref *out)
     REQUIRE(found->id == place.block_id && place.offset < found->len_bytes &&
                 place.len_bytes <= found->len_bytes - place.offset,
             CUDA_ERROR_INVALID_VALUE);
-    *out = std::move(found);
-    return CUDA_SUCCESS;
+    return give(out, std::move(found));
 }
 
 // ---------------------------------------------------------------- addresses
@@ -319,8 +323,8 @@ bool address_space::resolve(std::uint64_t address, std::size_t len_bytes, int de
             continue;
         }
         if (r->kind == memory_kind::vmm || r->from != nullptr) {
-            std::uint64_t access = r->from != nullptr ? r->from->access : r->access;
-            std::uint64_t allowed = (access >> (2 * device)) & 3;
+            const unsigned allowed =
+                access_of(r->from != nullptr ? r->from->access : r->access, device);
             if (allowed == 0 || (write && allowed != 3)) {
                 return false;
             }
@@ -341,26 +345,22 @@ bool address_space::resolve(std::uint64_t address, std::size_t len_bytes, int de
 CUresult small_heap::allocate(int device, std::uint64_t len_bytes, unsigned handle_types,
                               range *out)
 {
-    std::uint64_t need = round_up(len_bytes, small_alignment);
+    const std::uint64_t need = round_up(len_bytes, small_alignment);
     std::uint64_t at = 0;
-    for (page &p : pages_) {
-        if (p.free.take(need, small_alignment, &at)) {
-            out->base = p.base + at;
-            out->memory = p.memory;
-            out->offset = at;
-            return CUDA_SUCCESS;
-        }
+    auto in = std::find_if(pages_.begin(), pages_.end(),
+                           [&](page &each) { return each.free.take(need, small_alignment, &at); });
+    if (in == pages_.end()) {
+        page fresh;
+        TRY(make_block(device, block_granularity, handle_types, &fresh.memory));
+        fresh.base = drv().space.reserve(block_granularity);
+        REQUIRE(fresh.base != 0, CUDA_ERROR_OUT_OF_MEMORY);
+        fresh.free.release(0, block_granularity);
+        fresh.free.take(need, small_alignment, &at);
+        in = pages_.insert(pages_.end(), std::move(fresh));
     }
-    page fresh;
-    TRY(make_block(device, block_granularity, handle_types, &fresh.memory));
-    fresh.base = drv().space.reserve(block_granularity);
-    REQUIRE(fresh.base != 0, CUDA_ERROR_OUT_OF_MEMORY);
-    fresh.free.release(0, block_granularity);
-    fresh.free.take(need, small_alignment, &at);
-    out->base = fresh.base + at;
-    out->memory = fresh.memory;
+    out->base = in->base + at;
+    out->memory = in->memory;
     out->offset = at;
-    pages_.push_back(std::move(fresh));
     return CUDA_SUCCESS;
 }
 

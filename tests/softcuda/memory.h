@@ -72,6 +72,9 @@ CUresult adopt_block(int fd, block_ref *out);
 // same GPUSM_SOFTCUDA_GROUP.
 std::uint64_t taken_bytes(int device);
 
+// The caller of a function that exports gets a descriptor of its own of that file. Who wants it to
+// be closed on exec has to see to that.
+CUresult give_copy(int fd, void *out);
 // Another process's open file, or -1 when it is not there any more.
 int open_foreign(int pid, int fd, std::uint64_t inode);
 

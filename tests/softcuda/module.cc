@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// module.cc: modules from PTX text, functions by name, launches.
-#include "capture.h"
-#include "kernels.h"
+// module.cc: modules from PTX text, functions by name, launches; and the kernels of this project,
+// written once more for the CPU. One is launched by the name that its PTX entry has. A new one: a
+// function here and a line in `kernels`; what is not listed there cannot be launched.
+#include "stream.h"
 
+#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
+
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 namespace softcuda {
-
-struct module_image {
-    context *ctx;
-    std::string text;
-    std::map<std::string, std::unique_ptr<struct function>> functions;
-};
-
-struct function {
-    module_image *of;
-    const kernel *code;
-};
 
 namespace {
 
@@ -32,26 +25,109 @@ bool mapped_for(const context &ctx, const range &what)
            (what.kind == memory_kind::device && ctx.peers.count(what.ctx->device) != 0);
 }
 
-} // namespace
+struct launch {
+    const context *ctx;                     // whose stream it runs on
+    const void *const *arguments = nullptr; // one pointer per parameter, to a copy of its value
+    bool failed = false;
+    std::vector<stretch> held = {}; // keeps what was touched alive until the kernel is over
 
-void *launch::touch(std::uint64_t address, std::size_t len, bool write) const
+    template <class T> T argument(int i) const { return *static_cast<const T *>(arguments[i]); }
+
+    // Where the CPU finds [address, +len): device memory, managed or pinned host memory. Null
+    // for anything else, memory of another context without peer access included, and then the
+    // launch has failed: return at once.
+    void *touch(std::uint64_t address, std::size_t len, bool write)
+    {
+        hold lock(drv().lock);
+        std::vector<stretch> parts;
+        const range *first = drv().space.find(address);
+        if (first == nullptr || !mapped_for(*ctx, *first) ||
+            !drv().space.resolve(address, len, ctx->device, write, &parts) || parts.size() != 1) {
+            failed = true; // CUDA_ERROR_ILLEGAL_ADDRESS
+            return nullptr;
+        }
+        if (parts[0].keep != nullptr &&
+            (held.empty() || held.back().keep.get() != parts[0].keep.get())) {
+            held.push_back(parts[0]);
+        }
+        return parts[0].at;
+    }
+};
+
+// The bytes from `address` to the end of what is mapped in one piece at most.
+std::uint64_t room(std::uint64_t address)
 {
-    hold lock(drv().lock);
-    std::vector<stretch> parts;
-    const range *first = drv().space.find(address);
-    if (first == nullptr || !mapped_for(*ctx, *first) ||
-        !drv().space.resolve(address, len, device, write, &parts) || parts.size() != 1) {
-        failed = true; // CUDA_ERROR_ILLEGAL_ADDRESS
-        return nullptr;
-    }
-    if (parts[0].keep != nullptr &&
-        (held->empty() || held->back().keep.get() != parts[0].keep.get())) {
-        held->push_back(parts[0]);
-    }
-    return parts[0].at;
+    return block_granularity - address % block_granularity;
 }
 
-namespace {
+// False when the device cannot reach all of it.
+bool copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
+{
+    while (bytes > 0) {
+        const std::uint64_t now = std::min({bytes, room(to), room(from)});
+        void *destination = l.touch(to, now, true);
+        const void *source = l.touch(from, now, false);
+        if (destination == nullptr || source == nullptr) {
+            return false;
+        }
+        std::memmove(destination, source, now);
+        to += now;
+        from += now;
+        bytes -= now;
+    }
+    return true;
+}
+
+// gpusm_gather*(gather_arguments): the pieces one after the other, then the flag
+// (opal/mca/btl/gpusm/gpu/gather_kernel.cu).
+template <unsigned most> void gather(launch &l)
+{
+    const auto arguments = l.argument<gpusm::gather_arguments<most>>(0);
+    for (std::uint32_t piece = 0; piece < arguments.pieces; ++piece) {
+        const gpusm::gather_copy *found =
+            std::upper_bound(arguments.copy, arguments.copy + std::min(arguments.copies, most),
+                             piece, [](std::uint32_t wanted, const gpusm::gather_copy &c) {
+                                 return wanted < c.first_piece;
+                             });
+        --found;
+        const gpusm::gather_piece part =
+            gpusm::gather_piece_of(found->destination, found->len_bytes, piece - found->first_piece,
+                                   arguments.piece_shift);
+        if (!copy(l, found->destination + part.begin, found->source + part.begin,
+                  part.end - part.begin)) {
+            return;
+        }
+    }
+    if (void *done = l.touch(arguments.done, sizeof(std::uint32_t), true)) {
+        __atomic_store_n(static_cast<std::uint32_t *>(done), arguments.done_value,
+                         __ATOMIC_RELEASE);
+    }
+}
+
+const struct kernel {
+    const char *name;
+    std::vector<std::size_t> argument_bytes;
+    void (*run)(launch &);
+} kernels[] = {
+    {"gpusm_gather",
+     {sizeof(gpusm::gather_arguments<gpusm::gather_most_copies>)},
+     gather<gpusm::gather_most_copies>},
+    {"gpusm_gather_few",
+     {sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)},
+     gather<gpusm::gather_few_copies>},
+};
+
+struct function;
+struct module_image {
+    context *ctx;
+    std::string text;
+    std::map<std::string, std::unique_ptr<function>> functions;
+};
+
+struct function {
+    module_image *of;
+    const kernel *code;
+};
 
 std::unordered_set<module_image *> modules;
 std::unordered_set<function *> functions;
@@ -84,29 +160,18 @@ CUresult launch_kernel(function *f, unsigned blocks, unsigned threads, CUstream 
         const auto *from = static_cast<const char *>(arguments[i]);
         values.emplace_back(from, from + code->argument_bytes[i]);
     }
-    launch l{};
-    l.device = s->ctx->device;
-    l.ctx = s->ctx;
-    operation op;
-    op.run = [code, l, values = std::move(values), ctx = s->ctx]() mutable {
+    submit_node(held, s, [code, values = std::move(values), ctx = s->ctx] {
         std::vector<const void *> pointers;
         for (const auto &value : values) {
             pointers.push_back(value.data());
         }
-        std::vector<stretch> touched;
-        l.arguments = pointers.data();
-        l.held = &touched;
+        launch l{ctx, pointers.data()};
         code->run(l);
         if (l.failed) {
             hold inner(drv().lock);
             ctx->sticky = ctx->sticky == CUDA_SUCCESS ? CUDA_ERROR_ILLEGAL_ADDRESS : ctx->sticky;
         }
-    };
-    if (capture_of(held, s) != nullptr) {
-        record_node(held, s, std::move(op.run));
-    } else {
-        submit(held, s, std::move(op));
-    }
+    });
     return CUDA_SUCCESS;
 }
 
@@ -116,7 +181,7 @@ CUresult launch_kernel(function *f, unsigned blocks, unsigned threads, CUstream 
 
 using namespace softcuda;
 
-SOFTCUDA_LOCKED(context, cuModuleLoadDataEx,
+SOFTCUDA_LOCKED(context_uncaptured, cuModuleLoadDataEx,
                 (CUmodule * out, const void *image, unsigned count, CUjit_option *options,
                  void **values),
                 (out, image, count, options, values))
@@ -125,11 +190,10 @@ SOFTCUDA_LOCKED(context, cuModuleLoadDataEx,
     REQUIRE(std::strstr(text, ".version") != nullptr, CUDA_ERROR_INVALID_IMAGE); // not PTX text
     auto *m = new module_image{current_context(), text, {}};
     modules.insert(m);
-    *out = reinterpret_cast<CUmodule>(m);
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUmodule>(m));
 }
 
-SOFTCUDA_LOCKED(context, cuModuleUnload, (CUmodule handle), (handle))
+SOFTCUDA_LOCKED(context_uncaptured, cuModuleUnload, (CUmodule handle), (handle))
 {
     auto *m = reinterpret_cast<module_image *>(handle);
     REQUIRE(modules.erase(m) != 0, CUDA_ERROR_INVALID_HANDLE);
@@ -145,15 +209,16 @@ SOFTCUDA_LOCKED(context, cuModuleGetFunction, (CUfunction * out, CUmodule handle
 {
     auto *m = reinterpret_cast<module_image *>(handle);
     REQUIRE(modules.count(m) != 0, CUDA_ERROR_INVALID_HANDLE);
-    const kernel *code = find_kernel(name);
-    REQUIRE(code != nullptr && has_entry(m->text, name), CUDA_ERROR_NOT_FOUND);
+    const kernel *code = std::find_if(std::begin(kernels), std::end(kernels), [&](const kernel &k) {
+        return std::strcmp(k.name, name) == 0;
+    });
+    REQUIRE(code != std::end(kernels) && has_entry(m->text, name), CUDA_ERROR_NOT_FOUND);
     auto &f = m->functions[name];
     if (f == nullptr) {
         f = std::make_unique<function>(function{m, code});
         functions.insert(f.get());
     }
-    *out = reinterpret_cast<CUfunction>(f.get());
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUfunction>(f.get()));
 }
 
 SOFTCUDA_API(context, cuLaunchKernel,

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // pointer.cc: what the driver tells about an address. Needs no current context.
-#include "pool.h"
+#include "driver.h"
 
 #include <cstring>
 #include <iterator>

@@ -2,10 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // pool.cc: memory pools, stream-ordered allocation, and pools that two processes share.
-#include "pool.h"
 #include "stream.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,8 +39,7 @@ CUresult enter_range(range *made, pool *p, memory_kind kind, CUdeviceptr *out)
     made->kind = kind;
     made->from = p;
     ++p->allocations;
-    *out = drv().space.insert(*made).base;
-    return CUDA_SUCCESS;
+    return give(out, drv().space.insert(*made).base);
 }
 
 // Null: the default pool of the stream's device.
@@ -107,9 +104,8 @@ SOFTCUDA_LOCKED(init, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps
                 props->location.type == CU_MEM_LOCATION_TYPE_DEVICE,
             CUDA_ERROR_INVALID_VALUE);
     REQUIRE(valid_device(props->location.id), CUDA_ERROR_INVALID_DEVICE);
-    *out = reinterpret_cast<CUmemoryPool>(
-        make_pool(held, props->location.id, static_cast<unsigned>(props->handleTypes)));
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUmemoryPool>(make_pool(
+                         held, props->location.id, static_cast<unsigned>(props->handleTypes))));
 }
 
 SOFTCUDA_LOCKED(init, cuMemPoolDestroy, (CUmemoryPool handle), (handle))
@@ -142,14 +138,13 @@ SOFTCUDA_LOCKED(context, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at,
                 (r->kind == memory_kind::pool || r->kind == memory_kind::pool_import),
             CUDA_ERROR_INVALID_VALUE);
     r->freeing = true;
-    operation op;
-    op.run = [at] {
+    const auto give_back = [at] {
         hold inner(drv().lock);
         if (range *gone = drv().space.find_base(at); gone != nullptr && gone->freeing) {
             release_range(inner, gone);
         }
     };
-    submit(held, s, std::move(op));
+    submit(held, s, {.run = give_back});
     return CUDA_SUCCESS;
 }
 
@@ -169,8 +164,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolGetAccess,
     const pool *p = find_pool(held, handle);
     REQUIRE(p != nullptr && where->type == CU_MEM_LOCATION_TYPE_DEVICE && valid_device(where->id),
             CUDA_ERROR_INVALID_VALUE);
-    *out = static_cast<CUmemAccess_flags>(access_of(p->access, where->id));
-    return CUDA_SUCCESS;
+    return give(out, static_cast<CUmemAccess_flags>(access_of(p->access, where->id)));
 }
 
 // ---------------------------------------------------------------- shared by two processes
@@ -189,10 +183,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolExportToShareableHandle,
         const std::string name = "softcuda-pool:" + std::to_string(state_of(p->device).physical);
         p->fd = memfd_create(name.c_str(), MFD_CLOEXEC);
     }
-    const int fd = fcntl(p->fd, F_DUPFD_CLOEXEC, 0);
-    REQUIRE(fd >= 0, CUDA_ERROR_OUT_OF_MEMORY);
-    *static_cast<int *>(out) = fd;
-    return CUDA_SUCCESS;
+    return give_copy(p->fd, out);
 }
 
 SOFTCUDA_LOCKED(init, cuMemPoolImportFromShareableHandle,
@@ -223,8 +214,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolImportFromShareableHandle,
         p->imported_inode = about.st_ino;
     }
     ++p->imports;
-    *out = reinterpret_cast<CUmemoryPool>(p);
-    return CUDA_SUCCESS;
+    return give(out, reinterpret_cast<CUmemoryPool>(p));
 }
 
 SOFTCUDA_LOCKED(init, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUdeviceptr at),

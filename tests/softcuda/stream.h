@@ -9,6 +9,8 @@
 
 #include "driver.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -21,11 +23,11 @@ struct dependency {
 };
 
 struct operation {
-    std::function<void()> run;   // outside the lock; may be empty
-    std::function<bool()> ready; // under the lock; empty: always
-    bool polled = false;         // `ready` looks at something no worker of ours changes
-    std::vector<dependency> after;
-    std::chrono::steady_clock::time_point not_before;
+    std::function<void()> run = {};   // outside the lock; may be empty
+    std::function<bool()> ready = {}; // under the lock; empty: always
+    bool polled = false;              // `ready` looks at something no worker of ours changes
+    std::vector<dependency> after = {};
+    std::chrono::steady_clock::time_point not_before = {};
 };
 
 struct stream {
@@ -45,7 +47,7 @@ struct stream {
 // What a stream is looked up for, which decides whether it may be one that is being captured.
 enum class use {
     work,     // no: the call cannot be a node of a graph, and the capture ends over it
-    node,     // yes: see record_node
+    node,     // yes: see submit_node
     question, // yes, and the legacy stream may be asked about whatever else is captured
 };
 
@@ -69,6 +71,42 @@ void wait_for_any(hold &held, bool polled);
 
 // The stream is done with everything that it would have to wait for now.
 bool stream_idle(const hold &held, const stream_ref &s);
+
+// ---------------------------------------------------------------- capture
+
+// A stream that is captured records into a graph instead of working, and some calls of some threads
+// a capture does not survive.
+
+// What its nodes do, called once per launch. A capture of one stream has no branches, so the order
+// is all there is.
+using graph = std::vector<std::function<void()>>;
+
+// One capture sequence, from cuStreamBeginCapture to cuStreamEndCapture.
+struct capture {
+    stream_ref of;
+    pthread_t begun_by;
+    CUstreamCaptureMode mode;
+    bool valid = true;
+    graph recorded = {};
+};
+
+// The capture that the stream records into, or null.
+capture *capture_of(const hold &held, const stream_ref &s);
+
+// Some blocking stream of the context is being captured. Then its legacy stream, which waits for
+// all of them, cannot be used; `spoil`: and the captures end over the attempt.
+bool legacy_is_blocked(const hold &held, const context *ctx, bool spoil);
+
+// Any stream of the context is being captured; these captures end over it.
+bool spoil_captures_of(const hold &held, const context *ctx);
+
+// The stream, or the context with all that is in it, comes to an end.
+void drop_capture(const hold &held, const stream *of);
+void drop_captures(const hold &held, const context *of);
+
+// One more node of the graph if the stream is being captured, else one more operation of the
+// stream. Returns its number there; for a node 0.
+std::uint64_t submit_node(const hold &held, const stream_ref &s, std::function<void()> run);
 
 } // namespace softcuda
 

@@ -2,10 +2,9 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // vmm.cc: virtual memory management: addresses, physical allocations, mappings, access.
-#include "pool.h"
+#include "driver.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 using namespace softcuda;
 
@@ -18,29 +17,28 @@ std::uint64_t next_handle = 1;
 vmm_allocation *find_allocation(const hold &, CUmemGenericAllocationHandle handle)
 {
     auto it = drv().vmm.find(handle);
-    return it == drv().vmm.end() ? nullptr : it->second;
+    return it == drv().vmm.end() ? nullptr : &it->second;
 }
 
 CUmemGenericAllocationHandle new_allocation(const hold &, block_ref memory, int device)
 {
-    auto *a = new vmm_allocation;
-    a->handle = handle_mark | next_handle++;
-    a->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    a->properties.requestedHandleTypes =
+    const std::uint64_t handle = handle_mark | next_handle++;
+    vmm_allocation &a = drv().vmm[handle];
+    a.handle = handle;
+    a.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    a.properties.requestedHandleTypes =
         static_cast<CUmemAllocationHandleType>(memory->handle_types);
-    a->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    a->properties.location.id = device;
-    a->memory = std::move(memory);
-    a->handles = 1;
-    drv().vmm[a->handle] = a;
-    return a->handle;
+    a.properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    a.properties.location.id = device;
+    a.memory = std::move(memory);
+    a.handles = 1;
+    return handle;
 }
 
-void collect(const hold &, vmm_allocation *a)
+void collect(const hold &, const vmm_allocation &a)
 {
-    if (a->handles == 0 && a->mappings == 0) {
-        drv().vmm.erase(a->handle);
-        delete a;
+    if (a.handles == 0 && a.mappings == 0) {
+        drv().vmm.erase(a.handle);
     }
 }
 
@@ -66,8 +64,7 @@ SOFTCUDA_API(init, cuMemGetAllocationGranularity,
              (out, p, option))
 {
     REQUIRE(valid_device(p->location.id), CUDA_ERROR_INVALID_DEVICE);
-    *out = block_granularity;
-    return CUDA_SUCCESS;
+    return give(out, block_granularity);
 }
 
 SOFTCUDA_LOCKED(init, cuMemCreate,
@@ -83,8 +80,7 @@ SOFTCUDA_LOCKED(init, cuMemCreate,
     REQUIRE((types & ~1u) == 0, CUDA_ERROR_NOT_SUPPORTED); // only file descriptors
     block_ref memory;
     TRY(make_block(state_of(p->location.id).physical, len, types, &memory));
-    *out = new_allocation(held, std::move(memory), p->location.id);
-    return CUDA_SUCCESS;
+    return give(out, new_allocation(held, std::move(memory), p->location.id));
 }
 
 SOFTCUDA_LOCKED(init, cuMemRelease, (CUmemGenericAllocationHandle handle), (handle))
@@ -92,7 +88,7 @@ SOFTCUDA_LOCKED(init, cuMemRelease, (CUmemGenericAllocationHandle handle), (hand
     vmm_allocation *a = find_allocation(held, handle);
     REQUIRE(a != nullptr && a->handles > 0, CUDA_ERROR_INVALID_VALUE);
     --a->handles;
-    collect(held, a);
+    collect(held, *a);
     return CUDA_SUCCESS;
 }
 
@@ -102,8 +98,7 @@ SOFTCUDA_LOCKED(init, cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle
     const range *r = drv().space.find(reinterpret_cast<std::uint64_t>(at));
     REQUIRE(r != nullptr && r->kind == memory_kind::vmm, CUDA_ERROR_INVALID_VALUE);
     ++find_allocation(held, r->handle)->handles;
-    *out = r->handle;
-    return CUDA_SUCCESS;
+    return give(out, r->handle);
 }
 
 SOFTCUDA_LOCKED(init, cuMemGetAllocationPropertiesFromHandle,
@@ -111,8 +106,7 @@ SOFTCUDA_LOCKED(init, cuMemGetAllocationPropertiesFromHandle,
 {
     const vmm_allocation *a = find_allocation(held, handle);
     REQUIRE(a != nullptr, CUDA_ERROR_INVALID_VALUE);
-    *out = a->properties;
-    return CUDA_SUCCESS;
+    return give(out, a->properties);
 }
 
 SOFTCUDA_LOCKED(init, cuMemExportToShareableHandle,
@@ -124,10 +118,7 @@ SOFTCUDA_LOCKED(init, cuMemExportToShareableHandle,
     REQUIRE(a != nullptr && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
                 (a->memory->handle_types & 1u) != 0,
             CUDA_ERROR_INVALID_VALUE);
-    const int fd = fcntl(a->memory->fd, F_DUPFD_CLOEXEC, 0);
-    REQUIRE(fd >= 0, CUDA_ERROR_OUT_OF_MEMORY);
-    *static_cast<int *>(out) = fd;
-    return CUDA_SUCCESS;
+    return give_copy(a->memory->fd, out);
 }
 
 SOFTCUDA_LOCKED(init, cuMemImportFromShareableHandle,
@@ -142,8 +133,7 @@ SOFTCUDA_LOCKED(init, cuMemImportFromShareableHandle,
     TRY(adopt_block(fd, &memory));
     const int device = visible_device(memory->device);
     REQUIRE(device >= 0, CUDA_ERROR_INVALID_DEVICE);
-    *out = new_allocation(held, std::move(memory), device);
-    return CUDA_SUCCESS;
+    return give(out, new_allocation(held, std::move(memory), device));
 }
 
 SOFTCUDA_LOCKED(init, cuMemAddressReserve,
@@ -155,8 +145,7 @@ SOFTCUDA_LOCKED(init, cuMemAddressReserve,
     const std::uint64_t at = drv().space.reserve(len, alignment);
     REQUIRE(at != 0, CUDA_ERROR_OUT_OF_MEMORY);
     drv().reservations[at] = len;
-    *out = at;
-    return CUDA_SUCCESS;
+    return give(out, at);
 }
 
 SOFTCUDA_LOCKED(init, cuMemAddressFree, (CUdeviceptr at, size_t len), (at, len))
@@ -202,7 +191,7 @@ SOFTCUDA_LOCKED(init, cuMemUnmap, (CUdeviceptr at, size_t len), (at, len))
         vmm_allocation *a = find_allocation(held, r->handle);
         drv().space.erase(r->base);
         --a->mappings;
-        collect(held, a);
+        collect(held, *a);
     }
     return CUDA_SUCCESS;
 }
@@ -227,6 +216,5 @@ SOFTCUDA_LOCKED(init, cuMemGetAccess,
     REQUIRE(r != nullptr && r->kind == memory_kind::vmm &&
                 where->type == CU_MEM_LOCATION_TYPE_DEVICE && valid_device(where->id),
             CUDA_ERROR_INVALID_VALUE);
-    *out = access_of(r->access, where->id);
-    return CUDA_SUCCESS;
+    return give(out, access_of(r->access, where->id));
 }
