@@ -8,7 +8,7 @@
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
 #include "tests/fuzz/fuzz_support.h"
-#include "tests/unit/fake_sharing.h"
+#include "tests/unit/counted_driver.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,7 +19,7 @@ using namespace gpusm;
 namespace {
 
 enum step : std::uint8_t { packet, ask, answer, collect, want, receive, progress, steps };
-constexpr std::uint64_t memory_at = 0x50000000, memory_bytes = 0x10000, chunks = 4;
+constexpr std::uint64_t chunk_bytes = 2 * mib, chunks = 4;
 player owner(1), broken(2);
 
 const fd_passing_calls calls{[](std::uint32_t, const ipc_message &) { return true; },
@@ -56,22 +56,6 @@ void send_packet(fuzz_input &in, int by, const std::string &path)
     (void)sendmsg(by, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// All memory is a device's.
-CUresult describe(unsigned count, CUpointer_attribute *what, void **out, CUdeviceptr at)
-{
-    const int device_memory = CU_MEMORYTYPE_DEVICE, ordinal = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        if (CU_POINTER_ATTRIBUTE_MEMORY_TYPE == what[i]) {
-            std::memcpy(out[i], &device_memory, sizeof(device_memory));
-        } else if (CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == what[i]) {
-            std::memcpy(out[i], &ordinal, sizeof(ordinal));
-        } else if (CU_POINTER_ATTRIBUTE_BUFFER_ID == what[i]) {
-            (void)fake_attribute(what[i], out[i], at);
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
 const std::string taken = bytes_of(ask, '\0', packet, '\0', '\0', '\1', '\0', '\0', '\1', '\1',
                                    answer, '\0', collect, '\0');
 const std::string wanted = bytes_of(want, '\0', receive, progress);
@@ -82,18 +66,16 @@ const std::vector<std::string> seeds{taken, wanted, taken + wanted + taken, std:
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t bytes)
 {
+    static const CUcontext context = softcuda_test::start();
+    static const CUdeviceptr memory_at =
+        allocate_chunks(std::vector<std::int64_t>(chunks, chunk_bytes));
+    require(context != nullptr && memory_at != 0, "there is no driver");
     static const file_descriptor by(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     fuzz_input in{data, bytes};
     owner.begin();
     broken.begin();
     const std::size_t opened = open_descriptors();
-    driver_api api = reset_fake_sharing();
-    api.pointer_get_attributes = describe;
-    fake().stack = {handle_of<CUcontext>(0xc0)};
-    for (std::uint64_t i = 0; i < chunks; ++i) {
-        sharing().add_chunk(memory_at + i * memory_bytes, memory_bytes);
-    }
-    sharing().context_flags = fake_sync_memops;
+    const driver_api api = counted_driver();
     {
         const std::string &folder = player::folder();
         const segment_identity self = owner.own().identity();
@@ -104,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         exported *entry = nullptr;
         remote_handle ours{};
         require(status::ok ==
-                    exports.export_range(memory_at, chunks * memory_bytes, 0, 0, &entry, &ours),
+                    exports.export_range(memory_at, chunks * chunk_bytes, 0, 0, &entry, &ours),
                 "no export");
         descriptor_message got;
         while (in.left > 0) {
@@ -122,7 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
             } else if (want == step) {
                 fds.send(0, in.spoilt(ours));
             } else if (receive == step) {
-                require(status::ok != socket.receive(&got) || memory_bytes == got.lengths[0],
+                require(status::ok != socket.receive(&got) || chunk_bytes == got.lengths[0],
                         "another length was sent");
             } else {
                 fds.progress();
@@ -144,6 +126,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     }
     owner.end();
     broken.end();
-    require(0 == sharing().references() && opened == open_descriptors(), "something stays open");
+    require(all_given_back() && opened == open_descriptors(), "something stays open");
     return 0;
 }

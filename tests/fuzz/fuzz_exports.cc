@@ -3,12 +3,11 @@
 //
 // fuzz_exports.cc: what a broken owner of device memory may say of it: entries of its export
 // directory and events, handles, and descriptors of other lengths or of something else. The
-// importer, on a scripted driver, never takes memory for mapped that is not, and gives back all
-// that it has got.
+// importer never takes memory for mapped that is not, and gives back all that it has got.
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 
 #include "tests/fuzz/fuzz_support.h"
-#include "tests/unit/fake_sharing.h"
+#include "tests/unit/counted_driver.h"
 
 using namespace gpusm_test;
 using namespace gpusm;
@@ -16,10 +15,25 @@ using namespace gpusm;
 namespace {
 
 enum step : std::uint8_t { entry, header, import, release, descriptors, event, idle, steps };
-constexpr std::uint64_t chunk_bytes = 0x10000, pooled_bytes = 0x8000;
-constexpr std::uint64_t elsewhere = 1ULL << 32; // where the scripted driver maps what is not VMM
+constexpr std::uint64_t chunk_bytes = 2 * mib, pooled_bytes = 0x8000;
 player importer(1), broken(2);
-std::uint64_t chunk, pool; // as descriptors of the scripted driver name them
+
+// What there is in truth, of this process.
+struct memory_of_each_kind {
+    program owner{2 * chunk_bytes}; // with an allocation
+    parcel chunk = of(share_kind::descriptors, allocate_chunks({chunk_bytes}), chunk_bytes);
+    parcel pooled = of(share_kind::pool, allocate_from(make_pool(), pooled_bytes), pooled_bytes);
+
+    parcel of(share_kind kind, CUdeviceptr at, std::size_t len_bytes)
+    {
+        return parcel::of(kind, owner.device_of(at), at, len_bytes);
+    }
+};
+memory_of_each_kind &truth()
+{
+    static memory_of_each_kind all;
+    return all;
+}
 
 const fd_passing_calls calls{[](std::uint32_t, const ipc_message &) { return true; },
                              [](std::uint32_t) { return &importer.towards(broken); }};
@@ -44,7 +58,13 @@ void write_entry(const remote_handle &about, const remote_handle &said)
     to.base = said.base;
     to.len_bytes = said.len_bytes;
     to.kind = said.kind;
-    std::memcpy(to.memory_handle, &said.base, sizeof(said.base));
+    memory_handle handle = truth().pooled.memory.handle;
+    handle[0] ^= said.base == about.base ? 0 : 1;
+    if (share_kind::pool != about.kind) { // see counted_driver.h
+        const std::uint64_t at = truth().owner.at + said.base - about.base;
+        std::memcpy(handle.data(), &at, sizeof(at));
+    }
+    std::memcpy(to.memory_handle, handle.data(), handle.size());
     to.generation = said.generation;
 }
 
@@ -54,7 +74,8 @@ descriptor_message message_about(fuzz_input &in, const remote_handle &about)
     descriptor_message made{broken.own().identity(), about.generation, about.slot, {}, {}};
     for (auto left = in.one_of(4) ? in.below(4) : pooled ? 1U : 2U; left > 0; --left) {
         made.lengths.push_back(in.one_of(8) ? in.word(chunk_bytes) : chunk_bytes);
-        made.fds.emplace_back(fake_descriptor(pooled != in.one_of(8) ? pool : chunk));
+        const parcel &of = pooled != in.one_of(8) ? truth().pooled : truth().chunk;
+        made.fds.emplace_back(dup(of.chunks.fds[0].get()));
     }
     return made;
 }
@@ -63,14 +84,12 @@ descriptor_message message_about(fuzz_input &in, const remote_handle &about)
 bool is_mapped(std::uint64_t at, std::uint64_t end)
 {
     while (at < end) {
-        const auto pointer = fake_find(sharing().pointers, at);
-        const auto mapped = fake_find(sharing().mapped, at);
-        const bool is_pointer = pointer != sharing().pointers.end();
-        if (!is_pointer && mapped == sharing().mapped.end()) {
+        CUdeviceptr base = 0;
+        std::size_t len_bytes = 0;
+        if (CUDA_SUCCESS != driver().mem_get_address_range(&base, &len_bytes, at)) {
             return false;
         }
-        at = is_pointer ? pointer->first + pointer->second.len_bytes
-                        : mapped->first + mapped->second.len_bytes;
+        at = base + len_bytes;
     }
     return true;
 }
@@ -93,14 +112,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     fuzz_input in{data, bytes};
     importer.begin();
     broken.begin();
+    (void)truth(); // has descriptors of its own
     const std::size_t opened = open_descriptors();
     peer &from = importer.towards(broken);
     (void)from.attach();
-    const driver_api api = reset_fake_sharing();
-    fake().stack = {handle_of<CUcontext>(0xc0)};
-    sharing().pointers[(1ULL << 28) + elsewhere].len_bytes = 2 * chunk_bytes;
-    pool = reinterpret_cast<std::uintptr_t>(sharing().add_pool(1));
-    sharing().allocations[chunk = 0xa000].len_bytes = chunk_bytes;
+    driver_api api = counted_driver();
+    api.ipc_open_event_handle = [](CUevent *out, CUipcEventHandle) {
+        return driver().event_create(out, CU_EVENT_DISABLE_TIMING);
+    };
     const segment_view &theirs = broken.own().view();
     theirs.header->exports_committed = 4;
     {
@@ -151,10 +170,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
             imports.release(each);
         }
     }
-    require(0 == sharing().references() && sharing().reserved.empty() &&
-                1 == sharing().pools.size() &&
-                fake().calls["ipc_open_mem_handle"] == fake().calls["ipc_close_mem_handle"],
-            "something stays mapped");
+    require(all_given_back(), "something stays mapped");
     importer.end();
     broken.end();
     require(opened == open_descriptors(), "a descriptor stays open");

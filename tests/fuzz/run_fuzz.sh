@@ -14,6 +14,7 @@ layers=$top/opal/mca/btl/gpusm
 flags="-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I$top $GPUSM_TEST_CPPFLAGS"
 names="control stream descriptors exports fast_box fifo"
 export ASAN_OPTIONS=quarantine_size_mb=32
+export LD_LIBRARY_PATH="$GPUSM_SOFTCUDA_LIB"
 mkdir -p "$GPUSM_BUILDDIR/tests/fuzz-build" && cd "$GPUSM_BUILDDIR/tests/fuzz-build" || exit 1
 
 echo 'extern "C" int LLVMFuzzerTestOneInput(const char *, unsigned long) { return 0; }' >probe.cc
@@ -29,7 +30,7 @@ build() {
         xargs -P 2 -n 1 clang++ $flags -fsanitize=fuzzer-no-link -c &&
         printf '%s\n' $names |
         xargs -P 2 -I @ sh -c "clang++ $flags -fsanitize=fuzzer $top/tests/fuzz/fuzz_@.cc *.o -o fuzz_@ \
-            -Wl,--wrap=mmap,--wrap=munmap -ldl -lpthread"
+            -Wl,--wrap=mmap,--wrap=munmap $GPUSM_TEST_LIBS -ldl -lpthread"
 }
 if [ ! -e built ] || [ -n "$(find "$top/opal" "$top/tests" -name '*.[ch]*' -newer built)" ]; then
     rm -f built ./*.o

@@ -8,9 +8,6 @@
 
 #include "tests/unit/descriptor_support.h"
 
-#include <fstream>
-
-#include <sched.h>
 #include <sys/prctl.h>
 
 using namespace gpusm_test;
@@ -23,26 +20,11 @@ constexpr int patience_s = 30;
 // How a process ends.
 enum result { right = 0, wrong = 1, no_namespace = 2 };
 
-bool write_file(const char *path, const std::string &text)
-{
-    return static_cast<bool>(std::ofstream(path) << text << std::flush);
-}
-
-// A user namespace in which this user keeps its number, for those who may not do without.
-bool enter_user_namespace()
-{
-    const std::string uid = std::to_string(geteuid());
-    const std::string gid = std::to_string(getegid());
-    return 0 == unshare(CLONE_NEWUSER) && write_file("/proc/self/setgroups", "deny") &&
-           write_file("/proc/self/uid_map", uid + " " + uid + " 1") &&
-           write_file("/proc/self/gid_map", gid + " " + gid + " 1");
-}
-
 // What `body` returns as the first process of a PID namespace, and of what else `flags` say.
 template <typename Body> int in_namespaces(int flags, Body &&body)
 {
     return result_in_child([&]() -> int {
-        if (unshare(flags) != 0 && (!enter_user_namespace() || unshare(flags) != 0)) {
+        if (!enter_namespaces(flags)) {
             std::printf("no namespaces: %s\n", std::strerror(errno));
             return no_namespace;
         }

@@ -24,34 +24,6 @@ void *pointer(CUdeviceptr at)
     return reinterpret_cast<void *>(at);
 }
 
-// Page-locked memory is host memory, and so is everything before the driver is initialized.
-ALONE(PlaceOf, TellsTheMemoryOfDevices)
-{
-    std::vector<char> plain(4096);
-    for (const bool initialized : {false, true}) {
-        if (initialized) {
-            (void)start();
-        }
-        const memory_place place = place_of(driver(), plain.data());
-        EXPECT_TRUE(place.answered);
-        EXPECT_FALSE(place.on_device);
-    }
-    void *pinned = nullptr;
-    OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
-    EXPECT_FALSE(place_of(driver(), pinned).on_device);
-    const CUdeviceptr ordinary = allocate(4096);
-    const CUdeviceptr managed = allocate_managed(4096);
-    for (const CUdeviceptr at : {ordinary, managed, allocate_vmm(2 * mib), allocate_pool(4096)}) {
-        const memory_place place = place_of(driver(), pointer(at + 100));
-        EXPECT_TRUE(place.answered && place.on_device);
-        EXPECT_EQ(place.managed, at == managed);
-        EXPECT_EQ(place.ordinal, 0);
-        EXPECT_EQ(place.context != nullptr, at == ordinary || at == managed);
-    }
-    OK(CU(cuMemFree)(ordinary));
-    EXPECT_FALSE(place_of(driver(), pointer(ordinary)).on_device) << "freed";
-}
-
 // From threads without a context, from and to all kinds and both devices; the threads still have
 // none.
 ALONE(Accelerator, CopiesBetweenAnyTwoPlacesInManyThreads)
@@ -64,7 +36,7 @@ ALONE(Accelerator, CopiesBetweenAnyTwoPlacesInManyThreads)
     accelerator tested(driver());
     std::vector<std::thread> threads;
     for (unsigned seed = 0; seed < 4000; seed += 1000) {
-        std::vector<CUdeviceptr> places = {allocate_managed(len), allocate_vmm(2 * mib)};
+        std::vector<CUdeviceptr> places = {allocate_managed(len), allocate_chunks({-two})};
         for (CUcontext each : contexts) {
             OK(CU(cuCtxSetCurrent)(each));
             places.push_back(allocate(len));
@@ -145,14 +117,10 @@ SOFT_ALONE(Accelerator, CopiesComeBehindTheLegacyStreamAndBehindNoOther)
     EXPECT_EQ(tested.copy(&got, pointer(ours), 1), status::ok);
     EXPECT_EQ(got, 'x');
     const CUstream stream = make_stream(CU_STREAM_DEFAULT);
-    void *gate = nullptr;
-    OK(CU(cuMemHostAlloc)(&gate, sizeof(int), 0));
-    *static_cast<volatile int *>(gate) = 0;
-    OK(CU(cuStreamWaitValue32)(stream, reinterpret_cast<CUdeviceptr>(gate), 1,
-                               CU_STREAM_WAIT_VALUE_EQ));
+    gate closed(stream);
     EXPECT_EQ(tested.copy(&got, pointer(ours), 1), status::ok);
     EXPECT_EQ(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
-    *static_cast<volatile int *>(gate) = 1;
+    closed.open();
 }
 
 SOFT_ALONE(Accelerator, StreamsAndEventsAreMadeWhereTheyAreUsedAndEndWithThatContext)

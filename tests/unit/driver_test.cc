@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// driver_test.cc: loading the driver, its errors in words, and the scope that makes a context
-// current.
+// driver_test.cc: loading the driver, of which a function may be missing, its errors in words, and
+// the scope that makes a context current.
 #include "opal/mca/btl/gpusm/gpu/driver.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
+
+#include <cstring>
 
 #include <dlfcn.h>
 
@@ -113,6 +115,24 @@ TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)
         CUcontext context = nullptr;
         return api->ctx_get_current(&context);
     }());
+}
+
+const char *lacking = "";
+
+void *find_what_is_there(void *, const char *symbol)
+{
+    return 0 == std::strcmp(symbol, lacking) ? nullptr : &lacking;
+}
+
+TEST(DriverFill, AnOptionalFunctionIsNullWhereTheDriverLacksItAndNothingElseMayBeMissing)
+{
+    lacking = "cuCtxSetFlags";
+    driver_api api;
+    EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
+    EXPECT_EQ(api.ctx_set_flags, nullptr);
+    EXPECT_NE(api.mem_free, nullptr);
+    lacking = "cuMemcpyAsync";
+    EXPECT_STREQ(driver_fill(&api, nullptr, find_what_is_there), "cuMemcpyAsync");
 }
 
 } // namespace

@@ -91,6 +91,7 @@ struct fake_driver {
     std::map<CUstream, CUresult> stream_answer; // of cuStreamQuery, instead of the usual one
 
     std::map<std::string, int> calls;
+    std::map<std::string, int> good; // of them, of a driver that is real: those that succeeded
     std::map<std::string, std::map<int, CUresult>> failing; // n-th call from now on, 0: all
     bool quiet = false; // keeps no record of calls, and allocates nothing; events have happened
     std::uintptr_t next_handle = 0x1000;
@@ -200,6 +201,10 @@ inline void add_contexts(gpusm::driver_api &api)
         *out = handle_of<CUcontext>(0xa0U + static_cast<unsigned>(device));
         fake().device_of[*out] = device;
         ++fake().retained[device];)
+    GPUSM_FAKE(mem_get_address_range, (CUdeviceptr *base, size_t *len_bytes, CUdeviceptr address),
+        *base = address / 0x10000 * 0x10000;
+        *len_bytes = 0x8000;)
+    GPUSM_FAKE(mem_alloc, (CUdeviceptr *, size_t), return CUDA_ERROR_NOT_SUPPORTED;)
     GPUSM_FAKE(primary_ctx_release, (CUdevice device), --fake().retained[device];)
     GPUSM_FAKE(exchange_capture_mode, (CUstreamCaptureMode *mode),
         std::swap(*mode, fake().capture_mode);)
@@ -309,29 +314,6 @@ inline void add_kernels(gpusm::driver_api &api)
             }
         })
 }
-
-inline void add_sharing(gpusm::driver_api &api)
-{
-    GPUSM_FAKE(mem_get_address_range, (CUdeviceptr *base, size_t *len_bytes, CUdeviceptr address),
-        *base = address / 0x10000 * 0x10000;
-        *len_bytes = 0x8000;)
-    GPUSM_FAKE(ipc_get_mem_handle, (CUipcMemHandle *out, CUdeviceptr base),
-        std::memset(out, 0, sizeof(*out));
-        std::memcpy(out->reserved, &base, sizeof(base));)
-    GPUSM_FAKE(ipc_open_mem_handle, (CUdeviceptr *out, CUipcMemHandle handle, unsigned),
-        std::memcpy(out, handle.reserved, sizeof(*out));
-        *out += 0x100000000ULL;)
-    GPUSM_FAKE(ipc_close_mem_handle, (CUdeviceptr), )
-    GPUSM_FAKE(ipc_get_event_handle, (CUipcEventHandle *out, CUevent event),
-        std::memset(out, 0, sizeof(*out));
-        std::memcpy(out->reserved, &event, sizeof(event));)
-    GPUSM_FAKE(ipc_open_event_handle, (CUevent *out, CUipcEventHandle handle),
-        std::memcpy(out, handle.reserved, sizeof(*out));)
-    GPUSM_FAKE(pointer_set_attribute, (const void *, CUpointer_attribute, CUdeviceptr), )
-    GPUSM_FAKE(mem_alloc, (CUdeviceptr *, size_t), return CUDA_ERROR_NOT_SUPPORTED;)
-    GPUSM_FAKE(mem_free, (CUdeviceptr), )
-    GPUSM_FAKE(stream_is_capturing, (CUstream, CUstreamCaptureStatus *), )
-}
 // clang-format on
 
 // The table of a fresh fake. The fake knows the contexts 0xc0 and 0xc1 on devices 0 and 1.
@@ -343,9 +325,10 @@ inline gpusm::driver_api reset_fake()
     add_contexts(api);
     add_streams(api);
     add_kernels(api);
-    add_sharing(api);
     return api;
 }
+
+#undef GPUSM_FAKE
 
 } // namespace gpusm_test
 

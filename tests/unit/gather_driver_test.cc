@@ -9,7 +9,6 @@
 #include "tests/unit/gpu_memory_support.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <numeric>
 
@@ -63,15 +62,6 @@ struct gatherer {
     gather_kernel kernel;
     const CUstream stream;
 };
-
-// Host memory that the device sees, too.
-char *allocate_host(std::size_t len_bytes, CUdeviceptr *seen)
-{
-    void *memory = nullptr;
-    OK(CU(cuMemHostAlloc)(&memory, len_bytes, CU_MEMHOSTALLOC_DEVICEMAP));
-    OK(CU(cuMemHostGetDevicePointer)(seen, memory, 0));
-    return static_cast<char *>(memory);
-}
 
 std::string noise(std::size_t len_bytes, unsigned seed)
 {
@@ -213,8 +203,8 @@ ALONE(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
 {
     gatherer g(4);
     const std::size_t bytes = 2 * mib;
-    const CUdeviceptr source = allocate_vmm(bytes);
-    const CUdeviceptr destination = allocate_vmm(bytes);
+    const CUdeviceptr source = allocate_chunks({-two});
+    const CUdeviceptr destination = allocate_chunks({-two});
     const std::string text = noise(bytes, 7);
     store(source, text);
     std::mt19937 random(8);
@@ -266,7 +256,8 @@ ALONE(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
     gatherer g(16);
     image device(mib, 12);
     CUdeviceptr seen = 0;
-    char *host = allocate_host(mib, &seen);
+    char *host = pinned(mib);
+    OK(CU(cuMemHostGetDevicePointer)(&seen, host, 0));
     for (const std::uint32_t len_bytes : {1U, 100U, 4099U, 300001U, 1000000U}) {
         for (std::uint32_t round = 0; round < 40; ++round) {
             const std::size_t from = round * 37 % 1000;
@@ -289,16 +280,13 @@ ALONE(GatherOnDriver, TheFlagWaitsForTheStream)
     gatherer g(4);
     image from(4096, 14);
     image to(4096, 15);
-    CUdeviceptr seen = 0;
-    auto *gate = reinterpret_cast<std::atomic<std::uint32_t> *>(allocate_host(4, &seen));
-    gate->store(0);
-    ASSERT_EQ(CU(cuStreamWaitValue32)(g.stream, seen, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
+    gate closed(g.stream);
     g.launch(g.stream, {{to.at(), from.at(), 4096, 0}}, 9);
     for (int i = 0; i < 1000; ++i) {
         EXPECT_FALSE(g.kernel.finished(9));
     }
     EXPECT_EQ(driver().stream_query(g.stream), CUDA_ERROR_NOT_READY);
-    gate->store(1);
+    closed.open();
     EXPECT_TRUE(g.wait(9));
     EXPECT_TRUE(load(to.at(), 4096) == from.text());
 }
@@ -339,9 +327,7 @@ void gather_over_ipc(int owner_device, int reader_device)
         [=](line &l) {
             (void)start(owner_device);
             const CUdeviceptr at = allocate(bytes);
-            CUipcMemHandle handle{};
-            OK(CU(cuIpcGetMemHandle)(&handle, at));
-            l.put(handle);
+            l.put(softcuda_test::export_memory(at));
             for (unsigned round = 0; round < 4; ++round) {
                 store(at, noise(bytes, round));
                 l.step();
@@ -351,9 +337,7 @@ void gather_over_ipc(int owner_device, int reader_device)
         [=](line &l) {
             gatherer g(16, reader_device);
             image to(bytes, 18);
-            const auto handle = l.get<CUipcMemHandle>();
-            CUdeviceptr from = 0;
-            OK(CU(cuIpcOpenMemHandle)(&from, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+            const CUdeviceptr from = import_memory(l.get<CUipcMemHandle>());
             std::mt19937 random(19);
             for (unsigned round = 0; round < 4; ++round) {
                 l.wait();

@@ -22,6 +22,7 @@ namespace gpusm_test {
 using softcuda_test::line;
 
 inline constexpr std::size_t mib = 1U << 20;
+inline constexpr auto two = std::int64_t(2 * mib); // see allocate_chunks
 
 // The driver's table; ends the child when there is none.
 inline const gpusm::driver_api &driver()
@@ -59,6 +60,9 @@ struct program {
     gpusm::device &on;
 };
 
+// What a driver may need for itself while memory comes and goes; tests move much more.
+inline constexpr std::size_t slack_bytes = 64 * mib;
+
 // What the driver says is current here.
 inline CUcontext current_context()
 {
@@ -93,15 +97,6 @@ inline void map_chunk(CUdeviceptr at, std::size_t len_bytes, bool exportable, in
     OK(CU(cuMemSetAccess)(at, len_bytes, &access, 1));
 }
 
-// Virtual memory management: some multiple of 2 MiB on device 0.
-inline CUdeviceptr allocate_vmm(std::size_t len_bytes)
-{
-    CUdeviceptr at = 0;
-    OK(CU(cuMemAddressReserve)(&at, len_bytes, 0, 0, 0));
-    map_chunk(at, len_bytes, false, 0);
-    return at;
-}
-
 // From the device's default pool.
 inline CUdeviceptr allocate_pool(std::size_t len_bytes)
 {
@@ -111,8 +106,8 @@ inline CUdeviceptr allocate_pool(std::size_t len_bytes)
     return at;
 }
 
-// Chunks of these lengths side by side on device `on`. A length with its sign turned cannot be
-// exported, and 0 stands for a gap of 2 MiB.
+// VMM memory: chunks of these lengths side by side on device `on`. A length with its sign turned
+// cannot be exported, and 0 stands for a gap of 2 MiB.
 inline CUdeviceptr allocate_chunks(const std::vector<std::int64_t> &lengths, int on = 0)
 {
     const auto bytes_of = [](std::int64_t length) {
@@ -134,13 +129,14 @@ inline CUdeviceptr allocate_chunks(const std::vector<std::int64_t> &lengths, int
     return at;
 }
 
-inline CUmemoryPool make_pool(int on = 0)
+inline CUmemoryPool
+make_pool(int on = 0, CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 {
     CUmemPoolProps properties{};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = on;
-    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.handleTypes = types;
     CUmemoryPool pool = nullptr;
     OK(CU(cuMemPoolCreate)(&pool, &properties));
     return pool;

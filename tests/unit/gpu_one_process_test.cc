@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu_one_process_test.cc: pointers, contexts and copies of one process on whatever driver there
-// is, real or tests/softcuda. Each test runs in a process of its own.
+// gpu_one_process_test.cc: pointers, contexts and copies of one process, and its VMM memory as an
+// importer gets it, on whatever driver there is, real or tests/softcuda. Each test runs in a
+// process of its own.
 #include "tests/unit/gpu_memory_support.h"
 
 #include <cstdint>
@@ -15,9 +16,17 @@ namespace {
 using namespace gpusm;
 using namespace gpusm_test;
 
+// The short question has the same answer.
 pointer_facts facts_of(CUdeviceptr at)
 {
-    return inspect_pointer(driver(), at);
+    const pointer_facts facts = inspect_pointer(driver(), at);
+    const memory_place place = place_of(driver(), reinterpret_cast<const void *>(at));
+    EXPECT_TRUE(place.answered && facts.answered);
+    EXPECT_EQ(place.on_device, facts.on_device);
+    EXPECT_EQ(place.managed, facts.managed);
+    EXPECT_TRUE(!place.on_device || place.ordinal == facts.ordinal);
+    EXPECT_TRUE(!place.on_device || place.context == facts.context);
+    return facts;
 }
 CUdeviceptr address_of(const void *memory)
 {
@@ -45,9 +54,7 @@ ALONE(InspectPointer, HostMemoryIsHostMemoryPinnedOrNotAndEverythingIsWithoutAnI
     OK(CU(cuMemHostRegister)(plain.data(), plain.size(), 0));
     expect_host(plain.data());
     OK(CU(cuMemHostUnregister)(plain.data()));
-    void *pinned = nullptr;
-    OK(CU(cuMemHostAlloc)(&pinned, 4096, 0));
-    expect_host(pinned);
+    expect_host(pinned(4096));
 }
 
 ALONE(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
@@ -56,15 +63,13 @@ ALONE(IsPageLocked, OnlyWhatIsPageLockedFromItsFirstByteToItsLast)
     const auto locked = [](const void *at, std::size_t len_bytes) {
         return is_page_locked(driver(), address_of(at), len_bytes);
     };
-    void *pinned = nullptr;
-    OK(CU(cuMemHostAlloc)(&pinned, mib, 0));
-    const char *first = static_cast<char *>(pinned);
+    char *first = pinned(mib);
     EXPECT_TRUE(locked(first, mib));
     EXPECT_TRUE(locked(first, 1));
     EXPECT_TRUE(locked(first + mib - 1, 1));
     EXPECT_FALSE(locked(first, 0));
     EXPECT_FALSE(locked(first, SIZE_MAX)) << "its end wraps around";
-    OK(CU(cuMemFreeHost)(pinned));
+    OK(CU(cuMemFreeHost)(first));
     EXPECT_FALSE(locked(first, mib)) << "freed";
     EXPECT_FALSE(locked(reinterpret_cast<void *>(allocate(mib)), mib)) << "of a device";
 
@@ -95,13 +100,14 @@ ALONE(InspectPointer, DeviceMemoryKnowsItsDeviceAndContextAndWhetherItCanBeShare
         bool can_be_shared;
     } table[] = {{allocate(2 * mib), context, true},
                  {managed, context, false},
-                 {allocate_chunks({-std::int64_t(2 * mib)}, last), nullptr, false},
+                 {allocate_chunks({-two}, last), nullptr, false},
                  {allocate_pool(2 * mib), nullptr, false}};
     std::thread([&] {
         for (const auto &row : table) {
             for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, 2 * mib - 1}) {
                 const pointer_facts facts = facts_of(row.at + inside);
                 EXPECT_TRUE(facts.on_device);
+                EXPECT_EQ(facts.managed, row.at == managed);
                 EXPECT_EQ(facts.legacy_ipc, row.can_be_shared);
                 if (row.at != managed) { // of managed memory drivers say what they like
                     EXPECT_EQ(facts.ordinal, last);
@@ -193,6 +199,93 @@ SOFT_ALONE(CopyEngineOnDriver, EveryPieceArrivesOnASlowDevice)
 {
     setenv("GPUSM_SOFTCUDA_DELAY_US", "300", 1);
     copy_pieces({4, 256, 16U << 20});
+}
+
+// --- VMM memory ----------------------------------------------------------------------------------
+
+status list_chunks(const device &on, CUdeviceptr at, std::size_t len_bytes,
+                   std::vector<memory_chunk> *out)
+{
+    return list_run(
+        driver(), on, at, len_bytes, [](std::uint64_t) { return false; }, out);
+}
+
+ALONE(ShareVmm, ARangeIsTheChunksThatItTouchesAndAsShareableAsTheWorst)
+{
+    const expect_lines log(0);
+    program p;
+    const CUdeviceptr at = allocate_chunks({two, 2 * two, -two, two, 0, two});
+    const struct {
+        std::int64_t begin, end;
+        std::vector<std::int64_t> chunks; // none: unsupported
+    } ranges[] = {
+        {0, 0, {two}},
+        {0, two, {two}},
+        {two - 1, two + 1, {two, 2 * two}},
+        {two, 3 * two, {2 * two}},
+        {2 * two, 3 * two, {2 * two}},
+        {0, 3 * two + 1, {}},
+        {3 * two, 4 * two, {}},
+        {4 * two - 1, 5 * two, {}},
+        {4 * two, 5 * two, {two}},
+        {4 * two, 5 * two + 1, {}}, // a gap
+        {5 * two, 6 * two, {}},
+        {6 * two, 7 * two, {two}},
+    };
+    for (const auto &each : ranges) {
+        SCOPED_TRACE(testing::Message() << each.begin << " to " << each.end);
+        const CUdeviceptr begin = at + static_cast<std::uint64_t>(each.begin);
+        std::vector<memory_chunk> found;
+        EXPECT_EQ(
+            list_chunks(p.on, begin, static_cast<std::uint64_t>(each.end - each.begin), &found),
+            each.chunks.empty() ? status::unsupported : status::ok);
+        std::vector<std::int64_t> lengths;
+        for (const memory_chunk &chunk : found) {
+            lengths.push_back(static_cast<std::int64_t>(chunk.len_bytes));
+            EXPECT_EQ(chunk.buffer_id, buffer_id(chunk.base));
+        }
+        EXPECT_TRUE(each.chunks.empty() || each.chunks == lengths);
+        EXPECT_TRUE(each.chunks.empty() || begin - found[0].base < found[0].len_bytes);
+    }
+}
+
+ALONE(ShareVmm, AsManyChunksAsAllowedGoOver)
+{
+    program p;
+    constexpr std::size_t total = most_descriptors * 2 * mib;
+    const CUdeviceptr at = allocate_chunks(std::vector<std::int64_t>(most_descriptors + 1, two));
+    device &on = p.device_of(at);
+    std::vector<memory_chunk> chunks;
+    EXPECT_EQ(list_chunks(on, at, total + 1, &chunks), status::unsupported);
+    store(at + total - 9, "the end");
+    parcel out = parcel::of(share_kind::descriptors, on, at, total);
+    std::uint64_t base = 0;
+    ASSERT_EQ(out.map(on, &base), status::ok);
+    EXPECT_EQ(load(base + total - 9, 7), "the end");
+    out.unmap(on, base);
+}
+
+ALONE(ShareVmm, ALengthThatTheDescriptorDoesNotHaveIsRefusedAndLeavesNothing)
+{
+    constexpr std::size_t bytes = 512 * mib;
+    program p;
+    const CUdeviceptr at = allocate_chunks({std::int64_t(bytes), two});
+    device &on = p.device_of(at);
+    store(at + bytes - 5, "right");
+    parcel out = parcel::of(share_kind::descriptors, on, at, bytes + 1);
+    std::uint64_t base = 42;
+    out.chunks.lengths[1] += std::uint64_t(two);
+    EXPECT_NE(out.map(on, &base), status::ok);
+    out.chunks.lengths[1] = 2 * mib + 4096;
+    EXPECT_EQ(out.map(on, &base), status::bad_peer);
+    EXPECT_EQ(base, 42U);
+    out.chunks.lengths[1] = 2 * mib;
+    ASSERT_EQ(out.map(on, &base), status::ok);
+    EXPECT_EQ(load(base + bytes - 5, 5), "right");
+    out.unmap(on, base);
+    const std::size_t with_memory = free_bytes();
+    OK(CU(cuMemUnmap)(at, bytes));
+    EXPECT_GE(free_bytes(), with_memory + bytes - slack_bytes) << "a failed mapping is left";
 }
 
 } // namespace

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// memory_kind_test.cc: memory of each kind on its way from an owner to an importer, allocations of
-// our own, and the functions that a driver may lack; on a scripted driver. How its answers become
-// ours, in which context it is called, and that nothing is written or left when it fails. (The real
-// thing: share_two_processes_test.cc and vmm_two_processes_test.cc.)
+// memory_kind_test.cc: memory of each kind on its way from an owner to an importer, and allocations
+// of our own; on the software driver, whose calls are counted and made to fail. How its answers
+// become ours, in which context it is called, and that nothing is written or left when it fails.
+// (Between two processes: share_two_processes_test.cc.)
 #include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
-#include "tests/unit/fake_sharing.h"
-#include "tests/unit/gpu_memory_support.h"
+#include "tests/unit/counted_driver.h"
 
-#include <cstring>
-#include <functional>
+#include <fcntl.h>
 
 #include <gtest/gtest.h>
 
@@ -20,48 +18,66 @@ namespace {
 
 using namespace gpusm;
 using namespace gpusm_test;
+using namespace softcuda_test;
 using enum share_kind;
 using enum status;
 
-constexpr std::uint64_t plain_at = 0x50000000;
-constexpr std::uint64_t pooled_at = 0x500000000;
 constexpr std::uint64_t allocation_bytes = 0x8000;
-constexpr std::uint64_t chunks_at = 0x400000000;
-constexpr std::uint64_t unit_bytes = fake_granularity;
+constexpr std::uint64_t unit_bytes = 2 * mib; // as long as a chunk is at least
 constexpr std::uint64_t chunks_bytes = 6 * unit_bytes;
+
+CUresult address_range(CUdeviceptr at, std::size_t *len_bytes)
+{
+    CUdeviceptr base = 0;
+    return CU(cuMemGetAddressRange)(&base, len_bytes, at);
+}
 
 // A device on_ with memory of each kind, while the program is elsewhere. Whatever happens, contexts
 // and the capture mode come back, and no reference to an allocation and no descriptor stays.
 class MemoryKind : public testing::Test {
   protected:
-    MemoryKind()
+    void SetUp() override
     {
-        on_.context = handle_of<CUcontext>(0xc1);
+        NEEDS_SOFTCUDA()
+        NEEDS_DEVICES(2)
+        on_.context = start(1);
         on_.ordinal = 1;
-        fake().stack = {handle_of<CUcontext>(0xc0)};
-        sharing().pointers[plain_at] = {allocation_bytes, nullptr};
-        add_pooled(1);
-        sharing().add_chunk(chunks_at, unit_bytes);
-        sharing().add_chunk(chunks_at + unit_bytes, 3 * unit_bytes);
-        sharing().add_chunk(chunks_at + 4 * unit_bytes, 2 * unit_bytes);
+        static const CUdeviceptr plain = allocate(allocation_bytes);
+        static const CUdeviceptr chunks =
+            allocate_chunks({unit_bytes, 3 * unit_bytes, 2 * unit_bytes}, 1);
+        plain_at_ = plain;
+        chunks_at_ = chunks;
+        descriptors_before_ = open_descriptors();
+        pool_ = make_pool(1);
+        pooled_at_ = allocate_from(pool_, allocation_bytes);
+        elsewhere_ = start(0);
+        api_ = counted_driver();
     }
-    ~MemoryKind() override
+    void TearDown() override
     {
-        EXPECT_EQ(fake().stack, std::vector<CUcontext>{handle_of<CUcontext>(0xc0)});
-        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-        EXPECT_EQ(sharing().references(), 0);
+        if (nullptr == elsewhere_) {
+            return;
+        }
+        auto mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        OK(CU(cuThreadExchangeStreamCaptureMode)(&mode));
+        EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        EXPECT_EQ(current_context(), elsewhere_);
+        EXPECT_EQ(fake().good["ctx_push_current"], fake().good["ctx_pop_current"]);
         it_.chunks = {};
-        EXPECT_EQ(open_descriptors(), descriptors_before_);
+        OK(CU(cuMemFree)(pooled_at_));
+        OK(CU(cuMemPoolDestroy)(pool_));
+        if (all_comes_back_) {
+            EXPECT_EQ(open_descriptors(), descriptors_before_);
+            EXPECT_TRUE(all_given_back());
+        }
     }
 
-    void add_pooled(unsigned handle_types)
+    // Does something in the device's context, as the program may.
+    template <typename Call> void inside(Call &&call)
     {
-        pool_ = sharing().add_pool(handle_types);
-        sharing().pointers[pooled_at] = {allocation_bytes, pool_};
-    }
-    fake_allocation &behind(std::uint64_t at)
-    {
-        return sharing().allocations[sharing().mapped[at].handle];
+        OK(CU(cuCtxSetCurrent)(on_.context));
+        call();
+        OK(CU(cuCtxSetCurrent)(elsewhere_));
     }
     status list(std::uint64_t at, std::uint64_t len_bytes)
     {
@@ -70,11 +86,13 @@ class MemoryKind : public testing::Test {
     }
     status export_pooled()
     {
-        return export_pool_pointer(api_, on_, pool_, pooled_at + 1, &it_.memory);
+        return export_pool_pointer(api_, on_, pool_, pooled_at_ + 1, &it_.memory);
     }
     status describe(share_kind kind)
     {
-        const std::uint64_t at = legacy == kind ? plain_at : pool == kind ? pooled_at : chunks_at;
+        const std::uint64_t at = legacy == kind ? plain_at_
+                                 : pool == kind ? pooled_at_
+                                                : chunks_at_;
         it_.kind = kind;
         const status s = it_.describe(on_, at + 1, descriptors == kind ? 4 * unit_bytes : 1);
         EXPECT_EQ(it_.memory.base, ok == s ? at : 0);
@@ -83,7 +101,7 @@ class MemoryKind : public testing::Test {
                                                               : allocation_bytes);
         return s;
     }
-    // To an importer in the same process: the fake does not mind.
+    // To an importer in the same process: this driver does not mind.
     status go_over(share_kind kind)
     {
         const status s = describe(kind);
@@ -93,18 +111,16 @@ class MemoryKind : public testing::Test {
         }
         return ok == s ? it_.map(on_, &base_) : s;
     }
-    void expect_nothing_mapped()
-    {
-        EXPECT_EQ(sharing().pools.size(), 1U);
-        EXPECT_TRUE(sharing().reserved.empty());
-        EXPECT_EQ(sharing().mapped.size(), 3U);
-        EXPECT_EQ(sharing().references(), 0);
-    }
 
-    const std::size_t descriptors_before_ = open_descriptors();
     const log_capture log_;
-    driver_api api_ = reset_fake_sharing();
+    driver_api api_;
     device on_;
+    CUcontext elsewhere_ = nullptr;
+    CUdeviceptr plain_at_ = 0;
+    CUdeviceptr pooled_at_ = 0;
+    CUdeviceptr chunks_at_ = 0;
+    std::size_t descriptors_before_ = 0;
+    bool all_comes_back_ = true;
     CUmemoryPool pool_ = nullptr;
     std::vector<memory_chunk> chunks_;
     parcel it_{api_};
@@ -198,7 +214,6 @@ TEST_P(OnTheWay, AFailureIsPassedOnAndWritesAndLeavesNothing)
     EXPECT_EQ(go_over(GetParam().kind), GetParam().expected);
     EXPECT_EQ(base_, 42U);
     EXPECT_EQ(log_.count(), GetParam().lines) << log_.text();
-    expect_nothing_mapped();
 }
 
 struct OnTheWayBack : MemoryKind, testing::WithParamInterface<failure> {};
@@ -208,7 +223,7 @@ const failure on_the_way_back[] = {
     {descriptors, "nothing", 0, CUDA_SUCCESS, ok, 0},
     {legacy, "ipc_close_mem_handle", 0, CUDA_ERROR_INVALID_VALUE, ok, 1},
     {legacy, "ipc_close_mem_handle", 0, CUDA_ERROR_DEINITIALIZED, ok, 0},
-    {pool, "mem_free", 0, CUDA_ERROR_INVALID_VALUE, ok, 1},
+    {pool, "mem_free", 0, CUDA_ERROR_INVALID_VALUE, ok, 2}, // nor does its pool go
     {pool, "mem_pool_destroy", 0, CUDA_ERROR_INVALID_VALUE, ok, 1},
     {descriptors, "mem_unmap", 0, CUDA_ERROR_INVALID_VALUE, ok, 1},
     {descriptors, "mem_unmap", 0, CUDA_ERROR_DEINITIALIZED, ok, 0},
@@ -224,14 +239,10 @@ TEST_P(OnTheWayBack, AFailureIsReportedUnlessTheDriverIsGone)
     it_.unmap(on_, base_);
     it_.give_back_pool();
     EXPECT_EQ(log_.count(), GetParam().lines) << log_.text();
-    if (CUDA_SUCCESS == GetParam().result) {
-        expect_nothing_mapped();
-        EXPECT_EQ(sharing().pointers.size(), 2U);
-        EXPECT_EQ(fake().calls["ipc_open_mem_handle"], fake().calls["ipc_close_mem_handle"]);
-    } else {
+    all_comes_back_ = CUDA_SUCCESS == GetParam().result;
+    if (!all_comes_back_) {
         EXPECT_EQ(fake().calls["mem_address_free"], 0) << "there are mappings in it";
     }
-    fake().heal();
 }
 
 // --- what can be exported ------------------------------------------------------------------------
@@ -239,44 +250,61 @@ TEST_P(OnTheWayBack, AFailureIsReportedUnlessTheDriverIsGone)
 TEST_F(MemoryKind, PoolsAreToldFromOtherMemoryAndWhetherTheyMayBeExported)
 {
     bool exportable = false;
-    EXPECT_EQ(pool_of(api_, plain_at, &exportable), nullptr);
+    EXPECT_EQ(pool_of(api_, plain_at_, &exportable), nullptr);
     for (const unsigned handle_types : {0, 8, 1}) { // 0: as the default pool, 8: fabric only
-        add_pooled(handle_types);
-        EXPECT_EQ(pool_of(api_, pooled_at + 77, &exportable), pool_);
+        const CUmemoryPool other =
+            make_pool(0, static_cast<CUmemAllocationHandleType>(handle_types));
+        const CUdeviceptr at = allocate_from(other, 100);
+        EXPECT_EQ(pool_of(api_, at + 77, &exportable), other);
         EXPECT_EQ(exportable, 1 == handle_types);
+        OK(CU(cuMemFree)(at));
+        OK(CU(cuMemPoolDestroy)(other));
     }
     // Driver 580 asks for an export of the pool first. The program's first message from it must not
     // depend on the order.
     EXPECT_EQ(export_pooled(), ok);
     EXPECT_EQ(export_pooled(), ok);
     EXPECT_EQ(fake().calls["mem_pool_export_to_shareable_handle"], 1);
-    EXPECT_EQ(open_descriptors(), descriptors_before_);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
 TEST_F(MemoryKind, OneChunkThatCannotBeExportedSpoilsTheRange)
 {
-    const std::function<void(fake_allocation &)> spoilers[] = {
-        [](auto &chunk) { chunk.handle_types = 0; },
-        [](auto &chunk) { chunk.handle_types = 8; }, // fabric only
-        [](auto &chunk) { chunk.device = 1; },
-        [](auto &chunk) { chunk.where = CU_MEM_LOCATION_TYPE_HOST_NUMA; },
+    static CUmemGenericAllocationHandle second;
+    static void (*spoil)(CUmemAllocationProp *);
+    void (*const spoilers[])(CUmemAllocationProp *) = {
+        [](auto *of) { of->requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; },
+        [](auto *of) { of->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(8); },
+        [](auto *of) { of->location.id = 0; },
+        [](auto *of) { of->location.type = CU_MEM_LOCATION_TYPE_INVALID; }, // not of a device
     };
-    for (const auto &spoil : spoilers) {
-        const auto before = behind(chunks_at + unit_bytes);
-        spoil(behind(chunks_at + unit_bytes));
-        EXPECT_EQ(list(chunks_at, chunks_bytes), unsupported);
-        EXPECT_EQ(list(chunks_at, unit_bytes), ok) << "beside it";
-        behind(chunks_at + unit_bytes) = before;
+    OK(CU(cuMemRetainAllocationHandle)(&second, reinterpret_cast<void *>(chunks_at_ + unit_bytes)));
+    api_.mem_get_allocation_properties = [](CUmemAllocationProp *out,
+                                            CUmemGenericAllocationHandle of) {
+        const CUresult result = driver().mem_get_allocation_properties(out, of);
+        second == of ? spoil(out) : void();
+        return result;
+    };
+    for (const auto &each : spoilers) {
+        spoil = each;
+        EXPECT_EQ(list(chunks_at_, chunks_bytes), unsupported);
+        EXPECT_EQ(list(chunks_at_, unit_bytes), ok) << "beside it";
     }
+    OK(CU(cuMemRelease)(second));
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
 TEST_F(MemoryKind, TwoAllocationsThatTheDriverDescribesAsOneRangeAreNotOneChunk)
 {
-    sharing().one_range = true;
-    EXPECT_EQ(list(chunks_at, unit_bytes), unsupported);
-    EXPECT_EQ(list(chunks_at + 4 * unit_bytes, 1), ok) << "the last one has no neighbour";
+    static std::uint64_t end;
+    end = chunks_at_ + chunks_bytes;
+    api_.mem_get_address_range = [](CUdeviceptr *base, size_t *len_bytes, CUdeviceptr at) {
+        const CUresult result = driver().mem_get_address_range(base, len_bytes, at);
+        *len_bytes = end - *base;
+        return result;
+    };
+    EXPECT_EQ(list(chunks_at_, unit_bytes), unsupported);
+    EXPECT_EQ(list(chunks_at_ + 4 * unit_bytes, 1), ok) << "the last one has no neighbour";
 }
 
 TEST_F(MemoryKind, LengthsThatCannotBeAreAPeersFault)
@@ -299,7 +327,6 @@ TEST_F(MemoryKind, LengthsThatCannotBeAreAPeersFault)
     expect_refused(7 * unit_bytes);
     EXPECT_EQ(base_, 42U);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
-    expect_nothing_mapped();
 }
 
 TEST_F(MemoryKind, AReferenceThatCannotBeGivenBackIsReported)
@@ -308,7 +335,8 @@ TEST_F(MemoryKind, AReferenceThatCannotBeGivenBackIsReported)
     fake().fail("mem_release", 2, CUDA_ERROR_INVALID_VALUE);
     ASSERT_EQ(it_.map(on_, &base_), ok);
     EXPECT_EQ(log_.count(), 1U) << log_.text();
-    behind(chunks_at + unit_bytes).references = 0;
+    it_.unmap(on_, base_);
+    all_comes_back_ = false;
 }
 
 // --- memory of every kind ------------------------------------------------------------------------
@@ -323,20 +351,25 @@ TEST_F(MemoryKind, AnAllocationOfOurOwnIsMadeInItsContextAndAFullDeviceIsNoMemor
     EXPECT_EQ(log_.count(), 1U) << log_.text();
     EXPECT_EQ(base_, 42U);
     ASSERT_EQ(alloc_device(api_, on_, 12345, &base_), ok);
-    EXPECT_EQ(sharing().pointers[base_].len_bytes, 12345U);
+    std::size_t len_bytes = 0;
+    OK(address_range(base_, &len_bytes));
+    EXPECT_EQ(len_bytes, 12345U);
+    EXPECT_EQ(attribute<CUcontext>(CU_POINTER_ATTRIBUTE_CONTEXT, base_), on_.context);
     free_device(api_, on_, base_);
-    EXPECT_EQ(sharing().pointers.count(base_), 0U);
+    EXPECT_NE(address_range(base_, &len_bytes), CUDA_SUCCESS);
     EXPECT_EQ(log_.count(), 1U) << log_.text();
 }
 
 TEST_F(MemoryKind, AMappingShorterThanThePeerSaysIsThePeersFault)
 {
-    sharing().pointers[0x1000] = {0x500, nullptr};
-    EXPECT_EQ(check_mapped_length(api_, on_, 0x1000, 0x500), ok);
-    EXPECT_EQ(check_mapped_length(api_, on_, 0x1100, 0x400), ok);
-    EXPECT_EQ(check_mapped_length(api_, on_, 0x1000, 0x501), bad_peer);
-    EXPECT_EQ(check_mapped_length(api_, on_, 0x1100, 0x401), bad_peer);
-    EXPECT_EQ(check_mapped_length(api_, on_, 0x1100, UINT64_MAX), bad_peer);
+    const auto mapped = [&](std::uint64_t inside, std::uint64_t len_bytes) {
+        return check_mapped_length(api_, on_, plain_at_ + inside, len_bytes);
+    };
+    EXPECT_EQ(mapped(0, allocation_bytes), ok);
+    EXPECT_EQ(mapped(0x100, allocation_bytes - 0x100), ok);
+    EXPECT_EQ(mapped(0, allocation_bytes + 1), bad_peer);
+    EXPECT_EQ(mapped(0x100, allocation_bytes - 0xff), bad_peer);
+    EXPECT_EQ(mapped(0x100, UINT64_MAX), bad_peer);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
     EXPECT_EQ(check_mapped_length(api_, on_, 0x9000, 1), driver_failed);
     EXPECT_EQ(log_.count(), 1U) << log_.text();
@@ -344,9 +377,11 @@ TEST_F(MemoryKind, AMappingShorterThanThePeerSaysIsThePeersFault)
 
 TEST_F(MemoryKind, CopiesOfAContextAreMadeSynchronousOnceAndKeepItsOtherFlags)
 {
-    sharing().context_flags = 0x0c;
+    unsigned flags = 0;
+    inside([] { OK(driver().ctx_set_flags(0x0c)); });
     EXPECT_EQ(make_copies_synchronous(api_, on_), ok);
-    EXPECT_EQ(sharing().context_flags, 0x0c | fake_sync_memops);
+    inside([&] { OK(CU(cuCtxGetFlags)(&flags)); });
+    EXPECT_EQ(flags, 0x8cU);
     EXPECT_EQ(fake().calls["stream_synchronize"], 1) << "for those that have returned before";
     EXPECT_EQ(make_copies_synchronous(api_, on_), ok);
     EXPECT_EQ(fake().calls["ctx_set_flags"], 1);
@@ -356,12 +391,13 @@ TEST_F(MemoryKind, CopiesOfAContextAreMadeSynchronousOnceAndKeepItsOtherFlags)
 
 TEST_F(MemoryKind, AContextThatCannotBeMarkedIsUnsupportedOrReported)
 {
+    inside([] { OK(driver().ctx_set_flags(0)); });
     fake().fail("ctx_set_flags", 1, CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(make_copies_synchronous(api_, on_), unsupported);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
     std::size_t lines = 0;
     for (const char *function : {"ctx_get_flags", "ctx_set_flags", "stream_synchronize"}) {
-        sharing().context_flags = 0;
+        inside([] { OK(driver().ctx_set_flags(0)); });
         fake().fail(function, 1, CUDA_ERROR_UNKNOWN);
         EXPECT_EQ(make_copies_synchronous(api_, on_), driver_failed) << function;
         EXPECT_EQ(log_.count(), ++lines) << log_.text();
@@ -376,35 +412,17 @@ TEST_F(MemoryKind, NothingIsCalledWhenTheContextCannotBeEntered)
     fake().fail("ctx_push_current", 0, CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(alloc_device(api_, on_, 1, &base_), driver_failed);
     EXPECT_EQ(make_copies_synchronous(api_, on_), driver_failed);
-    EXPECT_EQ(check_mapped_length(api_, on_, pooled_at, 1), driver_failed);
+    EXPECT_EQ(check_mapped_length(api_, on_, pooled_at_, 1), driver_failed);
     EXPECT_EQ(export_pooled(), driver_failed);
     EXPECT_EQ(import_pool_pointer(api_, on_, nullptr, it_.memory.handle, &base_), driver_failed);
-    free_device(api_, on_, pooled_at);
-    close_memory(api_, on_, 0x1000);
+    free_device(api_, on_, pooled_at_);
+    close_memory(api_, on_, plain_at_);
     for (const char *function :
          {"mem_alloc", "ctx_get_flags", "mem_get_address_range", "mem_pool_export_pointer",
           "mem_pool_import_pointer", "mem_free", "ipc_close_mem_handle"}) {
         EXPECT_EQ(fake().calls[function], 0) << function;
     }
     EXPECT_EQ(log_.count(), 0U) << log_.text();
-}
-
-const char *lacking = "";
-
-void *find_what_is_there(void *, const char *symbol)
-{
-    return 0 == std::strcmp(symbol, lacking) ? nullptr : &lacking;
-}
-
-TEST(DriverFill, AnOptionalFunctionIsNullWhereTheDriverLacksItAndNothingElseMayBeMissing)
-{
-    lacking = "cuCtxSetFlags";
-    driver_api api;
-    EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
-    EXPECT_EQ(api.ctx_set_flags, nullptr);
-    EXPECT_NE(api.mem_free, nullptr);
-    lacking = "cuMemcpyAsync";
-    EXPECT_STREQ(driver_fill(&api, nullptr, find_what_is_there), "cuMemcpyAsync");
 }
 
 } // namespace

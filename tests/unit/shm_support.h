@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <mutex>
 #include <new>
@@ -23,7 +24,10 @@
 #include <string>
 #include <vector>
 
+#include <sched.h>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 namespace gpusm {
 
@@ -70,6 +74,16 @@ class log_capture {
     static inline std::mutex lock_;
 };
 
+// Likewise, and expects so many lines.
+class expect_lines : public log_capture {
+  public:
+    explicit expect_lines(std::size_t wanted) : wanted_(wanted) {}
+    ~expect_lines() { EXPECT_EQ(count(), wanted_) << text(); }
+
+  private:
+    const std::size_t wanted_;
+};
+
 inline std::vector<std::string> files_in(const std::string &folder)
 {
     std::vector<std::string> names;
@@ -110,6 +124,21 @@ class scratch_folder {
   private:
     std::string path_;
 };
+
+// Namespaces of this process's own, those of unshare's `flags`; made within a user namespace, in
+// which this user keeps its number, by those who may not do without.
+inline bool enter_namespaces(int flags)
+{
+    const auto write = [](const char *path, const std::string &text) {
+        return static_cast<bool>(std::ofstream(path) << text << std::flush);
+    };
+    const std::string uid = std::to_string(geteuid());
+    const std::string gid = std::to_string(getegid());
+    return 0 == unshare(flags) ||
+           (0 == unshare(CLONE_NEWUSER) && write("/proc/self/setgroups", "deny") &&
+            write("/proc/self/uid_map", uid + " " + uid + " 1") &&
+            write("/proc/self/gid_map", gid + " " + gid + " 1") && 0 == unshare(flags));
+}
 
 // The oldest message, which is not there any more then. False: nothing there.
 inline bool take(gpusm::fifo_reader &reader, gpusm::fifo_message *message)

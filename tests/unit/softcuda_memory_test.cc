@@ -3,21 +3,21 @@
 //
 // softcuda_memory_test.cc: what is refused of each kind of memory, and what happens to it where two
 // processes share it: rules of the real driver that the software driver must not be laxer about.
-#include "softcuda_support.h"
+#include "tests/unit/gpu_memory_support.h"
 
 #include <signal.h>
 #include <sys/mman.h>
 
+using namespace gpusm_test;
 using namespace softcuda_test;
 
 namespace {
 
-constexpr std::size_t MiB = 1 << 20;
-constexpr std::size_t chunk = 2 * MiB;
+constexpr std::size_t chunk = 2 * mib;
 
 TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
 {
-    for (std::size_t len : {std::size_t(64), 4 * MiB}) {
+    for (std::size_t len : {std::size_t(64), 4 * mib}) {
         pid_t pid = child([len] {
             start();
             CUdeviceptr at = allocate(len);
@@ -33,10 +33,10 @@ TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
 ALONE(SoftcudaMemory, ACopyBeyondTheEndIsRefused)
 {
     start();
-    CUdeviceptr at = allocate(4 * MiB);
-    std::vector<char> host(8 * MiB);
-    EXPECT_EQ(CU(cuMemcpyHtoD)(at, host.data(), 4 * MiB + 1), CUDA_ERROR_INVALID_VALUE);
-    OK(CU(cuMemcpyHtoD)(at, host.data(), 4 * MiB));
+    CUdeviceptr at = allocate(4 * mib);
+    std::vector<char> host(8 * mib);
+    EXPECT_EQ(CU(cuMemcpyHtoD)(at, host.data(), 4 * mib + 1), CUDA_ERROR_INVALID_VALUE);
+    OK(CU(cuMemcpyHtoD)(at, host.data(), 4 * mib));
     OK(CU(cuMemFree)(at));
     EXPECT_EQ(CU(cuMemcpyHtoD)(at, host.data(), 16), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(CU(cuMemFree)(at), CUDA_ERROR_INVALID_VALUE);
@@ -47,9 +47,9 @@ ALONE(SoftcudaMemory, SmallAllocationsShareABlockAndLargeOnesAreAligned)
     start();
     CUdeviceptr a = allocate(100);
     CUdeviceptr b = allocate(100);
-    EXPECT_EQ(a / (2 * MiB), b / (2 * MiB));
+    EXPECT_EQ(a / (2 * mib), b / (2 * mib));
     EXPECT_EQ(a % 256, 0u);
-    EXPECT_EQ(allocate(2 * MiB) % (2 * MiB), 0u);
+    EXPECT_EQ(allocate(2 * mib) % (2 * mib), 0u);
 }
 
 ALONE(SoftcudaMemory, AnUnknownAddressIsAnErrorAloneAndZeroInAList)
@@ -85,46 +85,24 @@ ALONE(SoftcudaMemory, HostMemoryIsRegisteredOnceAndAsAWhole)
 
 // ---------------------------------------------------------------- virtual memory, pools
 
-CUmemGenericAllocationHandle create(bool exportable)
-{
-    CUmemAllocationProp p{};
-    p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    p.requestedHandleTypes =
-        exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
-    CUmemGenericAllocationHandle h = 0;
-    OK(CU(cuMemCreate)(&h, chunk, &p, 0));
-    return h;
-}
-
-void grant(CUdeviceptr at, std::size_t len, CUmemAccess_flags flags)
+// How much of a chunk there device 0 may read and write from now on.
+void grant(CUdeviceptr at, CUmemAccess_flags flags)
 {
     CUmemAccessDesc d{};
     d.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     d.flags = flags;
-    OK(CU(cuMemSetAccess)(at, len, &d, 1));
-}
-
-CUdeviceptr map(const std::vector<CUmemGenericAllocationHandle> &pieces)
-{
-    CUdeviceptr at = 0;
-    OK(CU(cuMemAddressReserve)(&at, chunk * pieces.size(), 0, 0, 0));
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-        OK(CU(cuMemMap)(at + i * chunk, chunk, 0, pieces[i], 0));
-    }
-    grant(at, chunk * pieces.size(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    return at;
+    OK(CU(cuMemSetAccess)(at, chunk, &d, 1));
 }
 
 // RANGE_START_ADDR and RANGE_SIZE describe the reservation, the other two what is mapped.
 ALONE(SoftcudaVmm, EachPieceHasItsOwnBufferIdAndHandle)
 {
     start();
-    const CUdeviceptr at = map({create(false), create(true), create(false)});
+    const CUdeviceptr at = allocate_chunks({-two, two, -two});
     if (soft()) {
         const CUdeviceptr middle = at + chunk + 5;
         EXPECT_EQ(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, middle), at);
-        EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, middle), 3 * chunk);
+        EXPECT_EQ(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, middle), 6 * mib);
     }
     EXPECT_NE(buffer_id(at), buffer_id(at + chunk));
     EXPECT_EQ(buffer_id(at), buffer_id(at + chunk - 1));
@@ -142,7 +120,7 @@ ALONE(SoftcudaVmm, OnlyAWholeContextCanBeMarkedForSynchronousCopies)
 {
     start();
     const unsigned on = 1;
-    const CUdeviceptr at = map({create(false)});
+    const CUdeviceptr at = allocate_chunks({-two});
     if (soft()) {
         EXPECT_EQ(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at),
                   CUDA_ERROR_NOT_SUPPORTED);
@@ -161,9 +139,9 @@ ALONE(SoftcudaVmm, OnlyAWholeContextCanBeMarkedForSynchronousCopies)
 SOFT_ALONE(SoftcudaVmm, AccessIsNeededAndIsRemembered)
 {
     start();
-    CUdeviceptr at = map({create(false)});
+    const CUdeviceptr at = allocate_chunks({-two});
     char byte = 0;
-    grant(at, chunk, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    grant(at, CU_MEM_ACCESS_FLAGS_PROT_READ);
     const unsigned may = attribute<unsigned>(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at);
     EXPECT_EQ(may, 1u);
     unsigned long long flags = 0;
@@ -173,7 +151,7 @@ SOFT_ALONE(SoftcudaVmm, AccessIsNeededAndIsRemembered)
     EXPECT_EQ(flags, 1u);
     OK(CU(cuMemcpyDtoH)(&byte, at, 1));
     EXPECT_EQ(CU(cuMemcpyHtoD)(at, &byte, 1), CUDA_ERROR_INVALID_VALUE);
-    grant(at, chunk, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    grant(at, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, at, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -182,17 +160,18 @@ ALONE(SoftcudaVmm, OnlyAllocationsMadeForExportAreExported)
     start();
     int fd = -1;
     auto type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    EXPECT_EQ(CU(cuMemExportToShareableHandle)(&fd, create(false), type, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    OK(CU(cuMemExportToShareableHandle)(&fd, create(true), type, 0));
-    EXPECT_GE(fd, 0);
-    CUdeviceptr at = map({create(true)});
-    const unsigned long long types =
-        attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at);
-    EXPECT_EQ(types & 1, 1u);
     CUmemGenericAllocationHandle h = 0;
-    OK(CU(cuMemRetainAllocationHandle)(&h, reinterpret_cast<void *>(at + 77)));
-    OK(CU(cuMemRelease)(h));
+    for (const bool exportable : {false, true}) {
+        const CUdeviceptr at = allocate_chunks({exportable ? two : -two});
+        const auto types =
+            attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at);
+        EXPECT_EQ(types & 1, exportable ? 1u : 0u);
+        OK(CU(cuMemRetainAllocationHandle)(&h, reinterpret_cast<void *>(at + 77)));
+        EXPECT_EQ(CU(cuMemExportToShareableHandle)(&fd, h, type, 0),
+                  exportable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+        OK(CU(cuMemRelease)(h));
+    }
+    EXPECT_GE(fd, 0);
     EXPECT_NE(CU(cuMemRetainAllocationHandle)(&h, reinterpret_cast<void *>(allocate(64))),
               CUDA_SUCCESS);
 }
@@ -201,7 +180,7 @@ ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
 {
     start();
     CUstream s = make_stream(CU_STREAM_NON_BLOCKING);
-    for (std::size_t len : {std::size_t(100), 3 * chunk}) {
+    for (std::size_t len : {std::size_t(100), 6 * mib}) {
         CUdeviceptr at = 0;
         OK(CU(cuMemAllocAsync)(&at, len, s));
         OK(CU(cuStreamSynchronize)(s));
@@ -216,27 +195,13 @@ ALONE(SoftcudaPool, MemoryIsFreedWhenTheStreamGetsThere)
 
 // ---------------------------------------------------------------- handles that cross processes
 
-CUipcMemHandle export_memory(CUdeviceptr at)
-{
-    CUipcMemHandle h{};
-    OK(CU(cuIpcGetMemHandle)(&h, at));
-    return h;
-}
-
-CUdeviceptr import_memory(const CUipcMemHandle &h)
-{
-    CUdeviceptr at = 0;
-    OK(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    return at;
-}
-
 // A process that owns an allocation with each of these texts, and sends their handles.
 std::function<void(line &)> owner_of(const std::vector<std::string> &texts)
 {
     return [=](line &l) {
         start();
         for (const std::string &text : texts) {
-            const CUdeviceptr at = allocate(2 * MiB);
+            const CUdeviceptr at = allocate(2 * mib);
             store(at, text);
             l.put(export_memory(at));
         }
@@ -247,15 +212,14 @@ std::function<void(line &)> owner_of(const std::vector<std::string> &texts)
 ALONE(SoftcudaIpc, OwnHandlesGarbageAndEventsOfThisProcessAreRefused)
 {
     start();
-    CUipcMemHandle h = export_memory(allocate(4 * MiB));
+    CUipcMemHandle h = export_memory(allocate(4 * mib));
     CUdeviceptr at = 0;
     EXPECT_EQ(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
               CUDA_ERROR_INVALID_CONTEXT);
     std::memset(&h, 0x5a, sizeof(h));
     EXPECT_NE(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
-    CUevent e = nullptr;
+    CUevent e = make_event();
     CUipcEventHandle of_event{};
-    OK(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING));
     EXPECT_NE(CU(cuIpcGetEventHandle)(&of_event, e), CUDA_SUCCESS);
     EXPECT_EQ(CU(cuEventCreate)(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 }
@@ -283,12 +247,12 @@ TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
     together(
         [](line &l) {
             start();
-            CUdeviceptr at = allocate(8 * MiB);
+            CUdeviceptr at = allocate(8 * mib);
             store(at, "old");
             l.put(export_memory(at));
             l.wait();
             OK(CU(cuMemFree)(at));
-            CUdeviceptr again = allocate(8 * MiB);
+            CUdeviceptr again = allocate(8 * mib);
             store(again, "new");
             if (soft()) {
                 EXPECT_EQ(again, at); // so that caches keyed by the address are wrong
@@ -310,7 +274,7 @@ TEST(SoftcudaIpc, AnImportedMappingOutlivesTheFreeAndTheReuseOfItsAddress)
 
 TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
 {
-    constexpr std::size_t len = 512 * MiB;
+    constexpr std::size_t len = 512 * mib;
     together(
         [](line &l) {
             start();
@@ -345,7 +309,7 @@ TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
         const auto two = l.get<CUipcMemHandle>();
         const CUdeviceptr theirs = import_memory(one);
         const CUcontext second = make_context();
-        const CUdeviceptr mine = allocate(2 * MiB);
+        const CUdeviceptr mine = allocate(2 * mib);
         CUdeviceptr refused = 0;
         for (const CUipcMemHandle &each : {one, two}) {
             EXPECT_EQ(CU(cuIpcOpenMemHandle)(&refused, each, 1), CUDA_ERROR_INVALID_HANDLE);

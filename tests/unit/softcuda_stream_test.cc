@@ -6,7 +6,6 @@
 // must not be laxer about.
 #include "softcuda_support.h"
 
-#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -91,36 +90,6 @@ SOFT_ALONE(SoftcudaCall, DevicesHaveStableUuidsAndVisibilityRenumbersThem)
     CUdevice d = 0;
     EXPECT_EQ(CU(cuDeviceGet)(&d, 2), CUDA_ERROR_INVALID_DEVICE);
 }
-
-CUevent make_event()
-{
-    CUevent e = nullptr;
-    OK(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING));
-    return e;
-}
-
-char *pinned(std::size_t len)
-{
-    void *at = nullptr;
-    OK(CU(cuMemHostAlloc)(&at, len, 0));
-    std::memset(at, '-', len);
-    return static_cast<char *>(at);
-}
-
-// Holds a stream until opened. Work behind it cannot have run.
-class gate {
-  public:
-    explicit gate(CUstream s)
-    {
-        const auto at = reinterpret_cast<CUdeviceptr>(word_);
-        OK(CU(cuStreamWaitValue32)(s, at, 1, CU_STREAM_WAIT_VALUE_EQ));
-    }
-    void open() { word_->store(1); }
-    bool is_open() const { return 1 == word_->load(); }
-
-  private:
-    std::atomic<unsigned> *word_ = reinterpret_cast<std::atomic<unsigned> *>(pinned(4));
-};
 
 void nap()
 {

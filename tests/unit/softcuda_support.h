@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -195,6 +196,51 @@ inline CUdeviceptr allocate(std::size_t len)
 {
     CUdeviceptr at = 0;
     OK(CU(cuMemAlloc)(&at, len));
+    return at;
+}
+
+inline CUevent make_event()
+{
+    CUevent e = nullptr;
+    OK(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING));
+    return e;
+}
+
+// Page-locked host memory.
+inline char *pinned(std::size_t len)
+{
+    void *at = nullptr;
+    OK(CU(cuMemHostAlloc)(&at, len, 0));
+    std::memset(at, '-', len);
+    return static_cast<char *>(at);
+}
+
+// Holds a stream until opened. Work behind it cannot have run.
+class gate {
+  public:
+    explicit gate(CUstream s)
+    {
+        const auto at = reinterpret_cast<CUdeviceptr>(word_);
+        OK(CU(cuStreamWaitValue32)(s, at, 1, CU_STREAM_WAIT_VALUE_EQ));
+    }
+    void open() { word_->store(1); }
+    bool is_open() const { return 1 == word_->load(); }
+
+  private:
+    std::atomic<unsigned> *word_ = reinterpret_cast<std::atomic<unsigned> *>(pinned(4));
+};
+
+inline CUipcMemHandle export_memory(CUdeviceptr at)
+{
+    CUipcMemHandle h{};
+    OK(CU(cuIpcGetMemHandle)(&h, at));
+    return h;
+}
+
+inline CUdeviceptr import_memory(const CUipcMemHandle &h)
+{
+    CUdeviceptr at = 0;
+    OK(CU(cuIpcOpenMemHandle)(&at, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     return at;
 }
 

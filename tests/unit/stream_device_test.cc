@@ -59,8 +59,8 @@ TEST_F(Stream, ASenderMayWriteAllOfAMessageItselfAndSeveralAtOnce)
     message streamed(100 * kibi, 9);
     streamed.by(&small_pool).with_target();
     ask_and_deliver(&streamed);
-    (void)run(1);
-    EXPECT_TRUE(streamed.right() && streamed.fetch.written == 0);
+    expect_end(streamed);
+    EXPECT_EQ(0U, streamed.fetch.written);
 }
 
 // A copy that fails, at either end and anywhere in the message: that message fails, and the ones
@@ -100,8 +100,7 @@ TEST_F(Stream, ARingThatTheSenderCannotMapIsSaidToBeOne)
     message one(50 * kibi);
     one.by(&device_pool).of_device().to_device();
     ask_and_deliver(&one);
-    (void)run(1);
-    EXPECT_EQ(status::not_found, one.fetch.outcome);
+    expect_end(one, status::not_found);
     reader_.no_device_memory = true;
     stream_pool other = device_pool;
     message two(50 * kibi);
@@ -122,8 +121,7 @@ TEST_F(Stream, DeviceMemoryThatIsForgottenEndsItsMessageWhenItsCopiesHaveEnded)
         EXPECT_EQ(nullptr, reader_.streams.progress());
     }
     EXPECT_EQ(1, sender_.opened) << "a device still reads it";
-    (void)run(1);
-    EXPECT_EQ(status::unsupported, one.fetch.outcome);
+    expect_end(one, status::unsupported);
     EXPECT_EQ(0, sender_.opened);
 }
 
@@ -175,16 +173,13 @@ TEST_F(Stream, AMessageThatTheReceiverGetsAllOfDoesNotWaitForTheSender)
         message one(300 * kibi);
         one.by(&small_pool).of_both(target);
         ask(&one);
-        (void)run(1, false);
-        EXPECT_EQ(status::ok, one.fetch.outcome);
-        EXPECT_TRUE(one.right());
+        expect_end(one, status::ok, false);
         EXPECT_EQ(0U, one.fetch.received);
         one.source.assign(one.source.size(), 0);
         message two(300 * kibi, 7);
         two.by(&small_pool).of_both(target);
         ask_and_deliver(&two);
-        (void)run(1);
-        EXPECT_TRUE(two.right());
+        expect_end(two);
         EXPECT_NE(one.source, one.destination);
     }
 }
@@ -252,9 +247,7 @@ TEST_F(Stream, AMessageIsNotOverWhileTheSenderWritesToItsTarget)
     while (!soon.over()) {
         ASSERT_EQ(nullptr, reader_.streams.progress());
     }
-    (void)run(1);
-    EXPECT_EQ(status::ok, one.fetch.outcome);
-    EXPECT_TRUE(one.right());
+    expect_end(one);
 }
 
 TEST_F(Stream, WhatTheSenderCannotWriteTheReceiverGetsByItself)
@@ -266,10 +259,8 @@ TEST_F(Stream, WhatTheSenderCannotWriteTheReceiverGetsByItself)
         ask_and_deliver(&one);
         EXPECT_EQ(nullptr, sender_.streams.progress());
         sender_.end_copies(false);
-        (void)run(1);
-        EXPECT_EQ(status::ok, one.fetch.outcome);
+        expect_end(one);
         EXPECT_EQ(at_once, one.fetch.sender_cannot);
-        EXPECT_TRUE(one.right());
     }
 }
 

@@ -293,6 +293,13 @@ class Stream : public testing::Test {
         EXPECT_EQ(wanted, ended.size());
         return ended;
     }
+    // The only message ends in that way, and if well, with the right bytes.
+    void expect_end(const message &one, status outcome = status::ok, bool sender_too = true)
+    {
+        (void)run(1, sender_too);
+        EXPECT_EQ(outcome, one.fetch.outcome);
+        EXPECT_TRUE(status::ok != outcome || one.right());
+    }
 };
 
 } // namespace gpusm_test
