@@ -86,16 +86,39 @@ launch() {
         >"$work/output" 2>&1 </dev/null
 }
 
-# per_rank RANK NAME=VALUE: makes $work/per-rank, which runs a program with that setting in one rank
-# only. (Options of a second application of mpirun would do, were it not that the wrapper around
-# mpirun can give its own options to the first application only.)
-per_rank() {
+# wrapper NAME RANK WORDS: makes $work/NAME, which runs a program with those words before it, in that
+# rank, or in all, and as it is in the others. (Options of a second application of mpirun would do, were
+# it not that the wrapper around mpirun can give its own options to the first application only.)
+wrapper() {
     {
         echo '#!/bin/sh'
-        # shellcheck disable=SC2016 # expanded by the script
-        printf '[ "$OMPI_COMM_WORLD_RANK" != %s ] || export "%s"\nexec "$@"\n' "$1" "$2"
-    } >"$work/per-rank-$1"
-    chmod +x "$work/per-rank-$1"
+        [ "$2" = all ] || printf '[ "$OMPI_COMM_WORLD_RANK" = %s ] || exec "$@"\n' "$2"
+        printf 'exec %s "$@"\n' "$3"
+    } >"$work/$1"
+    chmod 755 "$work/$1"
+}
+# per_rank RANK NAME=VALUE: $work/per-rank-RANK runs a program with that setting in that rank only
+per_rank() {
+    wrapper "per-rank-$1" "$1" "env '$2'"
+}
+
+# let_others_run: ranks that take turns need that where processors are few: whoever waits yields
+let_others_run() {
+    export OMPI_MCA_mpi_yield_when_idle=1
+}
+
+# logged FOLDER [OPTIONS OF MPIRUN] PROGRAM...: a launch of two ranks whose calls of the software driver
+# are logged in that folder of $work
+logged() {
+    logged_in=$work/$1
+    shift
+    rm -rf "$logged_in"
+    mkdir "$logged_in"
+    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$logged_in" "$@"
+}
+# calls_in FOLDER PATTERN: lines of the call logs there
+calls_in() {
+    cat "$work/$1"/*.log 2>/dev/null | grep -c "$2" || true
 }
 
 # What a status of launch means, in words.

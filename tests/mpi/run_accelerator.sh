@@ -8,9 +8,7 @@
 # shellcheck disable=SC2016,SC2034,SC2154 # conditions are evaluated later; set by common.sh
 . "$(dirname "$0")/common.sh"
 
-# The ranks take turns here, and many test machines have few processors: whoever waits lets others
-# run.
-export OMPI_MCA_mpi_yield_when_idle=1
+let_others_run
 
 name=stands-back-for-another-one
 if [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ] && [ -z "${OMPI_MCA_accelerator-}" ]; then
@@ -61,11 +59,9 @@ need_softcuda driver-calls || finish
 need_gpusm driver-calls || finish
 # calls FOLDER WHO WHAT [OPTIONS OF MPIRUN] PROGRAM...: driver calls by that caller of that name
 calls() {
-    log=$work/$1 who=$2 what=$3
+    folder=$1 pattern="^$3 [0-9]* mca_$2"
     shift 3
-    mkdir "$log"
-    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$log" "$@" || return 1
-    cat "$log"/*.log | grep -c "^$what [0-9]* mca_$who"
+    logged "$folder" "$@" && calls_in "$folder" "$pattern"
 }
 # latency MESSAGES FOLDER WHO WHAT: the same of so many messages of 8 bytes
 latency() {
@@ -84,7 +80,7 @@ if [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ]; then
 fi
 asked=$(calls host accelerator_gpusm '.*' "$exchange" pairs --kinds H --max-size 64K)
 status=$?
-once=$(cat "$work"/host/*.log | grep -c '^cuPointerGetAttributes .* mca_accelerator_gpusm')
+once=$(calls_in host '^cuPointerGetAttributes .* mca_accelerator_gpusm')
 judge host-buffers-cost-one-driver-call 0 $status \
     '[ "$asked" -gt 0 ] && [ "$asked" -eq "$once" ]' "$asked calls, $once questions"
 finish

@@ -48,13 +48,11 @@ failing_calls() {
     for calls in "$@"; do
         function=${calls%=*}
         for n in $(echo "${calls#*=}" | tr , ' '); do
-            rm -rf "$work/log"
-            mkdir "$work/log"
             per_rank 1 "GPUSM_SOFTCUDA_FAIL=$function:$n:700"
             # shellcheck disable=SC2086 # options
-            launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/log" "$work/per-rank-1" "$exchange" $failing_test
+            logged log "$work/per-rank-1" "$exchange" $failing_test
             status=$?
-            if grep -qh "^${function}[_a-z0-9]* 700 mca_btl_gpusm\.so" "$work"/log/*.log; then
+            if [ "$(calls_in log "^${function}[_a-z0-9]* 700 mca_btl_gpusm\.so")" -gt 0 ]; then
                 hits=$((hits + 1))
                 [ $status -ne "$may" ] || status=0
                 judge "$what-$function-$n-fails" 0 $status
@@ -99,12 +97,10 @@ locked_survives page-locked-and-no-peer-access 0 -x GPUSM_SOFTCUDA_PEERS=0
 locked_survives page-locked-on-one-device 2 -x CUDA_VISIBLE_DEVICES=0
 
 # Its owner can copy nothing at all, and stops to try.
-rm -rf "$work/log"
-mkdir "$work/log"
 per_rank 1 GPUSM_SOFTCUDA_FAIL=cuMemcpyAsync:0:700
-launch 60 2 -x GPUSM_SOFTCUDA_LOG="$work/log" "$work/per-rank-1" "$exchange" locked-one-way --kinds D
+logged log "$work/per-rank-1" "$exchange" locked-one-way --kinds D
 status=$?
-failed_copies=$(cat "$work"/log/*.log | grep -c '^cuMemcpyAsync 700 mca_btl_gpusm\.so')
+failed_copies=$(calls_in log '^cuMemcpyAsync 700 mca_btl_gpusm\.so')
 judge page-locked-and-its-owner-cannot-copy 0 $status \
     'says "locked: into D: 0 of 30 directly\$"' "no message can have gone directly" \
     '[ $failed_copies -eq 4 ]' "$failed_copies copies were tried, expected 4"

@@ -11,8 +11,7 @@
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
-# The ranks take turns, and many test machines have few processors: whoever waits lets others run.
-export OMPI_MCA_mpi_yield_when_idle=1
+let_others_run
 
 need_gpusm memory || finish
 need_gpu memory || finish

@@ -68,17 +68,6 @@ check pool-memory-of-devices-without-peer-access 60 2 -x GPUSM_SOFTCUDA_PEERS=0 
     --src A --dst A --sizes 64K,1M --iterations 5 --no-limit --check
 staged_only opening-fails-for-good -x GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
 
-# logged FOLDER [OPTIONS OF MPIRUN] PROGRAM...: a launch whose driver calls are logged there
-logged() {
-    log=$work/$1
-    mkdir "$log"
-    shift
-    launch 60 2 -x GPUSM_SOFTCUDA_LOG="$log" "$@"
-}
-# calls_in FOLDER PATTERN: lines of the call logs there
-calls_in() {
-    cat "$work/$1"/*.log 2>/dev/null | grep -c "$2" || true
-}
 by_gpusm=' mca_btl_gpusm\.so'
 by_open_mpi=' mca_accelerator_cuda\.so'
 unchecked="--mca btl_gpusm_quick_pointer_check 0"

@@ -10,21 +10,19 @@
 
 some="--sizes 0,1,4K,300K --iterations 4 --warmup 2 -c"
 odd="--sizes 7,1001,65537,1048577 --offset 1,3 --iterations 3 --warmup 2 -c"
+# in_every_mode PREFIX FROM:TO OPTIONS: with two ranks, and in one mode with two pairs of them
 # shellcheck disable=SC2086 # lists of options
+in_every_mode() {
+    options="--src ${2%:*} --dst ${2#*:} $3" suffix=${2%:*}-${2#*:}
+    check "$1latency-$suffix" 60 2 "$perf" latency $options
+    check "$1bw-$suffix" 60 4 "$perf" bw --window 8 $options
+    check "$1bibw-$suffix" 60 2 "$perf" bibw --window 8 $options
+}
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D R:D M:V W:A); do
-    from=${set%:*}
-    to=${set#*:}
-    check "latency-$from-$to" 60 2 "$perf" latency --src $from --dst $to $some
-    check "bw-$from-$to" 60 4 "$perf" bw --src $from --dst $to --window 8 $some
-    check "bibw-$from-$to" 60 2 "$perf" bibw --src $from --dst $to --window 8 $some
+    in_every_mode '' "$set" "$some"
 done
-# shellcheck disable=SC2086
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
-    from=${set%:*}
-    to=${set#*:}
-    check "odd-latency-$from-$to" 60 2 "$perf" latency --src $from --dst $to $odd
-    check "odd-bw-$from-$to" 60 2 "$perf" bw --src $from --dst $to --window 8 $odd
-    check "odd-bibw-$from-$to" 60 4 "$perf" bibw --src $from --dst $to --window 8 $odd
+    in_every_mode odd- "$set" "$odd"
 done
 # More in one window than there are places for.
 check shared-places 60 2 "$perf" bw --sizes 96M --window 3 --iterations 1 --warmup 0 --no-limit -c

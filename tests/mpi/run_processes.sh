@@ -47,8 +47,8 @@ if ! $as_nobody test -x "$exchange" 2>/dev/null || ! $as_nobody test -x "$GPUSM_
     skip $name "this is not root, or others cannot read the build folder or Open MPI"
 else
     real_mpirun=$GPUSM_MPIRUN
-    printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$as_nobody" "$GPUSM_MPIRUN" >"$work/mpirun"
-    chmod 755 "$work" "$work/mpirun"
+    wrapper mpirun all "$as_nobody $GPUSM_MPIRUN"
+    chmod 755 "$work"
     GPUSM_MPIRUN=$work/mpirun
     # shellcheck disable=SC2086 # a command
     check $name 30 2 $plain

@@ -8,9 +8,7 @@
 # shellcheck disable=SC2016,SC2034,SC2086 # conditions are evaluated later; options are lists of words
 . "$(dirname "$0")/common.sh"
 
-# The ranks take turns here, and many test machines have few processors: whoever waits lets others
-# run.
-export OMPI_MCA_mpi_yield_when_idle=1
+let_others_run
 
 need_gpusm scarce-memory || finish
 

@@ -63,10 +63,9 @@ apart="unshare --pid --fork --kill-child --mount-proc setarch -R"
 if ! $apart true 2>/dev/null; then
     skip pid-namespaces "this user may not make a PID namespace, mount its /proc or choose addresses"
 else
-    printf '#!/bin/sh\nexec %s "$@"\n' "$apart" >"$work/apart"
-    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec %s "$@"\nexec "$@"\n' "$apart" >"$work/rank-1-apart"
-    printf '#!/bin/sh\nexec %s %s "$@"\n' "$apart" "$GPUSM_MPIRUN" >"$work/job-apart"
-    chmod +x "$work/apart" "$work/rank-1-apart" "$work/job-apart"
+    wrapper apart all "$apart"
+    wrapper rank-1-apart 1 "$apart"
+    wrapper job-apart all "$apart $GPUSM_MPIRUN"
     host_case pid-namespaces-of-their-own no "$work/apart"
     host_mode=bibw host_case pid-namespaces-of-their-own-both-ways no "$work/apart"
     host_case pid-namespace-of-one-rank no "$work/rank-1-apart"

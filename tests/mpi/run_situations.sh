@@ -9,9 +9,7 @@
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
-# The ranks take turns here, and many test machines have few processors: whoever waits lets others
-# run.
-export OMPI_MCA_mpi_yield_when_idle=1
+let_others_run
 
 need_gpusm situations || finish
 need_gpu situations || finish
@@ -30,7 +28,7 @@ if need_softcuda $name; then
     check $name 60 2 -x GPUSM_TEST_ANY_WAY=1 -x GPUSM_SOFTCUDA_PEERS=0 \
         -x GPUSM_SOFTCUDA_LOG="$work/reach" \
         "$work/per-rank-1" "$exchange" two-devices
-    tries=$(cat "$work"/reach/*.log | grep -c '^cuIpcOpenMemHandle 217 mca_btl_gpusm')
+    tries=$(calls_in reach '^cuIpcOpenMemHandle 217 mca_btl_gpusm')
     judge $name-is-remembered 0 0 '[ $tries -gt 0 ] && [ $tries -le 16 ]' \
         "$tries handles could not be opened"
 fi
@@ -108,15 +106,11 @@ if ! $apart true 2>/dev/null; then
 elif ! timeout 20 $apart python3 -c "$starts_cuda"; then
     skip $name "the driver does not start in a PID namespace of its own (cuInit)"
 else
-    # shellcheck disable=SC2016 # expanded by the script
-    printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec %s "$@"\nexec "$@"\n' "$apart" \
-        >"$work/own-namespace"
-    chmod +x "$work/own-namespace"
-    check $name-descriptors 60 2 "$work/own-namespace" "$exchange" ways --kinds V
-    check $name-chunks 60 2 "$work/own-namespace" "$exchange" ways --kinds C
-    check $name-device-memory 60 2 "$work/own-namespace" \
-        "$exchange" pairs --kinds HD --max-size 2M
-    check $name-every-kind 60 2 "$work/own-namespace" \
-        "$exchange" pairs --kinds DVAWM --max-size 64K
+    wrapper own-namespace 1 "$apart"
+    own="$work/own-namespace $exchange"
+    check $name-descriptors 60 2 $own ways --kinds V
+    check $name-chunks 60 2 $own ways --kinds C
+    check $name-device-memory 60 2 $own pairs --kinds HD --max-size 2M
+    check $name-every-kind 60 2 $own pairs --kinds DVAWM --max-size 64K
 fi
 finish
