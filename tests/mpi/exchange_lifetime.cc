@@ -62,19 +62,18 @@ bool send_persistently(context &c, std::size_t len, std::uint64_t seed, int star
     return same;
 }
 
-// A window from rank 0 to rank 1, checked.
-void send_window(context &c, buffer &memory)
-{
-    const window all = side_by_side(window_messages, window_len, c.draw_seeds(window_messages));
-    const window nothing;
-    swap_windows(c, memory, 0 == c.rank ? all : nothing, memory, 1 == c.rank ? all : nothing, tag,
-                 "a window");
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
 std::unique_ptr<buffer> make_room(context &c)
 {
     return c.make(memory_kind::device, end_of(side_by_side(window_messages, window_len, 0)));
+}
+
+// Some of them both ways, checked.
+void swap_some_windows(context &c, buffer &out, buffer &in)
+{
+    for (int i = 0; i < 5; ++i) {
+        swap_side_by_side(c, out, in, window_len, window_messages, tag, "a window");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
 } // namespace
@@ -116,13 +115,10 @@ void test_persistent(context &c)
 // crashes and nobody hangs. Ends without MPI_Finalize, for which the messages would have to end.
 void test_context_lost(context &c)
 {
-    constexpr int windows = 5;
     constexpr int rounds = 1000; // of a millisecond
     own_context passing(c);
     auto memory = make_room(c);
-    for (int i = 0; i < windows; ++i) {
-        send_window(c, *memory);
-    }
+    swap_some_windows(c, *memory, *make_room(c));
     at_step("the window that is lost");
     requests under_way(c);
     for (std::size_t i = 0; i < window_messages; ++i) {
@@ -266,24 +262,15 @@ void reset_primary(context &c)
 void test_context_destroyed(context &c)
 {
     constexpr int contexts = 3;
-    constexpr std::size_t messages = 64;
-    constexpr std::size_t len = 1024;
-    const std::size_t room = end_of(side_by_side(messages, len, 0));
-    const auto windows = [&](buffer &out, buffer &in) {
-        for (int i = 0; i < 5; ++i) {
-            swap_side_by_side(c, out, in, len, messages, tag, "a window");
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-    };
-    auto out = c.make(memory_kind::device, room);
-    auto in = c.make(memory_kind::device, room);
+    auto out = make_room(c);
+    auto in = make_room(c);
     for (int i = 0; i < contexts; ++i) {
         own_context own(c);
         use(c, "in a context of the program's own");
-        windows(*c.make(memory_kind::device, room), *c.make(memory_kind::device, room));
+        swap_some_windows(c, *make_room(c), *make_room(c));
         c.expect_true(own.destroy(), "the context can be destroyed");
         talk_on(c, "after the context was destroyed");
-        windows(*out, *in);
+        swap_some_windows(c, *out, *in);
     }
     own_context last(c);
     use(c, "in another context");

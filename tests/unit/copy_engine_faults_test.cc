@@ -11,43 +11,34 @@ namespace {
 using namespace gpusm;
 using namespace gpusm_test;
 
-// Calls without which a submission cannot be made.
-class FailingCall : public copy_engine_fixture, public testing::WithParamInterface<const char *> {
-  protected:
-    FailingCall()
-    {
-        engine().prepare(device(0));
-        engine().prepare(device(1));
-    }
-    const log_capture log_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Functions, FailingCall,
-                         testing::Values("ctx_push_current", "exchange_capture_mode",
-                                         "event_create", "memcpy_async", "event_record"),
-                         [](const auto &about) { return std::string(about.param); });
-
-TEST_P(FailingCall, FailsItsRequestsAndNotTheNextAndHoldsNothing)
-{
-    fake().fail(GetParam(), 0, CUDA_ERROR_INVALID_VALUE);
-    for (std::size_t i = 0; i < 30; ++i) {
-        large(1, 1, i % 2);
-    }
-    EXPECT_FALSE(engine().idle()) << "they still have to be collected";
-    EXPECT_EQ(collect(true), "0-29!") << "also by a busy caller";
-    EXPECT_TRUE(engine().idle());
-    fake().heal();
-    large(1);
-    EXPECT_EQ(collect_until_idle(), "30");
-    drop_engine();
-    expect_nothing_left_in_the_driver();
-    EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
 class CopyEngineFaults : public copy_engine_fixture {
   protected:
     const log_capture log_;
 };
+
+TEST_F(CopyEngineFaults, ACallThatASubmissionNeedsFailsItsRequestsAndNotTheNextAndHoldsNothing)
+{
+    for (const char *function : {"ctx_push_current", "exchange_capture_mode", "event_create",
+                                 "memcpy_async", "event_record"}) {
+        SCOPED_TRACE(function);
+        make_engine({});
+        engine().prepare(device(0));
+        engine().prepare(device(1));
+        fake().fail(function, 0, CUDA_ERROR_INVALID_VALUE);
+        for (std::size_t i = 0; i < 30; ++i) {
+            large(1, 1, i % 2);
+        }
+        EXPECT_FALSE(engine().idle()) << "they still have to be collected";
+        EXPECT_EQ(collect(true), "0-29!") << "also by a busy caller";
+        EXPECT_TRUE(engine().idle());
+        fake().heal();
+        large(1);
+        EXPECT_EQ(collect_until_idle(), "30");
+        drop_engine();
+        expect_nothing_left_in_the_driver();
+        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
+}
 
 TEST_F(CopyEngineFaults, OneBadCopyOfSeveralFailsAloneAndTheOthersArrive)
 {

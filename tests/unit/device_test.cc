@@ -313,29 +313,30 @@ TEST_F(DeviceOfAnAddress, OfWhatTheDriverDoesNotAnswerNobodyKnowsWhetherItIsHost
     EXPECT_EQ(found_, nullptr);
 }
 
-class DeviceFault : public DeviceTable, public testing::WithParamInterface<const char *> {};
-
-INSTANTIATE_TEST_SUITE_P(Functions, DeviceFault,
-                         testing::Values("exchange_capture_mode", "ctx_push_current",
-                                         "ctx_get_device", "device_get_uuid", "stream_create"),
-                         [](const auto &about) { return std::string(about.param); });
-
-TEST_P(DeviceFault, LeavesNoEntryAndGivesBackThePrimaryContextIfItWasTakenForThat)
+TEST_F(DeviceTable, ACallThatFailsLeavesNoEntryAndGivesBackThePrimaryContextIfItWasTakenForThat)
 {
-    const expect_lines log(2);
-    fake().active_primary = {0, 1};
-    for (const CUcontext context : {context_1, CUcontext{nullptr}}) {
-        fake().fail(GetParam(), 1, CUDA_ERROR_OUT_OF_MEMORY);
-        EXPECT_EQ(table_->for_memory(context, 1, &found_), status::driver_failed);
-        EXPECT_EQ(found_, nullptr);
-        EXPECT_TRUE(table_->all().empty());
-        EXPECT_EQ(fake().calls["primary_ctx_retain"], nullptr == context ? 1 : 0);
-        EXPECT_EQ(fake().retained[1], 0);
-        EXPECT_TRUE(fake().stack.empty());
-        EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    for (const char *function : {"exchange_capture_mode", "ctx_push_current", "ctx_get_device",
+                                 "device_get_uuid", "stream_create"}) {
+        SCOPED_TRACE(function);
+        const expect_lines log(2);
+        table_ = std::make_unique<device_table>(api_);
+        fake().calls.clear();
+        fake().active_primary = {0, 1};
+        for (const CUcontext context : {context_1, CUcontext{nullptr}}) {
+            fake().fail(function, 1, CUDA_ERROR_OUT_OF_MEMORY);
+            EXPECT_EQ(table_->for_memory(context, 1, &found_), status::driver_failed);
+            EXPECT_EQ(found_, nullptr);
+            EXPECT_TRUE(table_->all().empty());
+            EXPECT_EQ(fake().calls["primary_ctx_retain"], nullptr == context ? 1 : 0);
+            EXPECT_EQ(fake().retained[1], 0);
+            EXPECT_TRUE(fake().stack.empty());
+            EXPECT_EQ(fake().capture_mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        }
+        EXPECT_EQ(fake().retained[0], 0) << "not ours";
+        EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
+        found_ = nullptr;
+        fake().heal();
     }
-    EXPECT_EQ(fake().retained[0], 0) << "not ours";
-    EXPECT_EQ(table_->for_memory(nullptr, 1, &found_), status::ok);
 }
 
 TEST_F(DeviceTable, EndsQuietlyWhenTheDriverIsGone)
