@@ -103,22 +103,17 @@ SOFTCUDA_API(init, cuDeviceGetAttribute, (int *out, CUdevice_attribute what, CUd
     REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
     switch (static_cast<int>(what)) {
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        *out = pci_bus(device);
-        break;
+        return give(out, pci_bus(device));
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *out = 9;
-        break;
+        return give(out, 9);
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-        *out = 1;
-        break;
+        return give(out, 1);
     default: // theirs: what nobody has asked for yet
-        *out = 0;
-        break;
+        return give(out, 0);
     }
-    return CUDA_SUCCESS;
 }
 
 SOFTCUDA_API(init, cuDeviceGetPCIBusId, (char *out, int len, CUdevice device), (out, len, device))

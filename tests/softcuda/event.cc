@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cerrno>
-#include <cstring>
 
 namespace softcuda {
 
@@ -193,15 +193,13 @@ SOFTCUDA_LOCKED(context, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent h
     struct stat st {};
     REQUIRE(e != nullptr && fstat(e->state->fd, &st) == 0, CUDA_ERROR_INVALID_HANDLE);
     const wire_event h{wire_magic, getpid(), e->state->fd, 0, st.st_ino, {}};
-    std::memcpy(out, &h, sizeof(h));
-    return CUDA_SUCCESS;
+    return give(out, std::bit_cast<CUipcEventHandle>(h));
 }
 
 SOFTCUDA_LOCKED(context, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle handle),
                 (out, handle))
 {
-    wire_event h;
-    std::memcpy(&h, &handle, sizeof(h));
+    const auto h = std::bit_cast<wire_event>(handle);
     REQUIRE(h.magic == wire_magic, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(h.pid != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     const int fd = open_foreign(h.pid, h.fd, h.inode);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 namespace softcuda {
 
@@ -92,18 +92,14 @@ SOFTCUDA_LOCKED(context, cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr a
     const range *r = drv().space.find(at);
     REQUIRE(r != nullptr && r->kind == memory_kind::device && !r->freeing,
             CUDA_ERROR_INVALID_VALUE);
-    const wire_place place = place_of(*r, wire_magic);
-    std::memcpy(out, &place, sizeof(place));
-    return CUDA_SUCCESS;
+    return give(out, std::bit_cast<CUipcMemHandle>(place_of(*r, wire_magic)));
 }
 
 SOFTCUDA_API(context_uncaptured, cuIpcOpenMemHandle_v2,
              (CUdeviceptr * out, CUipcMemHandle handle, unsigned flags), (out, handle, flags))
 {
     REQUIRE(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
-    wire_place place;
-    std::memcpy(&place, &handle, sizeof(place));
-    return open_handle(out, place);
+    return open_handle(out, std::bit_cast<wire_place>(handle));
 }
 
 SOFTCUDA_LOCKED(context_uncaptured, cuIpcCloseMemHandle, (CUdeviceptr at), (at))

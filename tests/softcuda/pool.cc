@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdio>
-#include <cstring>
 
 namespace softcuda {
 
@@ -224,9 +224,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUd
     REQUIRE(r != nullptr && r->kind == memory_kind::pool && !r->freeing &&
                 (r->from->handle_types & 1) != 0 && r->from->fd >= 0, // the pool is exported first
             CUDA_ERROR_INVALID_VALUE);
-    const wire_place place = place_of(*r, wire_magic);
-    std::memcpy(out, &place, sizeof(place));
-    return CUDA_SUCCESS;
+    return give(out, std::bit_cast<CUmemPoolPtrExportData>(place_of(*r, wire_magic)));
 }
 
 SOFTCUDA_LOCKED(init, cuMemPoolImportPointer,
@@ -234,8 +232,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolImportPointer,
                 (out, handle, data))
 {
     pool *p = find_pool(held, handle);
-    wire_place place;
-    std::memcpy(&place, data, sizeof(place));
+    const auto place = std::bit_cast<wire_place>(*data);
     REQUIRE(p != nullptr && p->imports > 0 && place.magic == wire_magic, CUDA_ERROR_INVALID_VALUE);
     range made;
     TRY(open_place(place, &made.memory));
