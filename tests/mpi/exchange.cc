@@ -7,6 +7,7 @@
 
 #include "bench/common/numbers.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -232,12 +233,7 @@ int usage()
 
 bool context::on_gpu() const
 {
-    for (memory_kind kind : kinds) {
-        if (bench::needs_gpu(kind)) {
-            return true;
-        }
-    }
-    return false;
+    return std::any_of(kinds.begin(), kinds.end(), bench::needs_gpu);
 }
 
 bool context::expect(const std::string &error, const std::string &what)
