@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         exported *entry = nullptr;
         remote_handle ours{};
         require(status::ok ==
-                    exports.export_range(memory_at, chunks * chunk_bytes, 0, 0, &entry, &ours),
+                    exports.export_range(memory_at, chunks * chunk_bytes, 0, &entry, &ours),
                 "no export");
         descriptor_message got;
         while (in.left > 0) {

@@ -44,7 +44,7 @@ struct owner {
     answer hold(CUdeviceptr at, std::size_t len_bytes = small, std::uint64_t without = 0)
     {
         answer made{};
-        made.s = exports.export_range(at, len_bytes, 0, without, &made.entry, &made.handle);
+        made.s = exports.export_range(at, len_bytes, 0, &made.entry, &made.handle, without);
         return made;
     }
     answer try_offer(CUdeviceptr at, std::size_t len_bytes, std::uint64_t without = 0)

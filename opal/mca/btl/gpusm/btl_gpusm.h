@@ -375,14 +375,8 @@ mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits = false
 // The same as frag_get() for a part of a message, which may be shorter than *bytes where there is
 // no memory for a single fragment of that size; then *bytes is how long.
 mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes);
-// Control messages to that peer wait for fragments outside the segment.
-bool must_wait(const mca_btl_base_endpoint_t *endpoint);
 // Gives back a fragment that is in nobody's hands any more.
 void frag_return(mca_btl_gpusm_frag_t *frag);
-// Posts a complete fragment; as peer::post, and remembers to flush. A control message outside the
-// segment is kept until there is a fragment for it.
-status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();
@@ -395,7 +389,8 @@ inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
             (MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK));
 }
 
-// Posts any fragment, small ones in the fast box.
+// Posts a complete fragment, a small one in the fast box; as peer::post, and remembers to flush.
+// One outside the segment is kept until there is a fragment for it.
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag);
 // Sends a message between the glue of two processes, of the size of a small fragment at most.

@@ -70,9 +70,9 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
              std::uint64_t address, std::size_t size)
 {
     const bool asked = has_asked() && std::exchange(here().declined, 0) == address;
-    const status s =
-        side.export_range(address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0,
-                          &made->exported, &made->handle.remote, endpoint->staged_devices);
+    const status s = side.exports.export_range(
+        address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
+        &made->handle.remote, endpoint->staged_devices);
     if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }

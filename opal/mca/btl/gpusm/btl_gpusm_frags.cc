@@ -164,6 +164,13 @@ void mark_active(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
+// Do control messages to that peer wait for fragments outside the segment?
+bool must_wait(const mca_btl_base_endpoint_t *endpoint)
+{
+    const std::lock_guard guard(here().lock);
+    return endpoint->deferred > 0;
+}
+
 // Only send_deferred takes from the front, so what this returns stays there.
 mca_btl_gpusm_frag_t *first_deferred()
 {
@@ -295,12 +302,6 @@ mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
     return frag;
 }
 
-bool must_wait(const mca_btl_base_endpoint_t *endpoint)
-{
-    const std::lock_guard guard(here().lock);
-    return endpoint->deferred > 0;
-}
-
 mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits)
 {
     mca_btl_gpusm_frag_t *frag = waits ? nullptr : frag_get(bytes);
@@ -322,14 +323,24 @@ void frag_return(mca_btl_gpusm_frag_t *frag)
     put_back(*frag->list, &frag->out);
 }
 
-status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-                  mca_btl_base_tag_t tag)
+status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
+            mca_btl_base_tag_t tag)
 {
+    // A copy of so few bytes costs less than a fragment that has to come back.
+    constexpr std::size_t copied_bytes = 248;
     // Decided before the post: after it the fragment may come back at any time.
     const bool watch = calls_back(frag);
+    const bool in_segment = frag->out.header != nullptr;
+    if (frag->segment.seg_len <= copied_bytes && !watch && (in_segment || !must_wait(endpoint)) &&
+        endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
+            std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
+        })) {
+        frag_return(frag);
+        return status::ok;
+    }
     frag->endpoint = endpoint;
     frag->out.stays = watch;
-    if (nullptr == frag->out.header) {
+    if (!in_segment) {
         frag->kind = kind;
         frag->tag = tag;
         const std::lock_guard guard(here().lock);
@@ -348,34 +359,18 @@ status post_bound(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
     return s;
 }
 
-status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-            mca_btl_base_tag_t tag)
-{
-    // A copy of so few bytes costs less than a fragment that has to come back.
-    constexpr std::size_t copied_bytes = 248;
-    if (frag->segment.seg_len <= copied_bytes && !calls_back(frag) &&
-        endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
-            std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
-        })) {
-        frag_return(frag);
-        return status::ok;
-    }
-    return post_bound(endpoint, frag, kind, tag);
-}
-
 status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
                     std::size_t bytes)
 {
     // These are handled in the order of their sending, so none may pass one that waits. (Of ob1's
     // messages some may.)
-    const bool waits = must_wait(endpoint);
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes, waits);
+    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes, must_wait(endpoint));
     if (nullptr == frag) {
         return status::no_memory;
     }
     std::memcpy(frag->segment.seg_addr.pval, message, bytes);
     fire_and_forget(frag, bytes);
-    const status s = waits ? post_bound(endpoint, frag, kind, 0) : post(endpoint, frag, kind, 0);
+    const status s = post(endpoint, frag, kind, 0);
     if (status::ok != s && status::busy != s) {
         frag_return(frag);
     }

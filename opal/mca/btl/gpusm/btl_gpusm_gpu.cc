@@ -114,9 +114,13 @@ void gpu_side::register_segment()
     registered_to_ = to;
 }
 
-bool gpu_side::kernel_touches(device &in, const device *by, const unsigned char *at) const
+bool gpu_side::kernel_touches(device &in, const unsigned char *at)
 {
-    if (by != &in) {
+    const device *by = nullptr;
+    for (const auto &[start, in_context_of] : registrations_) { // one behind the other
+        by = at >= start ? in_context_of : by;
+    }
+    if (by != &in) { // with a context goes what was registered in it
         return false;
     }
     if (!in.same_host_addresses) {
@@ -140,11 +144,6 @@ unsigned char *gpu_side::bounce_memory(std::size_t bytes)
         s = own.carve(bytes, &granule, page_bytes);
     }
     return status::ok == s && is_registered(own.at(granule), bytes) ? own.at(granule) : nullptr;
-}
-
-bool gpu_side::kernel_touches_bounce(device &in, const unsigned char *at)
-{
-    return kernel_touches(in, registered_by(at), at);
 }
 
 status gpu_side::read(void *peer, void *local, std::uint64_t remote, std::size_t bytes)
@@ -175,15 +174,6 @@ bool gpu_side::is_page_locked(std::uint64_t address, std::size_t len_bytes)
         place.store(memory, std::memory_order_relaxed);
     }
     return locked;
-}
-
-const device *gpu_side::registered_by(const unsigned char *at) const
-{
-    const device *found = nullptr;
-    for (const auto &[start, by] : registrations_) { // one behind the other
-        found = at >= start ? by : found;
-    }
-    return found;
 }
 
 bool gpu_side::is_registered(const unsigned char *at, std::size_t len_bytes)

@@ -52,12 +52,7 @@ class gpu_side final : private bounce_services {
     import_table imports;
     bounce_copies bounces;
 
-    // As the classes have them, of an endpoint. `without`: of our devices (bits, by ordinal).
-    status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
-                        exported **out, remote_handle *handle, std::uint64_t without = 0)
-    {
-        return exports.export_range(address, len_bytes, buffer_id, without, out, handle);
-    }
+    // As the class has them, of an endpoint.
     status import(const mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
                   mapping **out)
     {
@@ -75,9 +70,8 @@ class gpu_side final : private bounce_services {
     {
         return share_kind::legacy != handle.kind || mapped.key.device == into.index;
     }
-    // The same of host memory, as `at` is some, that was registered with the driver in the context
-    // of `by`; null: of none. With that context goes what it has registered.
-    bool kernel_touches(device &in, const device *by, const unsigned char *at) const;
+    // The same of host memory that we have registered with the driver, as `at` is some.
+    bool kernel_touches(device &in, const unsigned char *at) override;
 
     // gpusm::is_page_locked, asked for messages. The driver takes more than a microsecond for it,
     // so the answer no may be a little old: such memory is then copied by a processor, which does
@@ -88,8 +82,6 @@ class gpu_side final : private bounce_services {
     void register_segment();
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
-    // In whose context that part of it was; null: in none.
-    const device *registered_by(const unsigned char *at) const;
 
     // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
     // mappings whose export is over or which nobody uses, registers new parts of the segment.
@@ -97,7 +89,6 @@ class gpu_side final : private bounce_services {
 
   private:
     unsigned char *bounce_memory(std::size_t bytes) override;
-    bool kernel_touches_bounce(device &in, const unsigned char *at) override;
     status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes) override;
     void look_at_contexts();

@@ -43,29 +43,32 @@ namespace {
     return true;
 }
 
-// Payload that has to be packed: of a derived datatype, or in device memory.
-status pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
-            std::size_t payload_size)
+bool of_device(const opal_convertor_t *convertor)
 {
-    if (0 != (convertor->flags & CONVERTOR_ACCELERATOR)) {
-        gpu_message_to(endpoint);
-    }
-    struct iovec iov = {to, payload_size};
-    uint32_t iov_count = 1;
-    size_t packed = payload_size;
-    return opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0 || packed != payload_size
-               ? status::driver_failed
-               : status::ok;
+    return 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
 }
 
-void count_message(const opal_convertor_t *convertor, std::size_t payload_size)
+// Payload that has to be packed: of a derived datatype, in device memory, or a part of a message.
+// *bytes: at most so many, then so many. False: it could not be.
+bool pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
+          std::size_t *bytes)
+{
+    if (of_device(convertor)) { // not only at its start: beside another BTL, ob1 gives us parts
+        gpu_message_to(endpoint);
+    }
+    struct iovec iov = {to, *bytes};
+    uint32_t iov_count = 1;
+    return opal_convertor_pack(convertor, &iov, &iov_count, bytes) >= 0;
+}
+
+void count_message(const opal_convertor_t *convertor, std::size_t bytes, bool first = true)
 {
     if (nullptr == convertor) {
         return; // a control message of ob1's, not the user's
     }
-    const bool gpu = payload_size > 0 && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    count(gpu ? counter::staged_messages : counter::host_messages, 1);
-    count(gpu ? counter::staged_bytes : counter::host_bytes, payload_size);
+    const bool gpu = bytes > 0 && of_device(convertor);
+    count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
+    count(gpu ? counter::staged_bytes : counter::host_bytes, bytes);
 }
 
 mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t bytes,
@@ -207,7 +210,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     }
     // Only an inline send gives no place for a descriptor, and goes another way when this one is
     // closed to it; where there is one, ob1 would try again for ever.
-    if (!together && 0 != (convertor->flags & CONVERTOR_ACCELERATOR) && endpoint->get_enabled &&
+    if (!together && gpusm::of_device(convertor) && endpoint->get_enabled &&
         nullptr == descriptor) {
         if (!gpusm::here().threads) {
             gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
@@ -236,8 +239,9 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     }
     auto *payload = static_cast<unsigned char *>(frag->segment.seg_addr.pval);
     fill(payload);
-    if (!together &&
-        status::ok != gpusm::pack(endpoint, convertor, payload + header_size, payload_size)) {
+    size_t packed = payload_size;
+    if (!together && (!gpusm::pack(endpoint, convertor, payload + header_size, &packed) ||
+                      packed != payload_size)) {
         gpusm::frag_return(frag);
         return OPAL_ERROR;
     }
@@ -263,10 +267,8 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
                                                      opal_convertor_t *convertor, uint8_t order,
                                                      size_t reserve, size_t *size, uint32_t flags)
 {
-    using gpusm::counter;
-
-    const bool gpu = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    const size_t most = gpu ? btl->btl_accelerator_max_send_size : btl->btl_max_send_size;
+    const size_t most =
+        gpusm::of_device(convertor) ? btl->btl_accelerator_max_send_size : btl->btl_max_send_size;
     if (reserve >= most) {
         return nullptr;
     }
@@ -275,22 +277,15 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
     if (nullptr == frag) {
         return nullptr;
     }
-    size_t packed = bytes - reserve;
+    *size = bytes - reserve;
     const bool first = 0 == convertor->bConverted;
-    if (gpu) { // not only at its start: beside another BTL, ob1 gives us parts of messages
-        gpusm::gpu_message_to(endpoint);
-    }
-    struct iovec iov = {static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve,
-                        packed};
-    uint32_t iov_count = 1;
-    if (opal_convertor_pack(convertor, &iov, &iov_count, &packed) < 0) {
+    if (!gpusm::pack(endpoint, convertor,
+                     static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve, size)) {
         gpusm::frag_return(frag);
         return nullptr;
     }
-    gpusm::count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
-    gpusm::count(gpu ? counter::staged_bytes : counter::host_bytes, packed);
-    *size = packed;
-    return gpusm::hand_out(frag, reserve + packed, order, flags);
+    gpusm::count_message(convertor, *size, first);
+    return gpusm::hand_out(frag, reserve + *size, order, flags);
 }
 
 int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-//
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
@@ -34,8 +33,9 @@ bool reads_part(const get_request *get)
 void name_target(get_request *get)
 {
     stream_memory *out = &get->stream.target;
-    if (status::ok == here().gpu.load()->export_range(get->copy.destination, get->copy.len_bytes, 0,
-                                                      &get->target, &out->handle)) {
+    if (status::ok == here().gpu.load()->exports.export_range(get->copy.destination,
+                                                              get->copy.len_bytes, 0, &get->target,
+                                                              &out->handle)) {
         out->address = get->copy.destination;
     }
 }

@@ -173,9 +173,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
     // The range is the peer's word.
-    if (entry != nullptr && message.address >= entry->base &&
-        message.len_bytes <= entry->len_bytes &&
-        message.address - entry->base <= entry->len_bytes - message.len_bytes &&
+    if (entry != nullptr && covers(*entry, message.address, message.len_bytes) &&
         status::ok == gpu().devices.for_address(message.address, &on, &plain_bytes) &&
         on != nullptr) {
         sending *made = sendings_.take();
@@ -292,7 +290,8 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
     if (from->entry != nullptr) {
-        start_part(bounce_way::push, from->on, from->to, false, UINT64_MAX, copy);
+        constexpr std::uint64_t longer = UINT64_MAX; // a part always; the message's owner knows
+        start_part(bounce_way::push, from->on, from->to, false, longer, copy);
         return;
     }
     stage_copy *made = take_copy(copy);
@@ -323,7 +322,7 @@ status stage_services::make_slots(const stream_pool &pool, std::size_t bytes, st
     if (const status s = alloc_device(gpu().driver, on, bytes, slots); status::ok != s) {
         return s;
     }
-    status s = gpu().export_range(*slots, bytes, 0, &entry, &memory->handle);
+    status s = gpu().exports.export_range(*slots, bytes, 0, &entry, &memory->handle);
     if (status::ok == s && share_kind::legacy != memory->handle.kind) {
         gpu().exports.release(entry);
         s = status::unsupported;
@@ -383,21 +382,18 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     made->copy.over_bus = by_host;
     made->copy.for_kernel =
         get->copy.for_kernel &&
-        (!by_host || (rings_are_registered_ &&
-                      gpu().kernel_touches(*get->into, gpu().registered_by(from), from)));
+        (!by_host || (rings_are_registered_ && gpu().kernel_touches(*get->into, from)));
     gpu().copies.submit(*get->into, &made->copy);
 }
 
 void stage_services::copy_back(peer &, const stream_fetch &fetch, stream_copy *copy)
 {
     const get_request *get = get_of(&fetch);
-    if (get->mapping != nullptr) {
-        copy->source += get->copy.source - get->remote_address; // an address of this process
-        start_part(bounce_way::out, get->into, get->endpoint, false, fetch.len_bytes, copy);
-    } else {
-        start_part(bounce_way::pull, get->into, get->endpoint, get->copy.for_kernel,
-                   fetch.len_bytes, copy);
-    }
+    const bool mapped = get->mapping != nullptr;
+    copy->source +=
+        mapped ? get->copy.source - get->remote_address : 0; // an address of this process
+    start_part(mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
+               !mapped && get->copy.for_kernel, fetch.len_bytes, copy);
 }
 
 void stage_services::copied(copy_request *copy)

@@ -100,8 +100,7 @@ void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t b
     piece->copy.source = is_pull ? at : job->source + piece->place;
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = job->wait_for;
-    piece->copy.for_kernel =
-        job->for_kernel && services_.kernel_touches_bounce(*job->on, piece->at);
+    piece->copy.for_kernel = job->for_kernel && services_.kernel_touches(*job->on, piece->at);
     job->sent_bytes += bytes;
     ++job->under_way;
     engine_.submit(*job->on, &piece->copy);

@@ -34,11 +34,12 @@ struct bounce {
     std::uint64_t source;
     std::uint64_t destination;
     std::uint64_t len_bytes;
-    std::uint64_t message_bytes; // of which it is all, or a part: in one piece, if there are such
-    CUevent wait_for;            // for the device memory to be read; null: nothing
-    bool for_kernel;             // a kernel may touch the device memory
-    void *peer;                  // whose host memory it is; the services know it
-    void (*over)(bounce *job);   // it has ended, as `failed` says
+    std::uint64_t message_bytes; // more than len_bytes: it is a part, and goes in one piece if
+                                 // there are such
+    CUevent wait_for;          // for the device memory to be read; null: nothing
+    bool for_kernel;           // a kernel may touch the device memory
+    void *peer;                // whose host memory it is; the services know it
+    void (*over)(bounce *job); // it has ended, as `failed` says
 
     std::uint64_t sent_bytes; // of which pieces have been sent out
     std::uint32_t under_way;  // pieces
@@ -99,7 +100,7 @@ class bounce_services {
     // Registered memory of that size, from a page on, for good; null: there is none.
     virtual unsigned char *bounce_memory(std::size_t bytes) = 0;
     // May a kernel in the context of `in` touch that memory?
-    virtual bool kernel_touches_bounce(device &in, const unsigned char *at) = 0;
+    virtual bool kernel_touches(device &in, const unsigned char *at) = 0;
     // Single copies out of and into host memory of a peer. `read`: so many bytes will go to our
     // device.
     virtual status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) = 0;

@@ -26,9 +26,9 @@ exported *export_directory::find(std::uint64_t address, std::uint64_t len_bytes)
 {
     const auto above = live_.upper_bound(address);
     exported *entry = above == live_.begin() ? nullptr : std::prev(above)->second;
-    const bool covers = entry != nullptr && address - entry->base < entry->len_bytes &&
-                        len_bytes <= entry->len_bytes - (address - entry->base);
-    return covers ? entry : nullptr;
+    return entry != nullptr && covers(*entry, address, std::max<std::uint64_t>(len_bytes, 1))
+               ? entry
+               : nullptr;
 }
 
 // Is it still the memory that was exported? The one question per message; of VMM memory one for
@@ -48,8 +48,8 @@ bool export_directory::still_exported(const exported &entry, std::uint64_t addre
 }
 
 status export_directory::export_range(std::uint64_t address, std::size_t len_bytes,
-                                      unsigned long long buffer_id, std::uint64_t without,
-                                      exported **out, remote_handle *handle)
+                                      unsigned long long buffer_id, exported **out,
+                                      remote_handle *handle, std::uint64_t without)
 {
     const auto is_refused = [this](std::uint64_t id) {
         return id != 0 && refused_[id % refused_.size()] == id;

@@ -60,7 +60,7 @@ class export_directory {
     // cannot be exported, or is of one of the devices (bits, by ordinal) that `without` names.
     // `no_memory`: all slots are in use.
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
-                        std::uint64_t without, exported **out, remote_handle *handle);
+                        exported **out, remote_handle *handle, std::uint64_t without = 0);
     void add_reference(exported *entry) { ++entry->references; }
     void release(exported *entry);
     std::size_t live() const { return live_.size(); }

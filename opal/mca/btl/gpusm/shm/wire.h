@@ -192,12 +192,13 @@ struct remote_handle {
     std::uint64_t len_bytes;
 };
 static_assert(sizeof(remote_handle) == 32);
-// Does [address, address + len_bytes) lie in what the handle names? Both may be a peer's word, so
+// Does [address, address + len_bytes) lie in what that names, or is? Both may be a peer's word, so
 // nothing here wraps around.
-constexpr bool covers(const remote_handle &handle, std::uint64_t address, std::uint64_t len_bytes)
+template <typename Memory>
+constexpr bool covers(const Memory &memory, std::uint64_t address, std::uint64_t len_bytes)
 {
-    return address >= handle.base && len_bytes <= handle.len_bytes &&
-           address - handle.base <= handle.len_bytes - len_bytes;
+    return address >= memory.base && len_bytes <= memory.len_bytes &&
+           address - memory.base <= memory.len_bytes - len_bytes;
 }
 inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
