@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <thread>
 
 namespace gpusm::exchange {
 
@@ -273,6 +274,9 @@ bool until_together(context &c, const buffers &all, const bench::path_counters &
             receive_all(c, all, "with both sides there");
             seen = together(counters) > before;
             go_on = seen || std::chrono::steady_clock::now() > until ? 0 : 1;
+            // Beside other programs one rank may keep running when the other one does not. Who has
+            // slept is given the processor as soon as it wakes.
+            std::this_thread::sleep_for(std::chrono::milliseconds(go_on));
         }
         MPI_Bcast(&go_on, 1, MPI_INT, 1, MPI_COMM_WORLD);
     }
