@@ -33,7 +33,6 @@ namespace {
 // Never destroyed: calls may come during exit.
 auto &forced = *new std::map<std::string, forced_answers>;
 auto &failing_caller = *new std::string; // whose calls are forced; empty: everybody's
-auto &log_dir = *new std::string;
 std::atomic<int> log_fd{-1};
 
 enum class life { before_init, running, exiting, forked };
@@ -55,9 +54,9 @@ void read_faults(const char *text)
     }
 }
 
-void open_log()
+void open_log(const std::string &folder)
 {
-    const std::string path = log_dir + "/" + std::to_string(getpid()) + ".log";
+    const std::string path = folder + "/" + std::to_string(getpid()) + ".log";
     log_fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (log_fd < 0) {
         std::fprintf(stderr, "softcuda: cannot write the call log %s: %s\n", path.c_str(),
@@ -69,10 +68,6 @@ void after_fork()
 {
     if (stage.load() == life::running) {
         stage.store(life::forked); // the real driver does not survive fork() either
-    }
-    if (log_fd >= 0) {
-        close(log_fd);
-        open_log();
     }
 }
 
@@ -96,9 +91,8 @@ bool read_settings()
         read_faults(text);
     }
     if (const char *text = std::getenv("GPUSM_SOFTCUDA_LOG"); text != nullptr && *text != 0) {
-        log_dir = text;
         mkdir(text, 0755);
-        open_log();
+        open_log(text);
     }
     pthread_atfork(nullptr, nullptr, after_fork);
     return true;

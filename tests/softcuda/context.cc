@@ -88,7 +88,6 @@ void release_context(hold &held, context *ctx)
         s->work.notify_one();
         drv().streams.erase(s.get());
     }
-    drop_captures(held, ctx);
     ctx->streams.clear();
     ctx->peers.clear();
 }

@@ -64,15 +64,6 @@ struct event_state {
     bool reached() const { return reached(slot->recorded.load()); }
 };
 
-struct wire_event { // CUipcEventHandle
-    std::uint32_t magic;
-    std::int32_t pid;
-    std::int32_t fd;
-    std::int32_t unused;
-    std::uint64_t inode;
-    std::uint64_t reserved[5];
-};
-static_assert(sizeof(wire_event) == sizeof(CUipcEventHandle));
 constexpr std::uint32_t wire_magic = 0x76657367;
 
 } // namespace
@@ -192,14 +183,14 @@ SOFTCUDA_LOCKED(context, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent h
     const event *e = find_event(held, handle);
     struct stat st {};
     REQUIRE(e != nullptr && fstat(e->state->fd, &st) == 0, CUDA_ERROR_INVALID_HANDLE);
-    const wire_event h{wire_magic, getpid(), e->state->fd, 0, st.st_ino, {}};
+    const wire_place h{wire_magic, getpid(), e->state->fd, 0, st.st_ino, 0, sizeof(event_slot), {}};
     return give(out, std::bit_cast<CUipcEventHandle>(h));
 }
 
 SOFTCUDA_LOCKED(context, cuIpcOpenEventHandle, (CUevent * out, CUipcEventHandle handle),
                 (out, handle))
 {
-    const auto h = std::bit_cast<wire_event>(handle);
+    const auto h = std::bit_cast<wire_place>(handle);
     REQUIRE(h.magic == wire_magic, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(h.pid != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     const int fd = open_foreign(h.pid, h.fd, h.inode);

@@ -24,7 +24,7 @@ struct imported_block {
     int ranges = 0;
     std::int32_t pid = 0; // of the exporter
 };
-std::map<std::pair<std::uint64_t, context *>, imported_block> imports; // by block id
+std::map<std::pair<std::uint64_t, context *>, imported_block> imports; // by inode
 
 CUresult open_handle(CUdeviceptr *out, const wire_place &h)
 {
@@ -39,14 +39,14 @@ CUresult open_handle(CUdeviceptr *out, const wire_place &h)
         REQUIRE(other.pid != h.pid || key.second == ctx || key.second->device != ctx->device,
                 CUDA_ERROR_INVALID_HANDLE);
     }
-    auto it = imports.find({h.block_id, ctx});
+    auto it = imports.find({h.inode, ctx});
     if (it == imports.end()) {
         imported_block fresh;
         TRY(open_place(h, &fresh.memory));
         fresh.pid = h.pid;
         fresh.base = drv().space.reserve(fresh.memory->len_bytes);
         REQUIRE(fresh.base != 0, CUDA_ERROR_OUT_OF_MEMORY);
-        it = imports.emplace(std::make_pair(h.block_id, ctx), fresh).first;
+        it = imports.emplace(std::make_pair(h.inode, ctx), fresh).first;
     }
     imported_block &in = it->second;
     REQUIRE(h.offset < in.memory->len_bytes && h.len_bytes <= in.memory->len_bytes - h.offset,
@@ -61,7 +61,7 @@ CUresult open_handle(CUdeviceptr *out, const wire_place &h)
         made.len_bytes = h.len_bytes;
         made.memory = in.memory;
         made.offset = h.offset;
-        made.import_key = h.block_id;
+        made.import_key = h.inode;
         r = &drv().space.insert(made);
         ++in.ranges;
     }

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,29 +75,10 @@ const char *group()
 bool parse_name(const char *link_text, std::string *of_group, block *out)
 {
     char text[64] = {};
-    unsigned long long id = 0;
-    if (std::sscanf(link_text, "/memfd:softcuda:%63[^:]:%d:%u:%llx", text, &out->device,
-                    &out->handle_types, &id) != 4) {
-        return false;
-    }
+    const int found = std::sscanf(link_text, "/memfd:softcuda:%63[^:]:%d:%u", text, &out->device,
+                                  &out->handle_types);
     *of_group = text;
-    out->id = id;
-    return true;
-}
-
-// Never the same in two processes alive together, and not repeated by a later process.
-std::uint64_t new_block_id()
-{
-    static std::uint64_t next = 0;
-    if (next == 0) {
-        timespec now{};
-        clock_gettime(CLOCK_REALTIME, &now);
-        next = (static_cast<std::uint64_t>(getpid()) << 40) ^
-               (static_cast<std::uint64_t>(now.tv_nsec) << 16) ^
-               (static_cast<std::uint64_t>(now.tv_sec) << 30);
-        next |= 1;
-    }
-    return next++;
+    return found == 3;
 }
 
 // Length, inode and mapping of the file that the block has.
@@ -134,12 +114,10 @@ CUresult make_block(int device, std::uint64_t len_bytes, unsigned handle_types, 
 {
     REQUIRE(len_bytes <= device_bytes - own_bytes[device], CUDA_ERROR_OUT_OF_MEMORY);
     auto made = std::make_shared<block>();
-    made->id = new_block_id();
     made->device = device;
     made->handle_types = handle_types;
     char name[160];
-    std::snprintf(name, sizeof(name), "softcuda:%.63s:%d:%u:%llx", group(), device, handle_types,
-                  static_cast<unsigned long long>(made->id));
+    std::snprintf(name, sizeof(name), "softcuda:%.63s:%d:%u", group(), device, handle_types);
     made->fd = memfd_create(name, MFD_CLOEXEC);
     REQUIRE(made->fd >= 0 && ftruncate(made->fd, static_cast<off_t>(len_bytes)) == 0,
             CUDA_ERROR_OUT_OF_MEMORY);
@@ -177,9 +155,8 @@ std::uint64_t taken_bytes(int device)
             block what;
             if (readlinkat(dirfd(files), file->d_name, name, sizeof(name) - 1) > 0 &&
                 parse_name(name, &of_group, &what) && of_group == group() &&
-                what.device == device && seen.count(what.id) == 0 &&
-                fstatat(dirfd(files), file->d_name, &st, 0) == 0) {
-                seen.insert(what.id);
+                what.device == device && fstatat(dirfd(files), file->d_name, &st, 0) == 0 &&
+                seen.insert(st.st_ino).second) {
                 sum += static_cast<std::uint64_t>(st.st_size);
             }
         }
@@ -216,7 +193,6 @@ wire_place place_of(const range &what, std::uint32_t magic)
             getpid(),
             what.memory->fd,
             what.memory->device,
-            what.memory->id,
             what.memory->inode,
             what.offset,
             what.len_bytes,
@@ -229,24 +205,22 @@ CUresult open_place(const wire_place &place, block_ref *out)
     block_ref found;
     REQUIRE(fd >= 0, CUDA_ERROR_INVALID_VALUE);
     TRY(adopt_block(fd, &found));
-    REQUIRE(found->id == place.block_id && place.offset < found->len_bytes &&
-                place.len_bytes <= found->len_bytes - place.offset,
+    REQUIRE(place.offset < found->len_bytes && place.len_bytes <= found->len_bytes - place.offset,
             CUDA_ERROR_INVALID_VALUE);
     return give(out, std::move(found));
 }
 
 // ---------------------------------------------------------------- addresses
 
-std::uint64_t address_space::reserve(std::uint64_t len_bytes, std::uint64_t alignment)
+std::uint64_t address_space::reserve(std::uint64_t len_bytes)
 {
     len_bytes = round_up(len_bytes, block_granularity);
-    alignment = std::max(alignment, block_granularity);
     std::uint64_t at = 0;
-    if (free_.take(len_bytes, alignment, &at)) {
+    if (free_.take(len_bytes, block_granularity, &at)) {
         return at;
     }
     constexpr std::uint64_t usual_chunk = 64ull << 30;
-    const std::uint64_t chunk = std::max(usual_chunk, len_bytes + alignment) + block_granularity;
+    const std::uint64_t chunk = std::max(usual_chunk, len_bytes) + block_granularity;
     void *got = mmap(nullptr, chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED) {
         return 0;
@@ -255,7 +229,7 @@ std::uint64_t address_space::reserve(std::uint64_t len_bytes, std::uint64_t alig
     chunks_[base] = chunk;
     std::uint64_t first = round_up(base, block_granularity);
     free_.release(first, (base + chunk - first) / block_granularity * block_granularity);
-    return free_.take(len_bytes, alignment, &at) ? at : 0;
+    return free_.take(len_bytes, block_granularity, &at) ? at : 0;
 }
 
 void address_space::unreserve(std::uint64_t at, std::uint64_t len_bytes)

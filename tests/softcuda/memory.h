@@ -50,8 +50,7 @@ class free_ranges {
 // One piece of physical device memory. Lives until the last mapping, handle or running copy
 // that uses it is gone.
 struct block {
-    std::uint64_t id = 0;
-    std::uint64_t inode = 0;
+    std::uint64_t inode = 0; // of its file, and no other's as long as anybody has it open
     std::uint64_t len_bytes = 0;
     int device = 0; // physical number
     unsigned handle_types = 0;
@@ -102,20 +101,21 @@ struct range {
     bool cpu_accessible() const { return memory == nullptr; }
 };
 
-// An allocation as another process finds it: CUipcMemHandle and CUmemPoolPtrExportData.
+// An allocation or an event as another process finds it: CUipcMemHandle, CUmemPoolPtrExportData and
+// CUipcEventHandle.
 struct wire_place {
     std::uint32_t magic;
     std::int32_t pid;
     std::int32_t fd;
     std::int32_t device; // physical
-    std::uint64_t block_id;
     std::uint64_t inode;
     std::uint64_t offset;
     std::uint64_t len_bytes;
-    std::uint64_t reserved[2];
+    std::uint64_t reserved[3];
 };
 static_assert(sizeof(wire_place) == sizeof(CUipcMemHandle) &&
-              sizeof(wire_place) == sizeof(CUmemPoolPtrExportData));
+              sizeof(wire_place) == sizeof(CUmemPoolPtrExportData) &&
+              sizeof(wire_place) == sizeof(CUipcEventHandle));
 wire_place place_of(const range &what, std::uint32_t magic);
 // The block, when it is still there and has that place.
 CUresult open_place(const wire_place &place, block_ref *out);
@@ -130,7 +130,7 @@ struct stretch {
 class address_space {
   public:
     // Addresses that fault when touched; 0 when there are none left.
-    std::uint64_t reserve(std::uint64_t len_bytes, std::uint64_t alignment = block_granularity);
+    std::uint64_t reserve(std::uint64_t len_bytes);
     void unreserve(std::uint64_t at, std::uint64_t len_bytes);
     bool contains(std::uint64_t address) const;
 

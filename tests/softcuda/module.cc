@@ -29,14 +29,13 @@ struct launch {
     const context *ctx;                     // whose stream it runs on
     const void *const *arguments = nullptr; // one pointer per parameter, to a copy of its value
     bool failed = false;
-    std::vector<stretch> held = {}; // keeps what was touched alive until the kernel is over
 
     template <class T> T argument(int i) const { return *static_cast<const T *>(arguments[i]); }
 
-    // Where the CPU finds [address, +len): device memory, managed or pinned host memory. Null
-    // for anything else, memory of another context without peer access included, and then the
-    // launch has failed: return at once.
-    void *touch(std::uint64_t address, std::size_t len, bool write)
+    // Where the CPU finds [address, +len): device memory, managed or pinned host memory. For
+    // anything else, memory of another context without peer access included, the launch has failed:
+    // return at once.
+    stretch touch(std::uint64_t address, std::size_t len, bool write)
     {
         hold lock(drv().lock);
         std::vector<stretch> parts;
@@ -44,13 +43,9 @@ struct launch {
         if (first == nullptr || !mapped_for(*ctx, *first) ||
             !drv().space.resolve(address, len, ctx->device, write, &parts) || parts.size() != 1) {
             failed = true; // CUDA_ERROR_ILLEGAL_ADDRESS
-            return nullptr;
+            return {};
         }
-        if (parts[0].keep != nullptr &&
-            (held.empty() || held.back().keep.get() != parts[0].keep.get())) {
-            held.push_back(parts[0]);
-        }
-        return parts[0].at;
+        return parts[0];
     }
 };
 
@@ -60,22 +55,20 @@ std::uint64_t room(std::uint64_t address)
     return block_granularity - address % block_granularity;
 }
 
-// False when the device cannot reach all of it.
-bool copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
+void copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
 {
     while (bytes > 0) {
         const std::uint64_t now = std::min({bytes, room(to), room(from)});
-        void *destination = l.touch(to, now, true);
-        const void *source = l.touch(from, now, false);
-        if (destination == nullptr || source == nullptr) {
-            return false;
+        const stretch destination = l.touch(to, now, true);
+        const stretch source = l.touch(from, now, false);
+        if (l.failed) {
+            return;
         }
-        std::memmove(destination, source, now);
+        std::memmove(destination.at, source.at, now);
         to += now;
         from += now;
         bytes -= now;
     }
-    return true;
 }
 
 // gpusm_gather*(gather_arguments): the pieces one after the other, then the flag
@@ -93,13 +86,14 @@ template <unsigned most> void gather(launch &l)
         const gpusm::gather_piece part =
             gpusm::gather_piece_of(found->destination, found->len_bytes, piece - found->first_piece,
                                    arguments.piece_shift);
-        if (!copy(l, found->destination + part.begin, found->source + part.begin,
-                  part.end - part.begin)) {
+        copy(l, found->destination + part.begin, found->source + part.begin, part.end - part.begin);
+        if (l.failed) {
             return;
         }
     }
-    if (void *done = l.touch(arguments.done, sizeof(std::uint32_t), true)) {
-        __atomic_store_n(static_cast<std::uint32_t *>(done), arguments.done_value,
+    const stretch done = l.touch(arguments.done, sizeof(std::uint32_t), true);
+    if (!l.failed) {
+        __atomic_store_n(reinterpret_cast<std::uint32_t *>(done.at), arguments.done_value,
                          __ATOMIC_RELEASE);
     }
 }
@@ -120,7 +114,6 @@ const struct kernel {
 struct function;
 struct module_image {
     context *ctx;
-    std::string text;
     std::map<std::string, std::unique_ptr<function>> functions;
 };
 
@@ -131,20 +124,6 @@ struct function {
 
 std::unordered_set<module_image *> modules;
 std::unordered_set<function *> functions;
-
-// The text has ".entry name" followed by something that ends a name.
-bool has_entry(const std::string &text, const std::string &name)
-{
-    for (std::size_t at = text.find(".entry"); at != std::string::npos;
-         at = text.find(".entry", at + 1)) {
-        std::size_t from = text.find_first_not_of(" \t\r\n", at + 6);
-        std::size_t to = text.find_first_of(" \t\r\n(", from);
-        if (from != std::string::npos && text.substr(from, to - from) == name) {
-            return true;
-        }
-    }
-    return false;
-}
 
 CUresult launch_kernel(function *f, unsigned blocks, unsigned threads, CUstream handle,
                        void **arguments)
@@ -188,7 +167,7 @@ SOFTCUDA_LOCKED(context_uncaptured, cuModuleLoadDataEx,
 {
     const auto *text = static_cast<const char *>(image);
     REQUIRE(std::strstr(text, ".version") != nullptr, CUDA_ERROR_INVALID_IMAGE); // not PTX text
-    auto *m = new module_image{current_context(), text, {}};
+    auto *m = new module_image{current_context(), {}};
     modules.insert(m);
     return give(out, reinterpret_cast<CUmodule>(m));
 }
@@ -212,7 +191,7 @@ SOFTCUDA_LOCKED(context, cuModuleGetFunction, (CUfunction * out, CUmodule handle
     const kernel *code = std::find_if(std::begin(kernels), std::end(kernels), [&](const kernel &k) {
         return std::strcmp(k.name, name) == 0;
     });
-    REQUIRE(code != std::end(kernels) && has_entry(m->text, name), CUDA_ERROR_NOT_FOUND);
+    REQUIRE(code != std::end(kernels), CUDA_ERROR_NOT_FOUND);
     auto &f = m->functions[name];
     if (f == nullptr) {
         f = std::make_unique<function>(function{m, code});

@@ -231,7 +231,6 @@ SOFTCUDA_LOCKED(init, cuStreamDestroy_v2, (CUstream handle), (handle))
     REQUIRE(it != drv().streams.end(), CUDA_ERROR_INVALID_HANDLE);
     stream_ref s = it->second;
     drv().streams.erase(it);
-    drop_capture(held, s.get());
     if (s->completed == s->submitted) {
         forget(s);
     } else {

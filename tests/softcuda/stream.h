@@ -100,10 +100,6 @@ bool legacy_is_blocked(const hold &held, const context *ctx, bool spoil);
 // Any stream of the context is being captured; these captures end over it.
 bool spoil_captures_of(const hold &held, const context *ctx);
 
-// The stream, or the context with all that is in it, comes to an end.
-void drop_capture(const hold &held, const stream *of);
-void drop_captures(const hold &held, const context *of);
-
 // One more node of the graph if the stream is being captured, else one more operation of the
 // stream. Returns its number there; for a node 0.
 std::uint64_t submit_node(const hold &held, const stream_ref &s, std::function<void()> run);

@@ -141,8 +141,9 @@ SOFTCUDA_LOCKED(init, cuMemAddressReserve,
                  unsigned long long flags),
                 (out, len, alignment, hint, flags))
 {
-    REQUIRE(len > 0 && len % block_granularity == 0, CUDA_ERROR_INVALID_VALUE);
-    const std::uint64_t at = drv().space.reserve(len, alignment);
+    REQUIRE(len > 0 && len % block_granularity == 0 && alignment <= block_granularity,
+            CUDA_ERROR_INVALID_VALUE);
+    const std::uint64_t at = drv().space.reserve(len);
     REQUIRE(at != 0, CUDA_ERROR_OUT_OF_MEMORY);
     drv().reservations[at] = len;
     return give(out, at);
