@@ -41,7 +41,6 @@ CUdeviceptr end_of(const buffer &memory)
 void capture(context &c, unsigned stream_flags, const graph_memory &memory, turns &step)
 {
     const bench::driver_api &driver = c.gpu->driver();
-    const more_driver_api &more = more_driver();
     const auto good = [&](CUresult result, const char *what) {
         c.expect(CUDA_SUCCESS == result ? "" : bench::driver_error(driver, what, result),
                  "stream capture beside MPI");
@@ -52,24 +51,24 @@ void capture(context &c, unsigned stream_flags, const graph_memory &memory, turn
     const std::size_t half = graph_bytes / 2;
     c.expect(c.gpu->make_current(), "context");
     good(driver.stream_create(&stream, stream_flags), "cuStreamCreate");
-    good(more.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    good(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
     good(driver.memcpy_async(bench::address_of(memory.to), bench::address_of(memory.from), half,
                              stream),
          "cuMemcpyAsync");
-    good(more.memset_d8_async(end_of(memory.to), 0, half, stream), "cuMemsetD8Async");
+    good(CU(cuMemsetD8Async)(end_of(memory.to), 0, half, stream), "cuMemsetD8Async");
     step.begun.set_value();
     step.messages.get_future().wait();
-    good(more.memset_d8_async(end_of(memory.to), written, half, stream), "cuMemsetD8Async");
-    good(more.end_capture(stream, &graph), "cuStreamEndCapture");
+    good(CU(cuMemsetD8Async)(end_of(memory.to), written, half, stream), "cuMemsetD8Async");
+    good(CU(cuStreamEndCapture)(stream, &graph), "cuStreamEndCapture");
     if (nullptr != graph) {
         std::size_t count = 0;
-        good(more.graph_get_nodes(graph, nullptr, &count), "cuGraphGetNodes");
+        good(CU(cuGraphGetNodes)(graph, nullptr, &count), "cuGraphGetNodes");
         c.expect_true(3 == count, "the graph has the three nodes that were recorded");
-        good(more.graph_instantiate(&ready, graph, 0), "cuGraphInstantiate");
-        good(more.graph_launch(ready, stream), "cuGraphLaunch");
+        good(CU(cuGraphInstantiateWithFlags)(&ready, graph, 0), "cuGraphInstantiate");
+        good(CU(cuGraphLaunch)(ready, stream), "cuGraphLaunch");
         good(driver.stream_synchronize(stream), "cuStreamSynchronize");
-        good(more.graph_exec_destroy(ready), "cuGraphExecDestroy");
-        good(more.graph_destroy(graph), "cuGraphDestroy");
+        good(CU(cuGraphExecDestroy)(ready), "cuGraphExecDestroy");
+        good(CU(cuGraphDestroy)(graph), "cuGraphDestroy");
     }
     good(driver.stream_destroy(stream), "cuStreamDestroy");
 }

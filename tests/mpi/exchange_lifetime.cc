@@ -251,7 +251,7 @@ void talk_on(context &c, const std::string &what)
 
 void reset_primary(context &c)
 {
-    c.expect_true(CUDA_SUCCESS == more_driver().primary_reset(c.gpu->ordinal()),
+    c.expect_true(CUDA_SUCCESS == CU(cuDevicePrimaryCtxReset)(c.gpu->ordinal()),
                   "the primary context can be reset");
     (void)c.gpu.release(); // what it held is gone
 }
@@ -330,7 +330,7 @@ void test_finalize_at_exit(context &c)
 void finalize_at_exit()
 {
     CUcontext current = nullptr;
-    const CUresult answer = more_driver().ctx_get_current(&current);
+    const CUresult answer = CU(cuCtxGetCurrent)(&current);
     at_step("MPI_Finalize at exit");
     MPI_Finalize();
     std::printf("exchange: finalized at exit, with a driver that answered %d\n",

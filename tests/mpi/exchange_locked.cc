@@ -15,7 +15,6 @@ namespace {
 
 constexpr int tag = 121;
 constexpr std::size_t guard_bytes = bench::placement::guard_bytes;
-constexpr std::size_t direct_from_bytes = 32768; // direct_least_bytes of the component
 
 // What has been written straight into memory of this rank, and how many copies of the driver's it
 // has asked for, since it was made.

@@ -6,8 +6,6 @@
 // a peer has mapped of memory that is gone must never be read. Every byte is checked.
 #include "tests/mpi/exchange_tools.h"
 
-#include "bench/common/placed.h"
-
 #include <algorithm>
 #include <cstdio>
 

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <dlfcn.h>
 #include <unistd.h>
 
 namespace gpusm::exchange {
@@ -19,8 +18,6 @@ constexpr int tag = 91;
 
 // Shorter messages that cannot be mapped are staged: staged_least_bytes of the component.
 constexpr std::size_t ring_from_bytes = 16384;
-// Shorter ones are not written: direct_least_bytes of the component.
-constexpr std::size_t direct_from_bytes = 32768;
 // Messages from host memory up to btl_gpusm_eager_limit go at once, without a get: whoever starts a
 // test that watches the ways of lengths between the two gives that parameter this value.
 constexpr std::size_t eager_bytes = 6144;
@@ -33,68 +30,32 @@ std::size_t surely_eager_bytes()
     return low ? 256 : eager_bytes;
 }
 
-more_driver_api load_more()
-{
-    more_driver_api table;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    const auto symbol = [&](const char *name) {
-        void *address = nullptr == library ? nullptr : dlsym(library, name);
-        if (nullptr == address) {
-            std::fprintf(stderr, "exchange: the CUDA driver has no function %s\n", name);
-            std::exit(exit_wrong);
-        }
-        return address;
-    };
-#define GPUSM_TESTS_LOAD(field, name, ...)                                                         \
-    table.field = reinterpret_cast<decltype(table.field)>(symbol(name));
-    GPUSM_TESTS_DRIVER_FUNCTIONS(GPUSM_TESTS_LOAD)
-#undef GPUSM_TESTS_LOAD
-    return table;
-}
-
-const bench::driver_api &started_driver()
-{
-    std::string why;
-    const bench::driver_api *driver = bench::load_driver(&why);
-    if (nullptr == driver || CUDA_SUCCESS != driver->init(0)) {
-        std::fprintf(stderr, "exchange: no CUDA driver: %s\n", why.c_str());
-        std::exit(exit_wrong);
-    }
-    return *driver;
-}
-
 } // namespace
 
-const more_driver_api &more_driver()
+own_context::own_context(const context &c)
 {
-    static const more_driver_api table = load_more();
-    return table;
-}
-
-own_context::own_context(const context &c) : driver_(c.gpu->driver())
-{
-    const CUresult made = more_driver().ctx_create(&context_, 0, c.gpu->ordinal());
+    const CUresult made = softcuda_test::create_context(&context_, c.gpu->ordinal());
     if (CUDA_SUCCESS != made) {
         std::fprintf(stderr, "exchange: rank %d: no context: %s\n", c.rank,
-                     bench::driver_error(driver_, "cuCtxCreate", made).c_str());
+                     bench::driver_error(c.gpu->driver(), "cuCtxCreate", made).c_str());
         std::exit(exit_wrong);
     }
 }
 
 bool own_context::make_current() const
 {
-    return CUDA_SUCCESS == driver_.ctx_set_current(context_);
+    return CUDA_SUCCESS == CU(cuCtxSetCurrent)(context_);
 }
 
 bool own_context::destroy()
 {
-    return CUDA_SUCCESS == more_driver().ctx_destroy(context_);
+    return CUDA_SUCCESS == CU(cuCtxDestroy)(context_);
 }
 
 CUcontext current_context()
 {
     CUcontext now = nullptr;
-    return CUDA_SUCCESS == more_driver().ctx_get_current(&now) ? now : nullptr;
+    return CUDA_SUCCESS == CU(cuCtxGetCurrent)(&now) ? now : nullptr;
 }
 
 void expect_no_context_elsewhere(context &c, const std::vector<int> &own)
@@ -104,7 +65,7 @@ void expect_no_context_elsewhere(context &c, const std::vector<int> &own)
         int active = 0;
         if (own.end() == std::find(own.begin(), own.end(), ordinal)) {
             c.expect_true(CUDA_SUCCESS ==
-                                  more_driver().primary_get_state(ordinal, &flags, &active) &&
+                                  CU(cuDevicePrimaryCtxGetState)(ordinal, &flags, &active) &&
                               0 == active,
                           "no context was made on device " + std::to_string(ordinal));
         }
@@ -115,14 +76,15 @@ std::size_t taken_bytes()
 {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
-    (void)more_driver().mem_get_info(&free_bytes, &total_bytes);
+    (void)CU(cuMemGetInfo)(&free_bytes, &total_bytes);
     return total_bytes - free_bytes;
 }
 
 int device_count()
 {
     int count = 0;
-    return CUDA_SUCCESS == started_driver().device_get_count(&count) ? count : 0;
+    return CUDA_SUCCESS == CU(cuInit)(0) && CUDA_SUCCESS == CU(cuDeviceGetCount)(&count) ? count
+                                                                                         : 0;
 }
 
 // What it is received into does not matter.
@@ -217,22 +179,25 @@ bool all_by_their_ways(context &c)
     });
 }
 
+// Goes where a function leads, if there is one, for the message of that number if it asks.
+template <typename Enter, typename... Message> static void go(const Enter &enter, Message... number)
+{
+    if (enter) {
+        enter(number...);
+    }
+}
+
 void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
                   const surroundings &around)
 {
-    const auto enter = [](const std::function<void()> &place) {
-        if (place) {
-            place();
-        }
-    };
     const std::uint64_t seed = c.draw_seeds(2);
     const int peer = 1 - c.rank;
     at_step(what);
-    enter(around.enter_out);
+    go(around.enter_out);
     c.expect(out.fill(0, out.len_bytes(), seed + static_cast<std::uint64_t>(c.rank)), "fill");
-    enter(around.enter_in);
+    go(around.enter_in);
     c.expect(in.poison(), "poison");
-    enter(around.enter);
+    go(around.enter);
     const CUcontext before = nullptr == c.gpu ? nullptr : current_context();
     const bool arrived =
         c.send_receive(out.data(), out.len_bytes(), in.data(), in.len_bytes(), peer, tag);
@@ -240,17 +205,10 @@ void swap_checked(context &c, buffer &out, buffer &in, const std::string &what,
         c.expect_true(before == current_context(), what + ": the context is what it was");
     }
     if (arrived) {
-        enter(around.enter_in);
+        go(around.enter_in);
         c.expect(in.compare(0, in.len_bytes(), seed + static_cast<std::uint64_t>(peer)), what);
-        enter(around.enter);
+        go(around.enter);
         ++c.messages;
-    }
-}
-
-static void go(const std::function<void(std::size_t)> &enter, std::size_t message)
-{
-    if (enter) {
-        enter(message);
     }
 }
 

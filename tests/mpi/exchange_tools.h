@@ -2,46 +2,19 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // exchange_tools.h: what several subtests about memory, contexts and devices need besides
-// exchange.h: more of the driver, contexts and devices of one's own, checked messages between given
-// buffers, and the way that messages are expected to go.
+// exchange.h: contexts and devices of one's own, checked messages between given buffers, and the
+// way that messages are expected to go.
 #ifndef GPUSM_TESTS_MPI_EXCHANGE_TOOLS_H
 #define GPUSM_TESTS_MPI_EXCHANGE_TOOLS_H
 
 #include "tests/mpi/exchange.h"
+#include "tests/unit/driver_functions.h"
 
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <type_traits>
 
 namespace gpusm::exchange {
-
-// Functions of the driver that only these tests need, as in bench/common/driver_api.h.
-#define GPUSM_TESTS_DRIVER_FUNCTIONS(X)                                                            \
-    X(ctx_create, "cuCtxCreate_v2", CUresult(CUcontext *, unsigned, CUdevice))                     \
-    X(ctx_destroy, "cuCtxDestroy_v2", CUresult(CUcontext))                                         \
-    X(ctx_get_current, "cuCtxGetCurrent", CUresult(CUcontext *))                                   \
-    X(primary_reset, "cuDevicePrimaryCtxReset_v2", CUresult(CUdevice))                             \
-    X(primary_get_state, "cuDevicePrimaryCtxGetState", CUresult(CUdevice, unsigned *, int *))      \
-    X(mem_get_info, "cuMemGetInfo_v2", CUresult(std::size_t *, std::size_t *))                     \
-    X(memset_d8_async, "cuMemsetD8Async",                                                          \
-      CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream))                                 \
-    X(begin_capture, "cuStreamBeginCapture_v2", CUresult(CUstream, CUstreamCaptureMode))           \
-    X(end_capture, "cuStreamEndCapture", CUresult(CUstream, CUgraph *))                            \
-    X(graph_get_nodes, "cuGraphGetNodes", CUresult(CUgraph, CUgraphNode *, std::size_t *))         \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                            \
-      CUresult(CUgraphExec *, CUgraph, unsigned long long))                                        \
-    X(graph_launch, "cuGraphLaunch", CUresult(CUgraphExec, CUstream))                              \
-    X(graph_destroy, "cuGraphDestroy", CUresult(CUgraph))                                          \
-    X(graph_exec_destroy, "cuGraphExecDestroy", CUresult(CUgraphExec))
-
-struct more_driver_api {
-#define GPUSM_TESTS_FIELD(field, name, ...) std::add_pointer_t<__VA_ARGS__> field = nullptr;
-    GPUSM_TESTS_DRIVER_FUNCTIONS(GPUSM_TESTS_FIELD)
-#undef GPUSM_TESTS_FIELD
-};
-// The table; the process ends when the driver lacks one of them.
-const more_driver_api &more_driver();
 
 // A context that the program makes beside the primary one, and may destroy; current when it is
 // made. It is not destroyed by itself. The process ends when the driver refuses.
@@ -50,10 +23,8 @@ class own_context {
     explicit own_context(const context &c);
     bool make_current() const;
     bool destroy();
-    CUcontext get() const { return context_; }
 
   private:
-    const bench::driver_api &driver_;
     CUcontext context_ = nullptr;
 };
 
@@ -68,6 +39,9 @@ std::size_t taken_bytes();
 
 // How many devices this process sees.
 int device_count();
+
+// Shorter messages are not written by their sender: direct_least_bytes of the component.
+inline constexpr std::size_t direct_from_bytes = 32768;
 
 // Which way messages from memory of a kind are expected to go, once both ranks know each other.
 // Said by expected_way(), and nowhere else.

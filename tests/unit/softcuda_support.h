@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// softcuda_support.h: the driver by dlopen, and test bodies that run in processes of their own.
+// softcuda_support.h: calls of the driver, and test bodies that run in processes of their own.
 //
 // Every body runs in a fresh child, so each has its own driver, its own environment, and may
 // die. An EXPECT that fails in a child fails the test. libcuda.so.1 is the one that programs of
@@ -9,10 +9,10 @@
 #ifndef GPUSM_TESTS_SOFTCUDA_SUPPORT_H
 #define GPUSM_TESTS_SOFTCUDA_SUPPORT_H
 
-#include <cuda.h>
+#include "tests/unit/driver_functions.h"
+
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -29,27 +29,7 @@ namespace softcuda_test {
 
 inline constexpr int deadline_s = 60;
 
-inline void *library()
-{
-    static void *handle = dlopen("libcuda.so.1", RTLD_NOW);
-    return handle;
-}
-
-// CU(MemAlloc_v2)(...): the symbol of exactly that version.
-template <class F> F *symbol(const char *name)
-{
-    void *f = library() != nullptr ? dlsym(library(), name) : nullptr;
-    if (f == nullptr) {
-        std::fprintf(stderr, "libcuda.so.1 has no %s\n", name);
-        _exit(9);
-    }
-    return reinterpret_cast<F *>(f);
-}
-#define CU_TEXT(name) #name
-#define CU_NAME(name) CU_TEXT(name)
-// `name` is a function of cuda.h; its macros choose the version.
 #define OK(call) EXPECT_EQ((call), CUDA_SUCCESS)
-#define CU(name) (softcuda_test::symbol<decltype(name)>(CU_NAME(name)))
 
 // What passes between two children.
 class line {
@@ -131,7 +111,20 @@ inline int status_of(pid_t pid)
     return status;
 }
 
-bool soft();
+// Whether libcuda.so.1 is the one built in tests/softcuda.
+inline bool soft()
+{
+    static const bool answer = [] {
+        pid_t pid = child([] {
+            char name[64] = {};
+            CU(cuInit)(0);
+            CU(cuDeviceGetName)(name, sizeof(name), 0);
+            _exit(std::strstr(name, "software") != nullptr ? 3 : 4);
+        });
+        return WEXITSTATUS(status_of(pid)) == 3;
+    }();
+    return answer;
+}
 
 // One process.
 inline void alone(const std::function<void()> &body)
@@ -140,9 +133,9 @@ inline void alone(const std::function<void()> &body)
     EXPECT_EQ(status_of(child(body)), 0);
 }
 
-// Two processes with a line between them. `first_ends`: the wait status of the first one.
+// Two processes with a line between them.
 inline void together(const std::function<void(line &)> &first,
-                     const std::function<void(line &)> &second, int first_ends = 0)
+                     const std::function<void(line &)> &second)
 {
     soft();
     int ends[2];
@@ -159,7 +152,7 @@ inline void together(const std::function<void(line &)> &first,
     });
     close(ends[0]);
     close(ends[1]);
-    EXPECT_EQ(status_of(a), first_ends);
+    EXPECT_EQ(status_of(a), 0);
     EXPECT_EQ(status_of(b), 0);
 }
 
@@ -177,11 +170,7 @@ inline CUcontext start(int device = 0)
 inline CUcontext make_context()
 {
     CUcontext ctx = nullptr;
-#if CUDA_VERSION >= 13000
-    OK(CU(cuCtxCreate)(&ctx, nullptr, 0, 0));
-#else
-    OK(CU(cuCtxCreate)(&ctx, 0, 0));
-#endif
+    OK(create_context(&ctx, 0));
     return ctx;
 }
 
@@ -277,21 +266,6 @@ inline std::size_t free_bytes()
     std::size_t all = 0;
     OK(CU(cuMemGetInfo)(&left, &all));
     return left;
-}
-
-// Whether libcuda.so.1 is the one built in tests/softcuda.
-inline bool soft()
-{
-    static const bool answer = [] {
-        pid_t pid = child([] {
-            char name[64] = {};
-            CU(cuInit)(0);
-            CU(cuDeviceGetName)(name, sizeof(name), 0);
-            _exit(std::strstr(name, "software") != nullptr ? 3 : 4);
-        });
-        return WEXITSTATUS(status_of(pid)) == 3;
-    }();
-    return answer;
 }
 
 inline int device_count()
