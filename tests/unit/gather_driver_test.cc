@@ -63,22 +63,12 @@ struct gatherer {
     const CUstream stream;
 };
 
-std::string noise(std::size_t len_bytes, unsigned seed)
-{
-    std::mt19937 random(seed);
-    std::string text(len_bytes, ' ');
-    for (char &each : text) {
-        each = static_cast<char>(random());
-    }
-    return text;
-}
-
 // Device memory and what it must hold. Copies go to places of a wanted misalignment with untouched
 // bytes between them, and are seen by comparing all of it.
 class image {
   public:
     image(std::size_t len_bytes, unsigned seed)
-        : text_(noise(len_bytes, seed)), at_(allocate(len_bytes))
+        : text_(pattern(len_bytes, seed)), at_(allocate(len_bytes))
     {
         store(at_, text_);
     }
@@ -205,7 +195,7 @@ ALONE(GatherOnDriver, NothingBeyondTheFirstAndTheLastWordOfTheSourceIsRead)
     const std::size_t bytes = 2 * mib;
     const CUdeviceptr source = allocate_chunks({-two});
     const CUdeviceptr destination = allocate_chunks({-two});
-    const std::string text = noise(bytes, 7);
+    const std::string text = pattern(bytes, 7);
     store(source, text);
     std::mt19937 random(8);
     for (const std::size_t len_bytes : lengths(random)) {
@@ -233,7 +223,7 @@ ALONE(GatherOnDriver, EverySlotIsUsedAgainAndAgainAndReadsWhatIsThereNow)
     image to(mib, 10);
     std::mt19937 random(11);
     for (unsigned round = 0; round < 12; ++round) {
-        from.text() = noise(mib, 100 + round);
+        from.text() = pattern(mib, 100 + round);
         store(from.at(), from.text());
         gathering all(from, to);
         for (std::uint32_t slot = 0; slot < gather_slots; ++slot) {
@@ -268,7 +258,7 @@ ALONE(GatherOnDriver, CopiesToAndFromPinnedHostMemoryAreThereWhenTheFlagIs)
             EXPECT_EQ(host[round + len_bytes], '.');
         }
     }
-    const std::string text = noise(70000, 13);
+    const std::string text = pattern(70000, 13);
     std::memcpy(host + 3, text.data(), text.size());
     g.run({{device.at() + 8, seen + 3, 70000, 0}});
     device.text().replace(8, text.size(), text);
@@ -329,7 +319,7 @@ void gather_over_ipc(int owner_device, int reader_device)
             const CUdeviceptr at = allocate(bytes);
             l.put(softcuda_test::export_memory(at));
             for (unsigned round = 0; round < 4; ++round) {
-                store(at, noise(bytes, round));
+                store(at, pattern(bytes, round));
                 l.step();
                 l.wait();
             }
@@ -341,7 +331,7 @@ void gather_over_ipc(int owner_device, int reader_device)
             std::mt19937 random(19);
             for (unsigned round = 0; round < 4; ++round) {
                 l.wait();
-                const std::string text = noise(bytes, round);
+                const std::string text = pattern(bytes, round);
                 gathering all(from, text, to);
                 for (std::size_t i = 0; i < gather_most_copies; ++i) {
                     all.add_any(random, 1 + random() % (i % 8 == 0 ? 70000 : 3000));

@@ -153,9 +153,10 @@ inline CUdeviceptr allocate_from(CUmemoryPool pool, std::size_t len_bytes)
 // A text of that length that tells one place from another.
 inline std::string pattern(std::size_t len_bytes, unsigned seed)
 {
+    std::mt19937 random(seed);
     std::string text(len_bytes, ' ');
-    for (std::size_t i = 0; i < len_bytes; ++i) {
-        text[i] = static_cast<char>('!' + (i * 7 + i / 251 + seed * 31) % 90);
+    for (char &each : text) {
+        each = static_cast<char>(random());
     }
     return text;
 }
