@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// fifo_test.cc: the FIFO alone: what shm/fifo.h promises, what senders leave behind that are killed
-// in the middle of a post, words that somebody has overwritten, and threads.
+// fifo_test.cc: the FIFO alone: what shm/fifo.h promises, words that somebody has overwritten, and
+// threads. What senders leave behind that are killed in the middle of a post is in
+// fifo_interleaving_test.cc and fifo_killed_sender.cc.
 #include "opal/mca/btl/gpusm/shm/fifo.h"
 
 #include "tests/unit/shm_support.h"
@@ -21,17 +22,6 @@ struct ring {
     explicit ring(std::uint32_t slots) : slot(slots) {}
 
     fifo_view view() { return {&tail, slot.data(), static_cast<std::uint32_t>(slot.size())}; }
-
-    // The first half of a post: the word is there, the tail has not been moved. What a sender
-    // leaves behind that is killed between its two compare-and-swaps.
-    bool publish_and_die(fifo_message message)
-    {
-        const std::uint64_t ticket = tail.load();
-        const std::uint64_t lap = view().lap_of_ticket(ticket);
-        std::uint64_t expected = fifo_word::empty(lap);
-        return slot[ticket % slot.size()].word.compare_exchange_strong(
-            expected, fifo_word::full(lap, message));
-    }
 
     std::vector<std::uint64_t> bytes() const
     {
@@ -113,34 +103,6 @@ TEST_P(Fifo, MessagesComeOutInTheOrderOfTheirPostsAndBusyChangesNothing)
             model.pop_front();
         }
     }
-}
-
-// The reader may be faster than the next sender: the tail still names a slot that the reader has
-// already emptied for the lap after.
-TEST_P(Fifo, SendersKilledBeforeTheyMovedTheTailBlockNobody)
-{
-    std::mt19937 random(17);
-    for (std::uint32_t killed = 1; killed < 200; ++killed) {
-        ASSERT_TRUE(ring_.publish_and_die({5, killed}));
-        const bool at_once = random() % 2 == 0 || GetParam() == 1;
-        if (at_once) {
-            expect_next(5, killed);
-            expect_empty();
-        }
-        ASSERT_EQ(fifo_post(view_, {6, killed}), status::ok);
-        if (!at_once) {
-            expect_next(5, killed);
-        }
-        expect_next(6, killed);
-        expect_empty();
-    }
-    ASSERT_TRUE(ring_.publish_and_die({5, 1}));
-    EXPECT_EQ(fifo_post(view_, {6, 2}), GetParam() == 1 ? status::busy : status::ok);
-    expect_next(5, 1);
-    if (GetParam() > 1) {
-        expect_next(6, 2);
-    }
-    expect_working();
 }
 
 // --- words that a broken process has stored over those of the ring; an endless loop ends by alarm

@@ -227,8 +227,7 @@ TEST_F(Node, MessagesWaitWhileThereIsNoDescriptorToMapTheirSenderWith)
     EXPECT_EQ(two_.reap(one_), 2);
 }
 
-// --- fast boxes: who gets one, the order between fast box and FIFO, and garbage in one
-// ------------
+// --- fast boxes: who gets one, the order between fast box and FIFO, and garbage in one ---
 
 constexpr int before_fast_box = 16; // messages that a sender sends in fragments
 
