@@ -20,7 +20,9 @@ sample() {
 }
 sample killed-ranks kills --count 12 --kinds "H,$kinds"
 sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
-if need_softcuda failing-calls; then
+if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
+    skip failing-calls "failing_calls.so and the sanitizer would both replace the allocator"
+elif need_softcuda failing-calls; then
     sample failing-calls faults --sets HD,VA --every 24
     sample failing-calls-that-once-hung faults --sets D,HV --functions posix_fallocate,recvmsg
 fi

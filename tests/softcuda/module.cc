@@ -122,7 +122,7 @@ struct function {
     const kernel *code;
 };
 
-std::unordered_set<module_image *> modules;
+std::unordered_map<module_image *, std::unique_ptr<module_image>> modules;
 std::unordered_set<function *> functions;
 
 CUresult launch_kernel(function *f, unsigned blocks, unsigned threads, CUstream handle,
@@ -167,19 +167,20 @@ SOFTCUDA_LOCKED(context_uncaptured, cuModuleLoadDataEx,
 {
     const auto *text = static_cast<const char *>(image);
     REQUIRE(std::strstr(text, ".version") != nullptr, CUDA_ERROR_INVALID_IMAGE); // not PTX text
-    auto *m = new module_image{current_context(), {}};
-    modules.insert(m);
-    return give(out, reinterpret_cast<CUmodule>(m));
+    auto m = std::make_unique<module_image>(module_image{current_context(), {}});
+    *out = reinterpret_cast<CUmodule>(m.get());
+    modules.emplace(m.get(), std::move(m));
+    return CUDA_SUCCESS;
 }
 
 SOFTCUDA_LOCKED(context_uncaptured, cuModuleUnload, (CUmodule handle), (handle))
 {
     auto *m = reinterpret_cast<module_image *>(handle);
-    REQUIRE(modules.erase(m) != 0, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(modules.count(m) != 0, CUDA_ERROR_INVALID_HANDLE);
     for (auto &[name, f] : m->functions) {
         functions.erase(f.get());
     }
-    delete m;
+    modules.erase(m);
     return CUDA_SUCCESS;
 }
 

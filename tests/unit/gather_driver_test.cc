@@ -14,6 +14,13 @@
 
 using namespace softcuda_test;
 
+// ThreadSanitizer asks for this. It sees the copies of the software driver, which is not built with
+// it, but not what orders them.
+extern "C" const char *__tsan_default_suppressions()
+{
+    return "called_from_lib:libcuda.so.1";
+}
+
 namespace {
 
 using namespace gpusm;
