@@ -8,7 +8,7 @@
 #define GPUSM_TESTS_MPI_EXCHANGE_TOOLS_H
 
 #include "tests/mpi/exchange.h"
-#include "tests/unit/driver_functions.h"
+#include "tests/driver_functions.h"
 
 #include <array>
 #include <cstddef>

@@ -9,7 +9,7 @@
 #ifndef GPUSM_TESTS_SOFTCUDA_SUPPORT_H
 #define GPUSM_TESTS_SOFTCUDA_SUPPORT_H
 
-#include "tests/unit/driver_functions.h"
+#include "tests/driver_functions.h"
 
 #include <gtest/gtest.h>
 

@@ -52,7 +52,7 @@ class gpu_side final : private bounce_services {
     import_table imports;
     bounce_copies bounces;
 
-    // As the class has them, of an endpoint.
+    // As import_table has them, for memory of an endpoint's process.
     status import(const mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
                   mapping **out)
     {
@@ -70,7 +70,7 @@ class gpu_side final : private bounce_services {
     {
         return share_kind::legacy != handle.kind || mapped.key.device == into.index;
     }
-    // The same of host memory that we have registered with the driver, as `at` is some.
+    // The same of host memory of ours: whether it was registered in the context of `in`.
     bool kernel_touches(device &in, const unsigned char *at) override;
 
     // gpusm::is_page_locked, asked for messages. The driver takes more than a microsecond for it,

@@ -290,7 +290,7 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
     if (from->entry != nullptr) {
-        constexpr std::uint64_t longer = UINT64_MAX; // a part always; the message's owner knows
+        constexpr std::uint64_t longer = UINT64_MAX; // only parts of longer messages are pushed
         start_part(bounce_way::push, from->on, from->to, false, longer, copy);
         return;
     }
@@ -390,8 +390,8 @@ void stage_services::copy_back(peer &, const stream_fetch &fetch, stream_copy *c
 {
     const get_request *get = get_of(&fetch);
     const bool mapped = get->mapping != nullptr;
-    copy->source +=
-        mapped ? get->copy.source - get->remote_address : 0; // an address of this process
+    // What is mapped has an address of this process.
+    copy->source += mapped ? get->copy.source - get->remote_address : 0;
     start_part(mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
                !mapped && get->copy.for_kernel, fetch.len_bytes, copy);
 }

@@ -34,8 +34,9 @@ struct bounce {
     std::uint64_t source;
     std::uint64_t destination;
     std::uint64_t len_bytes;
-    std::uint64_t message_bytes; // more than len_bytes: it is a part, and goes in one piece if
-                                 // there are such
+    // Of the whole message. When that is longer this is a part of it, and is not cut into pieces
+    // that begin short.
+    std::uint64_t message_bytes;
     CUevent wait_for;          // for the device memory to be read; null: nothing
     bool for_kernel;           // a kernel may touch the device memory
     void *peer;                // whose host memory it is; the services know it

@@ -192,8 +192,8 @@ struct remote_handle {
     std::uint64_t len_bytes;
 };
 static_assert(sizeof(remote_handle) == 32);
-// Does [address, address + len_bytes) lie in what that names, or is? Both may be a peer's word, so
-// nothing here wraps around.
+// Does [address, address + len_bytes) lie in memory that has a base and a length? Both may be a
+// peer's word, so nothing here wraps around.
 template <typename Memory>
 constexpr bool covers(const Memory &memory, std::uint64_t address, std::uint64_t len_bytes)
 {
