@@ -17,14 +17,16 @@
 namespace gpusm {
 
 // The fragments of one size. Of the smallest and of long ones the one that came back last is used
-// next, as it is in this processor's cache; of those between, the one that came back first, whose
-// lines the peer has held longest, so that they need not be taken from its cache.
+// next, as it is in this processor's cache. Those between are a queue, which with the traffic
+// becomes longer than a cache of the second level: a line that the peer still has in its own takes
+// three times as long to write as one that has gone to the shared cache.
 struct frag_list {
     std::size_t payload_bytes = 0;
     std::size_t most = 0; // fragments
-    bool oldest_first = false;
-    outgoing *free = nullptr; // the next one first
-    outgoing *last = nullptr; // valid if there is a free one
+    bool is_queue = false;
+    std::size_t taken_bytes = 0; // of a queue, since it became longer
+    outgoing *free = nullptr;    // the next one first
+    outgoing *last = nullptr;    // valid if there is a free one
     std::deque<mca_btl_gpusm_frag_t> made;
 };
 
@@ -40,8 +42,12 @@ namespace {
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
-// A message of 8 KiB and a header of ob1's.
-constexpr std::size_t short_payload_bytes = 8448;
+// A message of 16 KiB and a header of ob1's.
+constexpr std::size_t short_payload_bytes = 16640;
+// Caches of the second level have half of that, or all of it. New memory takes some times as long
+// as what is copied into it, so a queue gets a fragment more when so many times as much was sent.
+constexpr std::size_t queue_bytes = 2 * 1024 * 1024;
+constexpr std::size_t sent_for_one_more = 32;
 constexpr std::size_t least_eager_payload_bytes = 1024;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
@@ -92,13 +98,13 @@ void set_up(mca_btl_gpusm_frag_t *frag, frag_list *list, void *payload)
     frag->list = list;
 }
 
-// The next four: under the transport's lock.
+// The next five: under the transport's lock.
 void put_back(frag_list &list, outgoing *out)
 {
     out->next = nullptr;
     if (nullptr == list.free) {
         list.free = list.last = out;
-    } else if (list.oldest_first) {
+    } else if (list.is_queue) {
         list.last = list.last->next = out;
     } else {
         out->next = std::exchange(list.free, out);
@@ -118,6 +124,16 @@ void add_frags(frag_list &list, std::size_t count)
         made.out.header = reinterpret_cast<frag_header *>(own.at(made.out.granule));
         set_up(&made, &list, made.out.header + 1);
         put_back(list, &made.out);
+    }
+}
+
+// `bytes` more are sent.
+void lengthen_queue(frag_list &list, std::size_t bytes)
+{
+    list.taken_bytes += list.is_queue ? bytes : 0;
+    if (list.taken_bytes > sent_for_one_more * list.payload_bytes) {
+        list.taken_bytes = 0;
+        add_frags(list, list.made.size() * list.payload_bytes < queue_bytes ? 1 : 0);
     }
 }
 
@@ -226,7 +242,7 @@ std::size_t plan_frags()
         const std::size_t most = mca_btl_gpusm_component.free_list_max;
         lists[i].payload_bytes = sizes[i];
         lists[i].most = !is_new ? 0 : i + 1 < std::size(sizes) ? most : most / 8;
-        lists[i].oldest_first = 1 == i;
+        lists[i].is_queue = 1 == i;
     }
     std::size_t bytes = stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
@@ -265,6 +281,7 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
         }
         {
             const std::lock_guard guard(here().lock);
+            lengthen_queue(list, bytes);
             if (mca_btl_gpusm_frag_t *frag = take_free(list); frag != nullptr) {
                 return frag;
             }
