@@ -20,7 +20,7 @@ check few-fragments-3-ranks 60 3 $few --mca btl_gpusm_fast_box_max 0 $random --r
 check few-fragments-and-fast-boxes-4-ranks 60 4 $few $random --rounds 30
 check few-fragments-no-rings-on-devices-3-ranks 60 3 $few --mca btl_gpusm_fast_box_max 0 \
     --mca btl_gpusm_staging_device_bytes 0 $random
-check few-fragments-streamed-3-ranks 60 3 $few --mca btl_gpusm_stream_host 1 $random
+check few-fragments-streamed-3-ranks 60 3 $few --mca btl_gpusm_stream_host_after 0 $random
 
 smallest="--mca btl_gpusm_segment_size 1048576"
 check smallest-segment-3-ranks 60 3 $smallest $random

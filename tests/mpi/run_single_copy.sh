@@ -37,7 +37,7 @@ else
     can=yes
 fi
 no_single="--mca btl_gpusm_use_single_copy 0"
-export OMPI_MCA_btl_gpusm_stream_host=0 # the default is not the same everywhere
+export OMPI_MCA_btl_gpusm_stream_host_after=1073741824 # the default is not the same everywhere
 # shellcheck disable=SC2086 # lists of options
 {
     host_case as-the-machine-says $can
@@ -86,7 +86,7 @@ host_case a-large-eager-limit $can --mca btl_gpusm_eager_limit 65536 --mca btl_g
 stream_case() {
     stream_name=$1 stream_wanted=$2
     shift 2
-    launch 90 2 --mca btl_gpusm_stream_host 1 "$@" "$perf" "${host_mode:-bw}" --src H --dst H \
+    launch 90 2 --mca btl_gpusm_stream_host_after 0 "$@" "$perf" "${host_mode:-bw}" --src H --dst H \
         --sizes 8K,9000,16385,65537,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1 --no-limit -c
     stream_status=$?
     streamed=$(path_says host_ring_messages)
@@ -101,10 +101,10 @@ bound="--bind-to core"
     host_mode=bibw stream_case streamed-both-ways $can_stream $bound
     stream_case streamed-with-threads $can_stream $bound -x OMPI_MPI_THREAD_LEVEL=3
     stream_case streamed-in-gets-of-a-part-each $can_stream $bound --mca btl_gpusm_get_limit 20000
-    stream_case streamed-through-a-small-segment $can_stream $bound --mca btl_gpusm_segment_size 2M
+    stream_case not-streamed-through-a-segment-without-room no $bound --mca btl_gpusm_segment_size 2M
     stream_case not-streamed-by-unbound-processes no --bind-to none
     stream_case not-streamed-without-single-copies no $bound $no_single
-    [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host 1 \
+    [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host_after 0 \
         "$exchange" cooperative-late
 }
 

@@ -61,6 +61,7 @@ struct mca_btl_base_endpoint_t {
     std::uint32_t deferred;      // control messages to it that wait for fragments
     bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
+    std::atomic<std::uint64_t> fetched_bytes; // of the peer's host memory
     bool reads_alone; // the peer cannot write to our memory
     bool get_enabled; // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
@@ -154,7 +155,7 @@ struct mca_btl_gpusm_component_t {
     bool use_direct_host;
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
-    bool stream_host;
+    size_t stream_host_after;
 
     // MCA holds pointers to them for as long as the component is loaded.
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];

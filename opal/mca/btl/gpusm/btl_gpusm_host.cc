@@ -68,17 +68,20 @@ host_get *get_around(const stream_fetch *fetch)
 constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
-constexpr std::uint32_t most_rings = 8; // of a kind
+// A ring is longer than a cache of the second level, for the same reason as a queue of fragments.
+constexpr std::uint32_t slot_bytes = 16 * 1024;
+constexpr std::uint32_t most_rings = 4; // of a kind
 // Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
 // fewer. One that does not, or to which lines move so slowly that a single copy is as fast, is not
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
 // Between sockets every line of a ring takes as long as one of the sender's memory, twice.
-bool is_streamed_from(const mca_btl_base_endpoint_t *endpoint)
+bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
 {
-    return mca_btl_gpusm_component.stream_host && endpoint->proc != nullptr &&
-           OPAL_PROC_ON_LOCAL_SOCKET(endpoint->proc->proc_flags);
+    return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_SOCKET(endpoint->proc->proc_flags) &&
+           endpoint->fetched_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
+               mca_btl_gpusm_component.stream_host_after;
 }
 
 stream_copy::is made(status s)
@@ -89,8 +92,9 @@ stream_copy::is made(status s)
 } // namespace
 
 host_side::host_side(gpusm::node &local, bool threads)
-    : rings_{16 * 1024, 32, most_rings}, rings_without_slots_{cache_line_bytes, 1, most_rings},
-      receiver_(local, *this, threads), sender_(*this, threads)
+    : rings_{slot_bytes, most_stream_pieces, most_rings, nullptr, false},
+      rings_without_slots_{cache_line_bytes, 1, most_rings}, receiver_(local, *this, threads),
+      sender_(*this, threads)
 {
 }
 
@@ -144,7 +148,7 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     if (here().oversubscribed) {
         return false;
     }
-    const bool streams = is_streamed_from(endpoint);
+    const bool streams = is_streamed_from(endpoint, len_bytes);
     // Where messages go both ways both processors are busy already; two single copies at the same
     // time then bring nothing.
     if (!streams && (len_bytes < cooperative_least_bytes || endpoint->reads_alone ||

@@ -5,11 +5,11 @@
 //
 // The sender offers them, by the same RGET of ob1's as for device memory; only the handle says
 // host. The receiver reads them in a single copy, through what Open MPI's framework smsc has found
-// on this machine (CMA or XPMEM; KNEM wants regions registered, and is not used). With
-// btl_gpusm_stream_host they are streamed instead (protocol/stream.h) if the peer runs on the same
-// socket, and single copies only take the place of a sender that is busy elsewhere; else the sender
-// has a part in long single copies. Where there are no single copies ob1 sends fragments. Any
-// thread.
+// on this machine (CMA or XPMEM; KNEM wants regions registered, and is not used), and the sender
+// has a part in long ones. Where two copies are faster, messages are streamed (protocol/stream.h)
+// when some have come from a peer on the same socket: a ring's memory takes as long to make as many
+// MiB to copy. Then single copies only take the place of a sender that is busy elsewhere. Where
+// there are none ob1 sends fragments. Any thread.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
@@ -73,7 +73,7 @@ class host_side final : private stream_services {
     void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
 
     free_list<host_get> gets_;
-    stream_pool rings_;               // that stay in the caches of both
+    stream_pool rings_;
     stream_pool rings_without_slots_; // which only tell how far a sender is
     stream_receiver receiver_;
     stream_sender sender_;

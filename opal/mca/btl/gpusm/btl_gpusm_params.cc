@@ -87,11 +87,11 @@ const parameter parameters[] = {
      "Let peers read long messages straight from host memory, and both sides of a message between "
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "
      "XPMEM); without it host messages go in fragments, and one side copies the others alone"},
-    {"stream_host", flag, &component.stream_host, 0, OPAL_INFO_LVL_5,
-     "Stream long host messages through a ring in shared memory, in pieces that the sender copies "
-     "in while the receiver copies out the ones before; without it the receiver makes a single "
-     "copy, of long messages together with the sender. The default is what is faster on the "
-     "machine's processors."},
+    {"stream_host_after", bytes, &component.stream_host_after, 0, OPAL_INFO_LVL_5,
+     "From a peer of whose long host messages so many bytes have come, these are streamed through "
+     "a ring in shared memory, in pieces that the sender copies in while the receiver copies out "
+     "the ones before; until then the receiver makes a single copy, of long messages together "
+     "with the sender. The default depends on the machine's processors: 64 MiB or never."},
     {"staging_device_bytes", bytes, &component.staging_device_bytes, 128 * mebi, OPAL_INFO_LVL_5,
      "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
@@ -162,13 +162,13 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
-    component.stream_host = two_copies_are_faster();
+    component.stream_host_after = two_copies_are_faster() ? 64 * mebi : SIZE_MAX;
     for (const parameter &each : parameters) {
-        if (flag == each.type && each.storage != &component.stream_host) {
+        if (flag == each.type) {
             *static_cast<bool *>(each.storage) = 0 != each.value;
         } else if (number == each.type) {
             *static_cast<unsigned *>(each.storage) = static_cast<unsigned>(each.value);
-        } else if (bytes == each.type) {
+        } else if (bytes == each.type && each.storage != &component.stream_host_after) {
             *static_cast<size_t *>(each.storage) = each.value;
         }
         (void)mca_base_component_var_register(&component.super.btl_version, each.name,

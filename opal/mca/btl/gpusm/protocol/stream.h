@@ -40,6 +40,7 @@ struct stream_pool {
     std::uint32_t pieces;     // of a ring, most_stream_pieces at most
     std::uint32_t most_rings;
     void *device = nullptr; // whose memory the pieces lie in; null: in our segment
+    bool rewinds = true;    // an idle ring begins with its first slot again
 };
 
 // How long the parts of a range are of which two processes copy some: half of what is left, so that

@@ -82,7 +82,7 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     if (ring->fetches.size() >= stream_wants) {
         return status::busy;
     }
-    if (ring->fetches.empty()) {
+    if (ring->fetches.empty() && message->pool->rewinds) {
         ring->in.rewind();
     }
     const stream_pool &pool = *message->pool;
