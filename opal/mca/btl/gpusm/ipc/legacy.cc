@@ -72,21 +72,15 @@ status make_copies_synchronous(const driver_api &driver, const device &of)
         return status::driver_failed;
     }
     unsigned flags = 0;
-    CUresult result = driver.ctx_get_flags(&flags);
-    if (CUDA_SUCCESS != result) {
-        return driver.report("cuCtxGetFlags", result);
-    }
+    status s = driver.report("cuCtxGetFlags", driver.ctx_get_flags(&flags));
     // Only once: setting them locks the context, which another thread may hold for long in a
     // kernel launch.
-    if (0 != (flags & sync_memops)) {
-        return status::ok;
+    if (status::ok != s || 0 != (flags & sync_memops)) {
+        return s;
     }
-    result = driver.ctx_set_flags(flags | sync_memops);
-    if (CUDA_SUCCESS != result) {
-        return driver.answer("cuCtxSetFlags", result);
-    }
+    s = driver.answer("cuCtxSetFlags", driver.ctx_set_flags(flags | sync_memops));
     // The flag holds for later copies. One that returned just before may still be on its way.
-    return driver.wait_for_legacy_stream();
+    return status::ok == s ? driver.wait_for_legacy_stream() : s;
 }
 
 status alloc_device(const driver_api &driver, const device &into, std::uint64_t len_bytes,
