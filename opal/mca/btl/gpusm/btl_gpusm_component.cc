@@ -10,9 +10,6 @@
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/processors.h"
 
-#include <algorithm>
-#include <cstring>
-#include <mutex>
 #include <string>
 
 namespace gpusm {

@@ -15,9 +15,7 @@
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
-#include "opal/mca/btl/gpusm/ipc/legacy.h"
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

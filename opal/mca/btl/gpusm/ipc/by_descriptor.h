@@ -20,7 +20,6 @@
 #include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>

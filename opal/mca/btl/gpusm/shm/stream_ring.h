@@ -17,7 +17,6 @@
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 namespace gpusm {
