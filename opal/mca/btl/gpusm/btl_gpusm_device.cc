@@ -236,7 +236,7 @@ int progress_gets(bool busy)
         // What a window of messages starts goes out together, with the next call: every
         // submission takes the processor, which is what such messages wait for, microseconds.
         side->copies.hold(here().stage->has_several());
-        (void)here().stage->progress();
+        here().stage->progress();
         side->bounces.progress();
         side->copies.hold(false);
         finished = std::exchange(gets.ended, nullptr);

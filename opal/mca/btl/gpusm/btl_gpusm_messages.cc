@@ -421,7 +421,7 @@ int mca_btl_gpusm_progress(void)
     if (here->gpu.load(std::memory_order_acquire) != nullptr) {
         events += gpusm::progress_gets(events > 0);
     } else if (!here->stage->idle()) {
-        (void)here->stage->progress();
+        here->stage->progress();
         ++events;
     }
     constexpr std::uint32_t calls_between_looks = 1024;

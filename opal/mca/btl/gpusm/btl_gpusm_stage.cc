@@ -176,14 +176,12 @@ bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char
     return stream_message_for(&sender_, from, payload, bytes);
 }
 
-int stage_side::progress()
+void stage_side::progress()
 {
-    int over = 0;
     if (!sender_.idle()) {
         sender_.progress();
     }
-    for (stream_fetch *each = receiver_.idle() ? nullptr : receiver_.progress(); each != nullptr;
-         ++over) {
+    for (stream_fetch *each = receiver_.idle() ? nullptr : receiver_.progress(); each != nullptr;) {
         get_request *get = get_of(each);
         each = each->next;
         end(get);
@@ -200,7 +198,6 @@ int stage_side::progress()
             finish_get(get, s);
         }
     }
-    return over;
 }
 
 } // namespace gpusm

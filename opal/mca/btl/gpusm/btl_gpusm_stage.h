@@ -38,8 +38,8 @@ class stage_side {
     bool has_several() const { return sender_.messages() > 1 || receiver_.messages() > 1; }
     // Is there nothing to do for progress()? A snapshot. Any thread.
     bool idle() const { return sender_.idle() && receiver_.idle() && nullptr == first_waiting_; }
-    // Moves streams and waiting gets on. Returns how many gets have ended.
-    int progress();
+    // Moves streams and waiting gets on.
+    void progress();
 
   private:
     status begin(get_request *get);
