@@ -402,19 +402,12 @@ void stage_services::copied(copy_request *copy)
     mca_btl_base_endpoint_t *with = over->with;
     const bool good = status::ok == copy->outcome;
     over->of->state = good ? stream_copy::is::done : stream_copy::is::failed;
-    switch (over->way) {
-    case stage_copy::is::host_ring:
-        break;
-    case stage_copy::is::device_ring:
+    if (stage_copy::is::device_ring == over->way) {
         with->failed_rings = good ? 0 : with->failed_rings + 1;
-        break;
-    case stage_copy::is::target:
-        if (good) {
-            with->failed_writes = 0;
-        } else if (over->failures == with->failed_writes) { // else one that failed with it counted
-            count_failed_write(with, copy->outcome);
-        }
-        break;
+    } else if (stage_copy::is::target == over->way && good) {
+        with->failed_writes = 0;
+    } else if (stage_copy::is::target == over->way && over->failures == with->failed_writes) {
+        count_failed_write(with, copy->outcome); // else one that failed with it has been counted
     }
     copies_.give(over);
 }
