@@ -46,9 +46,9 @@ stage_services::~stage_services()
         }
     }
     for (const device_pool &each : pools_) {
-        for (const device_pool::slots &ring : each.rings) {
-            gpu().exports.release(ring.entry);
-            free_device(gpu().driver, *each.on, ring.base);
+        for (exported *ring : each.rings) {
+            free_device(gpu().driver, *each.on, ring->base);
+            gpu().exports.release(ring);
         }
     }
 }
@@ -333,7 +333,7 @@ status stage_services::make_slots(const stream_pool &pool, std::size_t bytes, st
     }
     memory->address = *slots;
     memory->handle.event_slot = no_event_slot;
-    pools_[on.index].rings.push_back({*slots, entry});
+    pools_[on.index].rings.push_back(entry);
     log_line(log_level::info, "a ring of %zu KiB on device %d", bytes / 1024, on.ordinal);
     return status::ok;
 }
@@ -355,7 +355,7 @@ stream_pool *stage_services::pool_for(const get_request *get)
                              device_rings, get->into);
     }
     if (std::any_of(found.rings.begin(), found.rings.end(),
-                    [](const auto &each) { return each.entry->retired; })) {
+                    [](const exported *each) { return each->retired; })) {
         give_up(&found.pool);
     }
     return found.unusable ? &host_pool : &found.pool;

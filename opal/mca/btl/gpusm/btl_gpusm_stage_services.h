@@ -66,12 +66,8 @@ struct stage_bounce {
 struct device_pool {
     device *on;
     stream_pool pool;
-    bool unusable; // for good
-    struct slots {
-        std::uint64_t base;
-        exported *entry; // referenced
-    };
-    std::vector<slots> rings;
+    bool unusable;                 // for good
+    std::vector<exported *> rings; // their slots; referenced
 };
 
 inline get_request *get_of(const stream_fetch *fetch)
