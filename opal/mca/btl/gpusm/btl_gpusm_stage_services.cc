@@ -105,7 +105,6 @@ bool stage_services::open_target(sending *made, const stream_message &message,
     const share_kind kind = target.handle.kind;
     if ((share_kind::legacy != kind && share_kind::descriptors != kind &&
          share_kind::pool != kind) ||
-        0 == (made->source->handle.remote.flags & page_locked) ||
         !writes_to(made->to, message.len_bytes)) {
         return false;
     }
@@ -203,13 +202,13 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         return;
     }
     sending *made = sendings_.take();
-    made->source = named;
     made->to = endpoint_of(to);
     out->user = made;
     const std::size_t ring_bytes = std::size_t{message.pieces} * message.slot_bytes;
     if (of_host) {
-        out->by_services =
-            memory != nullptr && here().gpu != nullptr && open_target(made, message, *memory, out);
+        out->by_services = memory != nullptr && here().gpu != nullptr &&
+                           0 != (named->handle.remote.flags & page_locked) &&
+                           open_target(made, message, *memory, out);
     } else {
         out->by_services = true;
         made->on = named->device;

@@ -35,8 +35,7 @@ inline stream_pool pool_of(std::size_t ring_bytes, std::uint32_t most_rings, dev
 
 // What a range of ours needs while it is sent.
 struct sending {
-    const registration *source; // null: it is an export
-    exported *entry;            // referenced; of an export
+    exported *entry; // referenced; null: it is a registration
     mca_btl_base_endpoint_t *to;
     device *on;      // copies it; null: the processor does
     mapping *mapped; // of the ring or the target; referenced, or null
