@@ -38,13 +38,6 @@ bool read_export(const segment_view &owner, const remote_handle &handle, export_
            handle.kind == out->kind;
 }
 
-memory_handle handle_in(const export_slot &entry)
-{
-    memory_handle handle;
-    std::memcpy(handle.data(), entry.memory_handle, handle.size());
-    return handle;
-}
-
 } // namespace
 
 bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t generation)
@@ -140,8 +133,7 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (!read_export(from.shared().view(), handle, &entry)) {
         return status::not_found;
     }
-    device_uuid uuid;
-    std::memcpy(uuid.data(), entry.device_uuid, uuid.size());
+    const device_uuid uuid = std::to_array(entry.device_uuid);
     unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
     if (failures >= most_failures) {
         return status::unsupported;
@@ -152,7 +144,7 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         return s;
     }
     if (share_kind::legacy == entry.kind) {
-        s = open_memory(driver_, into, handle_in(entry), &out->local_base);
+        s = open_memory(driver_, into, std::to_array(entry.memory_handle), &out->local_base);
         out->close = [this, &into](const mapping &closed) {
             (void)devices_.is_alive(into); // or it must not be entered
             close_memory(driver_, into, closed.local_base);
@@ -198,7 +190,8 @@ status import_table::open_pool_pointer(const export_slot &entry, const descripto
     out->pool = pool;
     s = allow(pool, into);
     if (status::ok == s) {
-        s = import_pool_pointer(driver_, into, pool, handle_in(entry), &out->local_base);
+        s = import_pool_pointer(driver_, into, pool, std::to_array(entry.memory_handle),
+                                &out->local_base);
     }
     if (status::ok != s) {
         leave_pool(pool);
