@@ -117,16 +117,6 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
     return status::ok;
 }
 
-void stream_receiver::take_pieces(inlet *of, std::uint32_t pieces)
-{
-    if (of->copies.empty()) {
-        of->in.release(pieces);
-        return;
-    }
-    of->copies.push_back({{0, 0, 0, stream_copy::is::done}, nullptr, pieces});
-    of->ahead += pieces;
-}
-
 // Nothing more of it is wanted, and its message ends badly.
 void stream_receiver::spoil(inlet *of, awaited *range, status outcome)
 {
@@ -268,12 +258,16 @@ bool stream_receiver::receive_some(inlet *from, std::uint64_t *copied_bytes, end
         }
         range.received = piece.offset;
     }
-    take_pieces(from, 1);
-    if (range.received == range.len_bytes || stream_answer::ended == piece.answer ||
-        stream_answer::unreachable == piece.answer) {
+    if (from->copies.empty()) {
+        from->in.release(1);
+    } else {
+        from->copies.push_back({{0, 0, 0, stream_copy::is::done}, nullptr, 1});
+        ++from->ahead;
+    }
+    const bool unreachable = stream_answer::unreachable == piece.answer;
+    if (range.received == range.len_bytes || stream_answer::ended == piece.answer || unreachable) {
         range.answered = true;
         ++from->reading;
-        const bool unreachable = stream_answer::unreachable == piece.answer;
         // What the sender does not bring this process gets by itself, where it has begun to.
         if (message != nullptr && message->back_parts.most_bytes > 0) {
             message->sender_cannot = unreachable;
@@ -295,11 +289,9 @@ void stream_receiver::abandon(inlet *of, status outcome, ended_list *ended)
             each.answered = true;
             each.outcome = status::ok == each.outcome ? outcome : each.outcome;
         }
-    }
-    of->reading = of->fetches.size();
-    for (awaited &each : of->fetches) {
         settle(of, &each, ended);
     }
+    of->reading = of->fetches.size();
     pop_answered(of);
 }
 

@@ -97,7 +97,6 @@ class stream_receiver {
     bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
     bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
     bool end_copies(inlet *of, ended_list *ended);
-    void take_pieces(inlet *of, std::uint32_t pieces);
     bool begin_back(inlet *of, awaited *range);
     void begin_backs(inlet *of);
     bool end_backs(inlet *of, ended_list *ended);
