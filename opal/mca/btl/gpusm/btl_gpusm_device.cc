@@ -255,8 +255,7 @@ int progress_gets(bool busy)
         }
         // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
         if (is_awaited(get->endpoint, copied)) {
-            get->cbfunc(&mca_btl_gpusm.super, get->endpoint, get->local_address, get->local_handle,
-                        get->cbcontext, get->cbdata, copied ? OPAL_SUCCESS : OPAL_ERROR);
+            get->given.call_back(get->endpoint, copied ? OPAL_SUCCESS : OPAL_ERROR);
         }
         gets.all.give(get);
         ++completed;
@@ -284,13 +283,9 @@ int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void 
     get->mapping = nullptr;
     get->target = nullptr;
     get->has_waited = false;
-    get->local_address = local_address;
     get->remote_address = remote_address;
     get->remote = remote;
-    get->local_handle = local_handle;
-    get->cbfunc = cbfunc;
-    get->cbcontext = cbcontext;
-    get->cbdata = cbdata;
+    get->given = {local_address, local_handle, cbfunc, cbcontext, cbdata};
     get->copy = {}; // the free list gives what was there before
     get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
     get->copy.len_bytes = size;

@@ -8,6 +8,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/protocol/stream.h"
 
 #include <cstddef>
@@ -27,13 +28,9 @@ struct get_request {
     struct mapping *mapping; // referenced while it is copied; null before, and for staged gets
     struct exported *target; // referenced while the sender may write there by itself; else null
     mca_btl_base_endpoint_t *endpoint;
-    void *local_address;
     std::uint64_t remote_address;
     remote_handle remote;
-    mca_btl_base_registration_handle_t *local_handle;
-    mca_btl_base_rdma_completion_fn_t cbfunc;
-    void *cbcontext;
-    void *cbdata;
+    host_get::arguments given;
     bounce bouncing;     // of a get that this process copies by hand, alone
     stream_fetch stream; // of memory that cannot be mapped, or of which the sender copies a part
     bool has_waited;     // for descriptors, once
@@ -53,8 +50,8 @@ struct device_gets {
 // The buffer of the get is host memory.
 inline bool is_for_host(const get_request *get)
 {
-    return nullptr == get->local_handle ||
-           nullptr == registration_around(get->local_handle)->device;
+    const registration *local = registration_around(get->given.local_handle);
+    return nullptr == local || nullptr == local->device;
 }
 
 // For register_mem: device memory that the peer is to fetch (`for_peers`), or the buffer of a get.
