@@ -339,8 +339,6 @@ void log_to_opal();
 status make_node(std::size_t frags_bytes, std::string *why);
 // Tells the others where it is; false: the runtime refused.
 bool post_modex();
-// component: the OPAL_* code of a status.
-int to_opal(status s);
 // component: ends the transport, if there is one.
 void release_component();
 // component: tells ob1 of the peers that have been closed.

@@ -20,12 +20,6 @@ bool is_oversubscribed()
                              opal_process_info.proc_is_bound);
 }
 
-int to_opal(status s)
-{
-    const bool may_pass = status::busy == s || status::no_memory == s || status::not_ready == s;
-    return status::ok == s ? OPAL_SUCCESS : may_pass ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERROR;
-}
-
 transport::transport(bool with_threads, bool is_oversubscribed)
     : threads(with_threads), oversubscribed(is_oversubscribed), lock(with_threads),
       registrations(std::make_unique<registration_table>(lock)),

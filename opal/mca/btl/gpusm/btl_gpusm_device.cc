@@ -18,11 +18,6 @@ namespace gpusm {
 
 namespace {
 
-get_request *get_around(copy_request *copy)
-{
-    return enclosing<get_request>(copy, offsetof(get_request, copy));
-}
-
 void set_counter(counter which, unsigned long long value)
 {
     mca_btl_gpusm_component.counters[static_cast<unsigned>(which)].store(value,
@@ -217,7 +212,7 @@ int progress_gets(bool busy)
             copy_request *each = std::exchange(copied, copied->next);
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
-                get_request *get = get_around(each);
+                auto *get = enclosing<get_request>(each, offsetof(get_request, copy));
                 if (status::ok != each->outcome && is_for_host(get) && bounce_get(get)) {
                     break;
                 }
@@ -307,7 +302,8 @@ int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void 
     log_line(log_level::info, "a get of %zu bytes goes through host memory instead: %s", size,
              to_string(s));
     here().gets->all.give(get);
-    return to_opal(s);
+    const bool may_pass = status::no_memory == s || status::not_ready == s;
+    return may_pass ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERROR;
 }
 
 } // namespace gpusm
