@@ -61,15 +61,6 @@ void give_piece(bounce_piece *piece)
 // Where the segment has no room for all pieces, a quarter of them will do.
 constexpr std::size_t small_share = 4;
 
-std::size_t bytes_of(std::size_t share)
-{
-    std::size_t bytes = 0;
-    for (const bounce_pool &each : bounce_pools) {
-        bytes += each.pieces / share * each.piece_bytes;
-    }
-    return bytes;
-}
-
 } // namespace
 
 // The processor's part of a piece that the device has filled.
@@ -206,10 +197,10 @@ bool bounce_copies::available()
         return !pieces_.empty();
     }
     std::size_t share = 1;
-    unsigned char *memory = services_.bounce_memory(bytes_of(share));
+    unsigned char *memory = services_.bounce_memory(memory_bytes());
     if (nullptr == memory) {
         share = small_share;
-        memory = services_.bounce_memory(bytes_of(share));
+        memory = services_.bounce_memory(memory_bytes(share));
     }
     if (nullptr == memory) {
         log_line(log_level::info,
@@ -220,9 +211,13 @@ bool bounce_copies::available()
     return true;
 }
 
-std::size_t bounce_copies::memory_bytes()
+std::size_t bounce_copies::memory_bytes(std::size_t share)
 {
-    return bytes_of(1);
+    std::size_t bytes = 0;
+    for (const bounce_pool &each : bounce_pools) {
+        bytes += each.pieces / share * each.piece_bytes;
+    }
+    return bytes;
 }
 
 void bounce_copies::start(bounce *job)

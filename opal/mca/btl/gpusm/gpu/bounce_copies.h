@@ -134,8 +134,8 @@ class bounce_copies {
     // wait longer, and sends out further pieces.
     void progress();
 
-    // The most that it asks for, once.
-    static std::size_t memory_bytes();
+    // The most that it asks for, once; or what pieces take that are so many times fewer.
+    static std::size_t memory_bytes(std::size_t share = 1);
 
   private:
     bool send_out(bounce *job);
