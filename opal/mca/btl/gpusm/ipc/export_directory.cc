@@ -51,9 +51,6 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
                                       unsigned long long buffer_id, exported **out,
                                       remote_handle *handle, std::uint64_t without)
 {
-    const auto is_refused = [this](std::uint64_t id) {
-        return id != 0 && refused_[id % refused_.size()] == id;
-    };
     exported *entry = find(address, len_bytes);
     if (entry != nullptr && !still_exported(*entry, address, len_bytes, buffer_id)) {
         retire(entry);
@@ -62,7 +59,8 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
     device *of = nullptr;
     if (nullptr == entry || use_events_) {
         const pointer_facts facts = devices_.facts_of(address);
-        if (!facts.on_device || is_refused(facts.buffer_id) ||
+        const std::uint64_t id = facts.buffer_id;
+        if (!facts.on_device || (id != 0 && refused_[id % refused_.size()] == id) ||
             0 != (without & bit_of(facts.ordinal))) {
             return status::unsupported;
         }

@@ -44,7 +44,18 @@ bool fd_passing::ask(std::uint32_t owner, const remote_handle &handle, std::func
 
 void fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
 {
-    empty_socket();
+    // What nobody has asked for is closed.
+    for (descriptor_message message;
+         socket_.has_value() && status::ok == socket_->receive(&message);) {
+        const auto wanted = std::find_if(requests_.begin(), requests_.end(), [&](request &each) {
+            return each.handle.slot == message.slot &&
+                   each.handle.generation == message.generation &&
+                   calls_.peer_at(each.owner)->identity() == message.from;
+        });
+        if (wanted != requests_.end()) {
+            wanted->message = std::move(message);
+        }
+    }
     const auto place = find(owner, handle);
     if (place == requests_.end()) {
         return; // nobody asked
@@ -56,22 +67,6 @@ void fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
     }
     for (const auto &each : waiters) {
         each();
-    }
-}
-
-// What nobody has asked for is closed.
-void fd_passing::empty_socket()
-{
-    descriptor_message message;
-    while (socket_.has_value() && status::ok == socket_->receive(&message)) {
-        const auto wanted = std::find_if(requests_.begin(), requests_.end(), [&](request &each) {
-            return each.handle.slot == message.slot &&
-                   each.handle.generation == message.generation &&
-                   calls_.peer_at(each.owner)->identity() == message.from;
-        });
-        if (wanted != requests_.end()) {
-            wanted->message = std::move(message);
-        }
     }
 }
 

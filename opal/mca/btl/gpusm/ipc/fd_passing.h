@@ -76,7 +76,6 @@ class fd_passing {
     std::vector<request>::iterator find(std::uint32_t owner, const remote_handle &handle);
     status try_to_send(const unsent &what);
     bool tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle);
-    void empty_socket();
 
     const segment &own_;
     const export_directory &exports_;
