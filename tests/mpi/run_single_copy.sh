@@ -93,7 +93,9 @@ stream_case() {
     judge "$stream_name" 0 $stream_status '[ $streamed = $stream_wanted ]' "through rings: $streamed, expected $stream_wanted"
 }
 can_stream=$can
-[ "$processors" -ge 2 ] || can_stream=no # and not where processes are more than processors
+# Not where processes are more than processors, nor between caches of the third level.
+[ "$processors" -ge 2 ] &&
+    [ "$(cat /sys/devices/system/cpu/cpu[01]/cache/index3/shared_cpu_list | sort -u | wc -l)" -eq 1 ] || can_stream=no
 bound="--bind-to core"
 # shellcheck disable=SC2086 # lists of options
 {
@@ -103,6 +105,11 @@ bound="--bind-to core"
     stream_case streamed-in-gets-of-a-part-each $can_stream $bound --mca btl_gpusm_get_limit 20000
     stream_case not-streamed-through-a-segment-without-room no $bound --mca btl_gpusm_segment_size 2M
     stream_case not-streamed-by-unbound-processes no --bind-to none
+    # The first eight of 32 each way (with those that look at the bytes) are single copies.
+    launch 60 2 $bound --mca btl_gpusm_stream_host_after 8388608 "$perf" latency --src H --dst H --sizes 1M \
+        --iterations 16 --warmup 0 --no-limit -c
+    judge streamed-when-some-have-come 0 $? '[ $can_stream = no ] || [ "$(path_count host_ring_messages)" -gt 0 ]' "none" \
+        '[ "$(path_count host_ring_messages)" -le 48 ]' "$(path_count host_ring_messages) of 64 are streamed"
     stream_case not-streamed-without-single-copies no $bound $no_single
     [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host_after 0 \
         "$exchange" cooperative-late

@@ -76,10 +76,11 @@ constexpr std::uint32_t most_rings = 4; // of a kind
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Between sockets every line of a ring takes as long as one of the sender's memory, twice.
+// Between caches of the third level, as between sockets, every line of a ring takes as long as one
+// of the sender's memory, twice.
 bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
 {
-    return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_SOCKET(endpoint->proc->proc_flags) &&
+    return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags) &&
            endpoint->fetched_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
                mca_btl_gpusm_component.stream_host_after;
 }
