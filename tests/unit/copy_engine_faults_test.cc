@@ -146,7 +146,7 @@ TEST_F(KernelFaults, AFlagThatIsWrittenWhileTheDriverIsAskedCounts)
     EXPECT_EQ(wait_for_the_driver(), "1-3");
 }
 
-TEST_F(KernelFaults, CopiesOfARefusedLaunchGoByTheDriverAndTheNextOnesByTheKernelAgain)
+TEST_F(KernelFaults, CopiesOfARefusedLaunchAndAllAfterItOnThatDeviceGoByTheDriver)
 {
     fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     gather();
@@ -157,48 +157,40 @@ TEST_F(KernelFaults, CopiesOfARefusedLaunchGoByTheDriverAndTheNextOnesByTheKerne
     EXPECT_EQ(submissions(copy_way::kernel), 0U);
     EXPECT_EQ(submissions(copy_way::single), 2U);
     gather();
-    EXPECT_EQ(started(), "single 4; kernel 5-7");
+    EXPECT_EQ(started(), "single 4; single 5-7");
     EXPECT_EQ(collect_until_idle(), "5-7");
     large(1, 4U << 20);
-    fake().fail("launch_kernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     small(1);
     EXPECT_EQ(started(), "single 8; single 9") << "a lone one behind a large one";
     EXPECT_EQ(collect_until_idle(), "8 9");
-}
-
-TEST_F(KernelFaults, IsNotTriedAgainAfterEightRefusalsInARowAndTheLogStaysShort)
-{
-    fake().fail("launch_kernel", 0, CUDA_ERROR_INVALID_IMAGE);
-    for (int round = 0; round < 30; ++round) {
-        gather();
-        EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
-    }
-    EXPECT_EQ(fake().calls["launch_kernel"], 8);
-    EXPECT_LE(log_.count(), 9U) << log_.text();
-    EXPECT_NE(log_.text().find("no further copies by kernel on device 0"), std::string::npos)
-        << log_.text();
-    fake().heal();
-    gather();
-    (void)collect_until_idle();
-    large(1, 4U << 20);
-    small(1);
-    EXPECT_TRUE(fake().launches.empty()) << "for good, nor for a lone one behind a large one";
     gather(3, 64, 1);
     EXPECT_EQ(fake().launches.size(), 1U) << "the other device has it";
+    EXPECT_EQ(log_.count(), 1U) << log_.text();
 }
 
-TEST_F(KernelFaults, ALaunchThatIsTakenForgivesTheRefusalsBeforeIt)
+TEST_F(KernelFaults, BehindALaunchThatWaitsForKernelsTheDriverCopiesForASecondButWithinADevice)
 {
-    for (std::size_t good = 1; good <= 4; ++good) {
-        for (int nth = 1; nth <= 8; ++nth) {
-            fake().fail("launch_kernel", 1,
-                        nth < 8 ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
-            gather();
-            EXPECT_EQ(collect_until_idle().find('!'), std::string::npos);
-        }
-        EXPECT_EQ(fake().launches.size(), good);
+    for (const bool within : {false, true}) {
+        make_engine({.kernel_blocks = 32, .late = std::chrono::milliseconds(0)});
+        const auto gather_two = [&] {
+            for (int i = 0; i < 3; ++i) {
+                submit({.len_bytes = 64, .for_kernel = true, .within_device = within});
+            }
+            finish(fake().units.size() - 1);
+            return collect();
+        };
+        EXPECT_EQ(gather_two(), "0");
+        EXPECT_EQ(started(), "single 0; kernel 1-2");
+        EXPECT_EQ(wait_for_the_driver() + wait_for_the_driver(), "") << "it runs on";
+        fake().finish_launch(0);
+        EXPECT_EQ(collect(), "1-2");
+        EXPECT_EQ(gather_two(), "3");
+        EXPECT_EQ(started(), within ? "single 3; kernel 4-5" : "single 3; single 4-5");
+        EXPECT_EQ(collect_until_idle(), "4-5");
     }
-    EXPECT_EQ(log_.text().find("no further"), std::string::npos) << log_.text();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    gather();
+    EXPECT_EQ(started(), "single 6; kernel 7-9") << "another launch is tried";
 }
 
 TEST_F(KernelFaults, WhatCannotBeLoadedLeavesNothingBehindAndEverythingWorksWithoutTheKernel)

@@ -28,6 +28,7 @@ struct test_limits {
     std::uint32_t streams = 1;
     std::uint32_t kernel_blocks = 0;
     bool batches = true;
+    std::chrono::milliseconds late = std::chrono::hours(1);
 };
 
 // Without the kernel as long as a test does not ask for it with make_engine, and on a driver
@@ -57,7 +58,8 @@ class copy_engine_fixture : public testing::Test {
         engine_ = std::make_unique<gpusm::copy_engine>(
             api_,
             gpusm::copy_limits{with.depth, with.batch_copies, with.batch_bytes, with.kernel_bytes,
-                               with.early_bytes, with.streams, with.kernel_blocks, with.batches});
+                               with.early_bytes, with.streams, with.kernel_blocks, with.batches,
+                               with.late});
     }
     void drop_engine()
     {

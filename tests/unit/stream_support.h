@@ -127,6 +127,10 @@ class stream_process final : public gpusm::stream_services {
         memory->handle.len_bytes = bytes;
         return status::ok;
     }
+    void made_ring(const unsigned char *, std::size_t bytes) override
+    {
+        EXPECT_EQ(0U, bytes % gpusm::page_bytes) << "a part of another one is registered";
+    }
     void copy_in(const stream_source &, stream_copy *copy) override { copies.push_back(copy); }
     void copy_out(const stream_fetch &, stream_copy *copy) override { copies.push_back(copy); }
 

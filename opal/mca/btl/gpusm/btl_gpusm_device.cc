@@ -174,6 +174,7 @@ status start_get(get_request *get)
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->copy.for_kernel =
             get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
+        get->copy.within_device = get->mapping->same_device && !is_for_host(get);
         if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
             side.copies.submit(*get->into, &get->copy);
         }

@@ -7,6 +7,7 @@
 #define GPUSM_GPU_COPY_CHOICE_H
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,7 +20,7 @@ enum class copy_way : std::uint8_t {
     count
 };
 
-// Constants, but for the last two, which are parameters; tests have their own.
+// Constants, but for kernel_blocks and batches, which are parameters; tests have their own.
 struct copy_limits {
     std::uint32_t depth = 8;               // submissions in flight per device
     std::uint32_t batch_copies = 32;       // copies in one submission
@@ -29,6 +30,9 @@ struct copy_limits {
     std::uint32_t streams = 2;             // that the driver's copies take turns on
     std::uint32_t kernel_blocks = 32;      // the kernel's grid; 0: no kernel
     bool batches = true;                   // cuMemcpyBatchAsync may be used
+    // Through NVLink the largest submission takes a kernel well under that. What takes longer waits
+    // for places that kernels of the program have.
+    std::chrono::milliseconds late{1};
 };
 
 // Copies that wait or are in flight together.

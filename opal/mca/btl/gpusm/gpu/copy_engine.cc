@@ -18,11 +18,9 @@ constexpr std::uint32_t looks_before_asking = 1024;
 // Rounds in which a busy caller does not ask the driver, which takes longer than one message.
 constexpr std::uint32_t rounds_before_asking = 8;
 
-// When a kernel that has not finished is worth a line in the log.
-constexpr std::chrono::seconds late{5};
-
-// After so many refusals one behind the other the kernel is not tried again.
-constexpr std::uint32_t most_refused_launches = 8;
+// How long copies go by the driver after a late launch, and when one is worth a line in the log.
+constexpr std::chrono::seconds without_kernel{1};
+constexpr std::chrono::seconds very_late{5};
 
 constexpr std::size_t kernel_streams = 2;
 
@@ -204,7 +202,7 @@ void copy_engine::start(lane &of, gathering &from)
              in.requests.load.bytes < limits_.batch_bytes && from.waiting.first != nullptr);
 
     const bool has_kernel =
-        of.kernel.loaded() && of.refused_launches < most_refused_launches && !in.is_large;
+        of.kernel.loaded() && !in.is_large && clock::now() >= of.no_kernel_until;
     in.way = choose_way(in.requests.load.copies, longest, limits_, has_kernel, batches_,
                         of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
@@ -228,16 +226,13 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
             {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
     }
     in.stream = of.kernel_streams[++of.kernel_turn % kernel_streams];
-    if (status::ok ==
-        driver_.report("cuLaunchKernel", of.kernel.launch(in.stream, slot, copies_.data(),
-                                                          in.requests.load.copies))) {
-        of.refused_launches = 0;
-        return true;
+    const status s = driver_.report(
+        "cuLaunchKernel",
+        of.kernel.launch(in.stream, slot, copies_.data(), in.requests.load.copies));
+    if (s != status::ok) {
+        of.no_kernel_until = clock::time_point::max();
     }
-    if (++of.refused_launches == most_refused_launches) {
-        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
-    }
-    return false;
+    return status::ok == s;
 }
 
 // True: something is in flight; what else the driver refuses has failed. False: nothing is.
@@ -346,7 +341,7 @@ status copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
     }
     if (CUDA_ERROR_NOT_READY == result) {
         if (by_kernel) {
-            tell_if_late(of, in);
+            look_if_late(of, in);
         }
         return status::busy;
     }
@@ -357,20 +352,24 @@ status copy_engine::ask(lane &of, std::uint32_t slot, bool ask_driver)
     return driver_.report("a copy from a peer's device memory", result);
 }
 
-// A kernel of the program that fills the device keeps ours waiting. If it waits for the very
-// message that ours is to bring, it waits for ever, and somebody has to say why.
-void copy_engine::tell_if_late(lane &of, submission &in)
+// A kernel of the program that fills the device keeps ours waiting. The driver's copies need not
+// wait for it, but within a device, where they are kernels, too. If it waits for the very message
+// that ours is to bring, it waits for ever, and somebody has to say why.
+void copy_engine::look_if_late(lane &of, submission &in)
 {
-    const auto now = std::chrono::steady_clock::now();
-    if (std::chrono::steady_clock::time_point{} == in.asked_first) {
+    const auto now = clock::now();
+    if (clock::time_point{} == in.asked_first) {
         in.asked_first = now;
-    } else if (!of.told_late && now - in.asked_first > late) {
+    } else if (now - in.asked_first > limits_.late && !in.requests.first->within_device) {
+        of.no_kernel_until = now + without_kernel;
+    }
+    if (!of.told_late && now - in.asked_first > very_late) {
         of.told_late = true;
         log_line(
             log_level::warn,
             "copies have waited for device %d for %d seconds: if a kernel of the program fills "
             "the device and waits for a message, use --mca btl_gpusm_kernel_blocks 0",
-            of.on->ordinal, static_cast<int>(late.count()));
+            of.on->ordinal, static_cast<int>(very_late.count()));
     }
 }
 

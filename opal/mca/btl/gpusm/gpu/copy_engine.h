@@ -36,6 +36,7 @@ struct copy_request {
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     bool for_kernel = false;    // a kernel may touch both buffers, so ours may copy it
     bool over_bus = false;      // a piece for which a processor waits: see is_due
+    bool within_device = false; // between memories of one device
     std::uint8_t part_of = 0;   // free for the caller
     status outcome = status::ok;
     copy_request *next = nullptr;
@@ -86,6 +87,7 @@ class copy_engine {
     const tally &submissions() const { return submissions_; }
 
   private:
+    using clock = std::chrono::steady_clock;
     struct chain {
         copy_request *first = nullptr;
         copy_request *last = nullptr;
@@ -103,7 +105,7 @@ class copy_engine {
         CUstream stream = nullptr; // where it was started
         std::uint32_t turn = 0;    // of single and batch: index of that stream
         std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
-        std::chrono::steady_clock::time_point asked_first{}; // about this kernel, if it was
+        clock::time_point asked_first{}; // about this kernel, if it was
         bool is_large = false;
     };
     struct gathering { // copies that go out together
@@ -129,7 +131,9 @@ class copy_engine {
         std::vector<CUstream> kernel_streams;
         std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
-        std::uint32_t refused_launches = 0; // in a row
+        // The driver copies until then: a launch had to wait for kernels of the program, or was
+        // refused.
+        clock::time_point no_kernel_until{};
         bool told_late = false;
     };
     lane *lane_of(device &on);
@@ -143,7 +147,7 @@ class copy_engine {
     CUresult start_as_batch(CUstream stream, const chain &requests);
     bool start_alone(CUstream stream, const copy_request &request);
     status ask(lane &of, std::uint32_t slot, bool ask_driver);
-    void tell_if_late(lane &of, submission &in);
+    void look_if_late(lane &of, submission &in);
     void retire(lane &of, submission &in, status outcome);
     void finish(chain *requests, status outcome);
 

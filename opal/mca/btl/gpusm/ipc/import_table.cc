@@ -134,6 +134,7 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         return status::not_found;
     }
     const device_uuid uuid = std::to_array(entry.device_uuid);
+    out->same_device = uuid == into.uuid;
     unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
     if (failures >= most_failures) {
         return status::unsupported;

@@ -35,6 +35,7 @@ struct mapping {
     std::uint64_t len_bytes = 0;
     std::uint64_t local_base = 0;
     void *pool = nullptr;                       // that it is of, if it is of one; the opener's
+    bool same_device = false;                   // its memory is on the device that opened it
     std::function<void(const mapping &)> close; // cannot fail
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release

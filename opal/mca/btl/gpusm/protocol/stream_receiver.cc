@@ -31,7 +31,11 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     std::uint32_t granule = 0;
     std::uint64_t slots = 0;
     stream_memory memory{};
-    const std::size_t bytes = on_device ? sizeof(stream_ring) : stream_slots_offset + slots_bytes;
+    // Whole pages: who registers them with the driver must not register a part of a fragment, of
+    // which the driver then copies nothing.
+    const std::size_t bytes =
+        on_device ? sizeof(stream_ring)
+                  : (stream_slots_offset + slots_bytes + page_bytes - 1) / page_bytes * page_bytes;
     if (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
         return status::no_memory;
     }
