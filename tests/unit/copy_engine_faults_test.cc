@@ -6,6 +6,8 @@
 // still run, is in copy_engine_model_test.cc, too.
 #include "tests/unit/copy_engine_support.h"
 
+#include <thread>
+
 namespace {
 
 using namespace gpusm;
