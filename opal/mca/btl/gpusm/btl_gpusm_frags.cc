@@ -17,9 +17,10 @@
 namespace gpusm {
 
 // The fragments of one size. Of the smallest and of long ones the one that came back last is used
-// next, as it is in this processor's cache. Those between are a queue, which with the traffic
-// becomes longer than a cache of the second level: a line that the peer still has in its own takes
-// three times as long to write as one that has gone to the shared cache.
+// next, as it is in this processor's cache. Those between are a queue, if each process has a
+// processor: with the traffic it becomes longer than a cache of the second level, as a line that
+// the peer still has in its own takes three times as long to write as one that has gone to the
+// shared cache.
 struct frag_list {
     std::size_t payload_bytes = 0;
     std::size_t most = 0; // fragments
@@ -242,7 +243,7 @@ std::size_t plan_frags()
         const std::size_t most = mca_btl_gpusm_component.free_list_max;
         lists[i].payload_bytes = sizes[i];
         lists[i].most = !is_new ? 0 : i + 1 < std::size(sizes) ? most : most / 8;
-        lists[i].is_queue = 1 == i;
+        lists[i].is_queue = 1 == i && !here().oversubscribed;
     }
     std::size_t bytes = stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
