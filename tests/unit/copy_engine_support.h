@@ -56,10 +56,9 @@ class copy_engine_fixture : public testing::Test {
         fake().launches.clear();
         seen_units_ = 0;
         engine_ = std::make_unique<gpusm::copy_engine>(
-            api_,
-            gpusm::copy_limits{with.depth, with.batch_copies, with.batch_bytes, with.kernel_bytes,
-                               with.early_bytes, with.streams, with.kernel_blocks, with.batches,
-                               with.late});
+            api_, gpusm::copy_limits{with.depth, with.batch_copies, with.batch_bytes,
+                                     with.kernel_bytes, with.early_bytes, with.streams,
+                                     with.kernel_blocks, with.batches, with.late});
     }
     void drop_engine()
     {

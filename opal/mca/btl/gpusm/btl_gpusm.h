@@ -62,8 +62,8 @@ struct mca_btl_base_endpoint_t {
     bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
     std::atomic<std::uint64_t> fetched_bytes; // of the peer's host memory
-    bool reads_alone; // the peer cannot write to our memory
-    bool get_enabled; // ob1 knows that the peer can read our device memory
+    bool reads_alone;                         // the peer cannot write to our memory
+    bool get_enabled;                         // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not

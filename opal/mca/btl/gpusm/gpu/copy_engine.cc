@@ -226,9 +226,9 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
             {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
     }
     in.stream = of.kernel_streams[++of.kernel_turn % kernel_streams];
-    const status s = driver_.report(
-        "cuLaunchKernel",
-        of.kernel.launch(in.stream, slot, copies_.data(), in.requests.load.copies));
+    const status s =
+        driver_.report("cuLaunchKernel",
+                       of.kernel.launch(in.stream, slot, copies_.data(), in.requests.load.copies));
     if (s != status::ok) {
         of.no_kernel_until = clock::time_point::max();
     }

@@ -101,10 +101,10 @@ class copy_engine {
     struct submission { // without requests: a free slot
         chain requests;
         copy_way way = copy_way::single;
-        CUevent done = nullptr;    // of single and batch
-        CUstream stream = nullptr; // where it was started
-        std::uint32_t turn = 0;    // of single and batch: index of that stream
-        std::uint32_t polls = 0;   // of the kernel's flag, since the driver was asked
+        CUevent done = nullptr;          // of single and batch
+        CUstream stream = nullptr;       // where it was started
+        std::uint32_t turn = 0;          // of single and batch: index of that stream
+        std::uint32_t polls = 0;         // of the kernel's flag, since the driver was asked
         clock::time_point asked_first{}; // about this kernel, if it was
         bool is_large = false;
     };
