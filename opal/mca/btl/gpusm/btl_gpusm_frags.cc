@@ -48,7 +48,7 @@ constexpr std::size_t short_payload_bytes = 16640;
 // Caches of the second level have half of that, or all of it. New memory takes some times as long
 // as what is copied into it, so a queue gets a fragment more when so many times as much was sent.
 constexpr std::size_t queue_bytes = 2 * 1024 * 1024;
-constexpr std::size_t sent_for_one_more = 32;
+constexpr std::size_t sent_for_one_more = 16;
 constexpr std::size_t least_eager_payload_bytes = 1024;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
@@ -128,10 +128,10 @@ void add_frags(frag_list &list, std::size_t count)
     }
 }
 
-// `bytes` more are sent.
+// `bytes` more are sent. Short messages leave it as it is: they gain nothing by a long one.
 void lengthen_queue(frag_list &list, std::size_t bytes)
 {
-    list.taken_bytes += list.is_queue ? bytes : 0;
+    list.taken_bytes += list.is_queue && bytes > list.payload_bytes / 4 ? bytes : 0;
     if (list.taken_bytes > sent_for_one_more * list.payload_bytes) {
         list.taken_bytes = 0;
         add_frags(list, list.made.size() * list.payload_bytes < queue_bytes ? 1 : 0);
