@@ -202,7 +202,8 @@ void copy_engine::start(lane &of, gathering &from)
              in.requests.load.bytes < limits_.batch_bytes && from.waiting.first != nullptr);
 
     const bool has_kernel =
-        of.kernel.loaded() && !in.is_large && clock::now() >= of.no_kernel_until;
+        of.kernel.loaded() && !of.kernel_refused && !in.is_large &&
+        (in.requests.first->within_device || clock::now() >= of.no_kernel_until);
     in.way = choose_way(in.requests.load.copies, longest, limits_, has_kernel, batches_,
                         of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
@@ -230,7 +231,8 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
         driver_.report("cuLaunchKernel",
                        of.kernel.launch(in.stream, slot, copies_.data(), in.requests.load.copies));
     if (s != status::ok) {
-        of.no_kernel_until = clock::time_point::max();
+        of.kernel_refused = true;
+        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
     }
     return status::ok == s;
 }

@@ -131,8 +131,9 @@ class copy_engine {
         std::vector<CUstream> kernel_streams;
         std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
-        // The driver copies until then: a launch had to wait for kernels of the program, or was
-        // refused.
+        bool kernel_refused = false; // a launch was, so there are no more
+        // A launch had to wait for kernels of the program: until then the driver makes the copies
+        // that are not within a device.
         clock::time_point no_kernel_until{};
         bool told_late = false;
     };
