@@ -93,7 +93,7 @@ stream_case() {
     judge "$stream_name" 0 $stream_status '[ $streamed = $stream_wanted ]' "through rings: $streamed, expected $stream_wanted"
 }
 can_stream=$can
-# Not where processes are more than processors, nor between caches of the third level.
+# Not where processes are more than processors, nor between L3 caches.
 [ "$processors" -ge 2 ] &&
     [ "$(cat /sys/devices/system/cpu/cpu[01]/cache/index3/shared_cpu_list | sort -u | wc -l)" -eq 1 ] || can_stream=no
 bound="--bind-to core"

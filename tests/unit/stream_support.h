@@ -129,7 +129,7 @@ class stream_process final : public gpusm::stream_services {
     }
     void made_ring(const unsigned char *, std::size_t bytes) override
     {
-        EXPECT_EQ(0U, bytes % gpusm::page_bytes) << "a part of another one is registered";
+        EXPECT_EQ(0U, bytes % gpusm::page_bytes) << "what follows would be registered in part";
     }
     void copy_in(const stream_source &, stream_copy *copy) override { copies.push_back(copy); }
     void copy_out(const stream_fetch &, stream_copy *copy) override { copies.push_back(copy); }

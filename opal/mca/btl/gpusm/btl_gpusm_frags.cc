@@ -18,9 +18,8 @@ namespace gpusm {
 
 // The fragments of one size. Of the smallest and of long ones the one that came back last is used
 // next, as it is in this processor's cache. Those between are a queue, if each process has a
-// processor: with the traffic it becomes longer than a cache of the second level, as a line that
-// the peer still has in its own takes three times as long to write as one that has gone to the
-// shared cache.
+// processor: with the traffic it becomes longer than an L2 cache, as a line that the peer still has
+// in its own takes up to three times as long to write as one that has gone to the shared L3 cache.
 struct frag_list {
     std::size_t payload_bytes = 0;
     std::size_t most = 0; // fragments
@@ -45,7 +44,7 @@ namespace {
 constexpr std::size_t small_payload_bytes = 288;
 // A message of 16 KiB and a header of ob1's.
 constexpr std::size_t short_payload_bytes = 16640;
-// Caches of the second level have half of that, or all of it. New memory takes some times as long
+// L2 caches have half of that, or all of it. New memory takes some times as long
 // as what is copied into it, so a queue gets a fragment more when so many times as much was sent.
 constexpr std::size_t queue_bytes = 2 * 1024 * 1024;
 constexpr std::size_t sent_for_one_more = 16;

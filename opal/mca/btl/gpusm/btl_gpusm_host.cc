@@ -68,7 +68,7 @@ host_get *get_around(const stream_fetch *fetch)
 constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
-// A ring is longer than a cache of the second level, for the same reason as a queue of fragments.
+// A ring is longer than an L2 cache, for the same reason as a queue of fragments.
 constexpr std::uint32_t slot_bytes = 16 * 1024;
 constexpr std::uint32_t most_rings = 4; // of a kind
 // Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
@@ -76,8 +76,8 @@ constexpr std::uint32_t most_rings = 4; // of a kind
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Between caches of the third level, as between sockets, every line of a ring takes as long as one
-// of the sender's memory, twice.
+// Between L3 caches, as between sockets, every line of a ring takes as long as one of the sender's
+// memory, twice.
 bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
 {
     return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags) &&

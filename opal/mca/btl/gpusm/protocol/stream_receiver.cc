@@ -31,8 +31,8 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     std::uint32_t granule = 0;
     std::uint64_t slots = 0;
     stream_memory memory{};
-    // Whole pages: who registers them with the driver must not register a part of a fragment, of
-    // which the driver then copies nothing.
+    // Whole pages, in which nothing else lies: a sender with a device registers them, and the
+    // driver refuses to copy what is registered in part.
     const std::size_t bytes =
         on_device ? sizeof(stream_ring)
                   : (stream_slots_offset + slots_bytes + page_bytes - 1) / page_bytes * page_bytes;
