@@ -61,9 +61,9 @@ struct mca_btl_base_endpoint_t {
     std::uint32_t deferred;      // control messages to it that wait for fragments
     bool given_up;               // ob1 knows that the peer is closed
     gpusm::single_copy single;
-    std::atomic<std::uint64_t> fetched_bytes; // of the peer's host memory
-    bool reads_alone;                         // the peer cannot write to our memory
-    bool get_enabled;                         // ob1 knows that the peer can read our device memory
+    std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
+    bool reads_alone;                          // the peer cannot write to our memory
+    bool get_enabled;                          // ob1 knows that the peer can read our device memory
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not

@@ -42,13 +42,13 @@ namespace {
 
 // Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
 constexpr std::size_t small_payload_bytes = 288;
-// A message of 16 KiB and a header of ob1's.
-constexpr std::size_t short_payload_bytes = 16640;
-// L2 caches have half of that, or all of it. New memory takes some times as long
-// as what is copied into it, so a queue gets a fragment more when so many times as much was sent.
+// A message of 8 KiB and a header of ob1's.
+constexpr std::size_t short_payload_bytes = 8448;
+// L2 caches have half of that, or all of it. New memory takes some times as long as what is copied
+// into it, so a queue gets a fragment more when so many times as much was sent.
 constexpr std::size_t queue_bytes = 2 * 1024 * 1024;
-constexpr std::size_t sent_for_one_more = 16;
-constexpr std::size_t least_eager_payload_bytes = 1024;
+constexpr std::size_t sent_for_one_more = 32;
+constexpr std::size_t least_payload_bytes = 1024;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
 
@@ -231,9 +231,10 @@ std::size_t plan_frags()
 {
     const mca_btl_base_module_t &module = mca_btl_gpusm.super;
     // A limit may be less than a fragment, so that hardly anything goes eagerly.
-    const std::size_t eager = std::max(least_eager_payload_bytes, module.btl_eager_limit);
-    const std::size_t sizes[] = {small_payload_bytes, std::min(short_payload_bytes, eager), eager,
-                                 module.btl_max_send_size,
+    const std::size_t part = std::max(least_payload_bytes, module.btl_max_send_size);
+    const std::size_t shorter = std::min(short_payload_bytes, part);
+    const std::size_t sizes[] = {small_payload_bytes, shorter,
+                                 std::max(shorter, module.btl_eager_limit), part,
                                  module.btl_accelerator_max_send_size}; // to which devices write
     here().frags = new frag_store;
     frag_list *lists = here().frags->lists;

@@ -81,7 +81,7 @@ constexpr std::uint32_t stream_empty_polls = 32;
 bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
 {
     return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags) &&
-           endpoint->fetched_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
+           endpoint->received_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
                mca_btl_gpusm_component.stream_host_after;
 }
 

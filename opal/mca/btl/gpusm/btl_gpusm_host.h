@@ -7,8 +7,8 @@
 // host. The receiver reads them in a single copy, through what Open MPI's framework smsc has found
 // on this machine (CMA or XPMEM; KNEM wants regions registered, and is not used), and the sender
 // has a part in long ones. Where two copies are faster, messages are streamed (protocol/stream.h)
-// when some have come from a peer at the same L3 cache: a ring's memory takes as long to
-// make as many MiB to copy. Then single copies only take the place of a sender that is busy
+// when a peer at the same L3 cache has sent some, long or short: to make a ring's memory takes as
+// long as to copy many MiB. Then single copies only take the place of a sender that is busy
 // elsewhere. Where there are none ob1 sends fragments. Any thread.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H

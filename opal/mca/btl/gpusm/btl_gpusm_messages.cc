@@ -406,6 +406,7 @@ int mca_btl_gpusm_progress(void)
         messages_per_progress,
         [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
             mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
+            gpusm::add_to(endpoint->received_bytes, std::uint64_t{header.payload_bytes});
             if (gpusm::frag_kind::active_message == header.kind) {
                 gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
             } else {

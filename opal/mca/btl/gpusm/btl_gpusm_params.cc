@@ -88,10 +88,10 @@ const parameter parameters[] = {
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "
      "XPMEM); without it host messages go in fragments, and one side copies the others alone"},
     {"stream_host_after", bytes, &component.stream_host_after, 0, OPAL_INFO_LVL_5,
-     "From a peer of whose long host messages so many bytes have come, these are streamed through "
-     "a ring in shared memory, in pieces that the sender copies in while the receiver copies out "
-     "the ones before; until then the receiver makes a single copy, of long messages together "
-     "with the sender. The default depends on the machine's processors: 64 MiB or never."},
+     "From a peer of whose messages so many bytes have come, long host messages are streamed "
+     "through a ring in shared memory, in pieces that the sender copies in while the receiver "
+     "copies out the ones before; until then the receiver makes a single copy, of long messages "
+     "together with the sender. The default depends on the machine's processors: 64 MiB or never."},
     {"staging_device_bytes", bytes, &component.staging_device_bytes, 128 * mebi, OPAL_INFO_LVL_5,
      "Device memory of the rings that a device gets for messages out of memory of other processes "
      "that cannot be exported: managed memory, VMM memory without a handle type, the default pool "
@@ -114,7 +114,7 @@ const parameter parameters[] = {
 // Are two copies through shared memory faster here than a single copy with its system call? They
 // move every cache line between the processors twice, a single copy once. AMD's processors move
 // lines so fast that eager and streamed messages take half the time; between Intel's a single copy
-// is the faster one from some 16 KiB on (docs/performance-host.md).
+// is the faster one from 16 KiB on (docs/performance-host.md).
 bool two_copies_are_faster()
 {
 #if defined(__x86_64__)
@@ -145,7 +145,7 @@ std::size_t default_eager_bytes()
     if (device_memory_shares_the_limit()) {
         return 4 * kibi;
     }
-    return (!two_copies_are_faster() ? 8 : is_oversubscribed() ? 64 : 16) * kibi;
+    return (two_copies_are_faster() && is_oversubscribed() ? 64 : 8) * kibi;
 }
 
 bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std::uint64_t most)
@@ -183,7 +183,7 @@ void register_parameters()
     const std::size_t eager = default_eager_bytes();
     module.btl_eager_limit = eager + header_bytes;
     module.btl_rndv_eager_limit = std::min(eager, 8 * kibi) + header_bytes;
-    module.btl_max_send_size = std::max(eager, 32 * kibi) + header_bytes;
+    module.btl_max_send_size = std::max(eager, 8 * kibi) + header_bytes;
     module.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_GET;
     module.btl_get_limit = SIZE_MAX;
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
