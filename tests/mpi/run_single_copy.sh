@@ -105,11 +105,11 @@ bound="--bind-to core"
     stream_case streamed-in-gets-of-a-part-each $can_stream $bound --mca btl_gpusm_get_limit 20000
     stream_case not-streamed-through-a-segment-without-room no $bound --mca btl_gpusm_segment_size 2M
     stream_case not-streamed-by-unbound-processes no --bind-to none
-    # The first eight of 32 each way (with those that look at the bytes) are single copies.
-    launch 60 2 $bound --mca btl_gpusm_stream_host_after 8388608 "$perf" latency --src H --dst H --sizes 1M \
-        --iterations 16 --warmup 0 --no-limit -c
-    judge streamed-when-some-have-come 0 $? '[ $can_stream = no ] || [ "$(path_count host_ring_messages)" -gt 0 ]' "none" \
-        '[ "$(path_count host_ring_messages)" -le 48 ]' "$(path_count host_ring_messages) of 64 are streamed"
+    # When 8 MiB have come in short messages, and 8 MiB in 256 of 1040 long ones each way, the others are streamed.
+    launch 60 2 $bound --mca btl_gpusm_stream_host_after 16777216 "$perf" latency --src H --dst H --sizes 8K,32K \
+        --iterations 1040 --warmup 0 --no-limit
+    judge streamed-when-some-have-come 0 $? '[ $can_stream = no ] || [ "$(path_count host_ring_messages)" -gt 1300 ]' \
+        "too few" '[ "$(path_count host_ring_messages)" -lt 1900 ]' "$(path_count host_ring_messages) are streamed"
     stream_case not-streamed-without-single-copies no $bound $no_single
     [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host_after 0 \
         "$exchange" cooperative-late

@@ -76,11 +76,21 @@ constexpr std::uint32_t most_rings = 4; // of a kind
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Between L3 caches, as between sockets, every line of a ring takes as long as one of the sender's
-// memory, twice.
+// Of a message of that length ob1 sends the first half with its request, and the second half in
+// one more fragment, which is copied in while the first one is copied out.
+constexpr std::size_t two_fragments_bytes = 16 * 1024;
+
+// Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
+// sender's memory, twice.
+bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
+{
+    return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && endpoint->proc != nullptr &&
+           OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags);
+}
+
 bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
 {
-    return endpoint->proc != nullptr && OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags) &&
+    return two_copies_are_faster_to(endpoint) &&
            endpoint->received_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
                mca_btl_gpusm_component.stream_host_after;
 }
@@ -212,6 +222,13 @@ int host_side::progress()
         }
     }
     return ended;
+}
+
+bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
+{
+    // In a program that uses a device the receiver's buffer may lie there.
+    return size <= two_fragments_bytes && nullptr == here().gpu &&
+           two_copies_are_faster_to(endpoint);
 }
 
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)

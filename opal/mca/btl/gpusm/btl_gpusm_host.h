@@ -6,10 +6,11 @@
 // The sender offers them, by the same RGET of ob1's as for device memory; only the handle says
 // host. The receiver reads them in a single copy, through what Open MPI's framework smsc has found
 // on this machine (CMA or XPMEM; KNEM wants regions registered, and is not used), and the sender
-// has a part in long ones. Where two copies are faster, messages are streamed (protocol/stream.h)
-// when a peer at the same L3 cache has sent some, long or short: to make a ring's memory takes as
-// long as to copy many MiB. Then single copies only take the place of a sender that is busy
-// elsewhere. Where there are none ob1 sends fragments. Any thread.
+// has a part in long ones. Where two copies are faster, as between AMD's cores at one L3 cache,
+// those of two fragments are not offered, and longer ones are streamed (protocol/stream.h) when the
+// peer has sent some, long or short: to make a ring's memory takes as long as to copy many MiB.
+// Then single copies only take the place of a sender that is busy elsewhere. Where there are none
+// ob1 sends fragments. Any thread.
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
@@ -79,6 +80,8 @@ class host_side final : private stream_services {
     stream_sender sender_;
 };
 
+// Is a host message longer than the eager limit not to be offered?
+bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size);
 // Sender's side of register_mem for host memory: the peer reads it by itself if it can, or asks for
 // it if its own buffer is device memory.
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,

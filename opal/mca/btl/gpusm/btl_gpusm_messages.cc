@@ -316,7 +316,9 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     const bool ask = gpusm::may_be_device_memory(base, flags);
     gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
     const bool for_all = MCA_BTL_ENDPOINT_ANY == endpoint; // handles are for one peer
-    gpusm::registration *made = for_all ? nullptr : here.registrations->take();
+    const bool in_fragments =
+        for_all || (for_peers && !ask && gpusm::is_faster_in_fragments(endpoint, size));
+    gpusm::registration *made = in_fragments ? nullptr : here.registrations->take();
     if (nullptr == made) {
         return nullptr;
     }
