@@ -435,7 +435,7 @@ int mca_btl_gpusm_progress(void)
     // Where threads share a processor, the one that polls can keep it for a time slice from the one
     // that is to reply. Not after fewer polls: a thread that gets message after message by itself
     // would hand the polling over for nothing.
-    constexpr std::uint32_t empty_polls_before_yield = 1024;
+    constexpr std::uint32_t empty_polls_before_yield = 4096;
     here->empty_polls = events > 0 ? 0 : here->empty_polls % empty_polls_before_yield + 1;
     const bool yields = here->threads && empty_polls_before_yield == here->empty_polls;
     here->progressing.store(false, std::memory_order_release);
