@@ -92,11 +92,10 @@ stream_case() {
     streamed=$(path_says host_ring_messages)
     judge "$stream_name" 0 $stream_status '[ $streamed = $stream_wanted ]' "through rings: $streamed, expected $stream_wanted"
 }
-can_stream=$can
+can_stream=$can bound="--bind-to core"
 # Not where processes are more than processors, nor between L3 caches.
 [ "$processors" -ge 2 ] &&
     [ "$(cat /sys/devices/system/cpu/cpu[01]/cache/index3/shared_cpu_list | sort -u | wc -l)" -eq 1 ] || can_stream=no
-bound="--bind-to core"
 # shellcheck disable=SC2086 # lists of options
 {
     stream_case streamed $can_stream $bound
@@ -105,11 +104,12 @@ bound="--bind-to core"
     stream_case streamed-in-gets-of-a-part-each $can_stream $bound --mca btl_gpusm_get_limit 20000
     stream_case not-streamed-through-a-segment-without-room no $bound --mca btl_gpusm_segment_size 2M
     stream_case not-streamed-by-unbound-processes no --bind-to none
-    # When 8 MiB have come in short messages, and 8 MiB in 256 of 1040 long ones each way, the others are streamed.
-    launch 60 2 $bound --mca btl_gpusm_stream_host_after 16777216 "$perf" latency --src H --dst H --sizes 8K,32K \
+    # When 24 MiB have come in short messages, and 8 MiB in 250 of 1040 long ones each way, the others are streamed.
+    launch 60 2 $bound --mca btl_gpusm_stream_host_after 33554432 "$perf" latency --src H --dst H --sizes 8K,16K,32K \
         --iterations 1040 --warmup 0 --no-limit
     judge streamed-when-some-have-come 0 $? '[ $can_stream = no ] || [ "$(path_count host_ring_messages)" -gt 1300 ]' \
-        "too few" '[ "$(path_count host_ring_messages)" -lt 1900 ]' "$(path_count host_ring_messages) are streamed"
+        "too few" '[ "$(path_count host_ring_messages)" -lt 1900 ]' "$(path_count host_ring_messages) are streamed" \
+        '[ $can_stream = no ] || [ "$(path_count single_copy_messages)" -lt 2200 ]' "those of two fragments are offered"
     stream_case not-streamed-without-single-copies no $bound $no_single
     [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host_after 0 \
         "$exchange" cooperative-late

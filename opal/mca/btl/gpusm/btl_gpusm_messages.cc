@@ -315,10 +315,12 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
     const bool ask = gpusm::may_be_device_memory(base, flags);
     gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
-    const bool for_all = MCA_BTL_ENDPOINT_ANY == endpoint; // handles are for one peer
-    const bool in_fragments =
-        for_all || (for_peers && !ask && gpusm::is_faster_in_fragments(endpoint, size));
-    gpusm::registration *made = in_fragments ? nullptr : here.registrations->take();
+    // Handles are for one peer. Without one ob1 sends fragments.
+    if (MCA_BTL_ENDPOINT_ANY == endpoint ||
+        (for_peers && !ask && gpusm::is_faster_in_fragments(endpoint, size))) {
+        return nullptr;
+    }
+    gpusm::registration *made = here.registrations->take();
     if (nullptr == made) {
         return nullptr;
     }
