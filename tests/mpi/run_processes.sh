@@ -11,8 +11,7 @@ few=${kinds%"${kinds#HD}"}
 
 for what in connect sessions forks; do
     for each in H $few; do
-        [ "$each" = H ] && name=$what-host || name=$what-device
-        check "$name" 30 2 "$exchange" $what --kinds "$each"
+        check "$what-$each" 30 2 "$exchange" $what --kinds "$each"
     done
 done
 
@@ -27,8 +26,7 @@ descriptors=128
 [ "$driver_kind" != softcuda ] || descriptors=24
 in_a_rank few-descriptors "ulimit -n $descriptors"
 
-temporary=$work/temporary
-mkdir "$temporary"
+temporary=$work/temporary && mkdir "$temporary"
 trap 'umount -l "$temporary" 2>/dev/null; rm -rf "$work"' EXIT
 for options in ro size=4k; do
     name=temporary-folder-$options
@@ -43,24 +41,26 @@ done
 
 name=user-without-privileges
 as_nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ TMPDIR=/tmp"
+# Others may not look into a home folder, where Open MPI may be, but do where the job has it laid over itself.
+home=$(echo "$GPUSM_OMPI_PREFIX" | cut -d / -f -2)
+if ! $as_nobody test -x "$home" 2>/dev/null; then
+    echo "mount -t tmpfs gpusm-test $temporary && mkdir -m 755 $temporary/1 $temporary/2 && mount -t overlay \
+        gpusm-test -o lowerdir=$home,upperdir=$temporary/1,workdir=$temporary/2 $home && exec \"\$@\"" >"$work/opened"
+    as_nobody="unshare --mount sh $work/opened $as_nobody"
+fi
 if ! $as_nobody test -x "$exchange" 2>/dev/null || ! $as_nobody test -x "$GPUSM_OMPI_PREFIX/bin/mpirun"; then
     skip $name "this is not root, or others cannot read the build folder or Open MPI"
 else
-    real_mpirun=$GPUSM_MPIRUN
     wrapper mpirun all "$as_nobody $GPUSM_MPIRUN"
     chmod 755 "$work"
-    GPUSM_MPIRUN=$work/mpirun
     # shellcheck disable=SC2086 # a command
-    check $name 30 2 $plain
-    GPUSM_MPIRUN=$real_mpirun
+    GPUSM_MPIRUN=$work/mpirun check $name 30 2 $plain
 fi
 
 # Two jobs: each finds its own peers only, and clears away nothing of the other.
-"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$exchange" forks --kinds "$kinds" >"$work/other" 2>&1 </dev/null &
-other=$!
+"$GPUSM_MPIRUN" -n 2 --mca btl "$btl" "$exchange" forks --kinds "$kinds" >"$work/other" 2>&1 </dev/null & other=$!
 check two-jobs-one 30 2 "$exchange" forks --kinds "$kinds"
-wait $other
-status=$?
+wait $other; status=$?
 cp "$work/other" "$work/output"
 judge two-jobs-the-other 0 $status
 finish
