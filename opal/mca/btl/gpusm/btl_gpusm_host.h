@@ -80,7 +80,7 @@ class host_side final : private stream_services {
     stream_sender sender_;
 };
 
-// Is a host message longer than the eager limit not to be offered?
+// Is a host message longer than the eager limit faster in fragments than offered (RGET)?
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size);
 // Sender's side of register_mem for host memory: the peer reads it by itself if it can, or asks for
 // it if its own buffer is device memory.
