@@ -117,6 +117,7 @@ class stream_process final : public gpusm::stream_services {
     status make_slots(const stream_pool &, std::size_t bytes, std::uint64_t *slots,
                       stream_memory *memory) override
     {
+        ++asked_for_slots;
         if (no_device_memory) {
             return status::no_memory;
         }
@@ -186,6 +187,7 @@ class stream_process final : public gpusm::stream_services {
     bool cannot_map = false;
     bool writes = true;
     bool no_device_memory = false;
+    int asked_for_slots = 0;
     bool cannot_read = false;
     int parts_read = 0;
     both_ends streams;

@@ -34,7 +34,8 @@
 
 namespace gpusm {
 
-// Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait.
+// Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait; where there
+// is no memory for so many, they become fewer.
 struct stream_pool {
     std::uint32_t slot_bytes; // a multiple of a cache line
     std::uint32_t pieces;     // of a ring, most_stream_pieces at most

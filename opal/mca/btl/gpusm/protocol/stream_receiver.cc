@@ -36,10 +36,9 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     const std::size_t bytes =
         on_device ? sizeof(stream_ring)
                   : (stream_slots_offset + slots_bytes + page_bytes - 1) / page_bytes * page_bytes;
-    if (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
-        return status::no_memory;
-    }
-    if (status::ok != local_.own().carve(bytes, &granule, page_bytes)) {
+    // In this order, as slots cannot be given back.
+    if (status::ok != local_.own().carve(bytes, &granule, page_bytes) ||
+        (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory))) {
         return status::no_memory;
     }
     auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(granule));
@@ -53,7 +52,7 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     return status::ok;
 }
 
-status stream_receiver::ring_for(peer &from, const stream_pool &pool, inlet **out)
+status stream_receiver::ring_for(peer &from, stream_pool &pool, inlet **out)
 {
     std::size_t rings = 0;
     inlet *free = nullptr;
@@ -72,8 +71,14 @@ status stream_receiver::ring_for(peer &from, const stream_pool &pool, inlet **ou
         *out = free;
         return status::ok;
     }
-    const status s = rings < pool.most_rings ? make_ring(pool, out) : status::busy;
-    return status::no_memory == s && rings > 0 ? status::busy : s;
+    if (const status s = rings < pool.most_rings ? make_ring(pool, out) : status::busy;
+        status::ok == s || 0 == rings) {
+        return s;
+    }
+    // There is no memory for more. To ask for some in every call of progress() would cost the
+    // driver's time, and memory of the segment each time that a device has none.
+    pool.most_rings = static_cast<std::uint32_t>(rings);
+    return status::busy;
 }
 
 status stream_receiver::fetch(peer &from, stream_fetch *message)

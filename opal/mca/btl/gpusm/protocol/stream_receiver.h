@@ -92,7 +92,7 @@ class stream_receiver {
         stream_fetch **end = &first;
     };
 
-    status ring_for(peer &from, const stream_pool &pool, inlet **out);
+    status ring_for(peer &from, stream_pool &pool, inlet **out);
     status make_ring(const stream_pool &pool, inlet **out);
     bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
     bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
