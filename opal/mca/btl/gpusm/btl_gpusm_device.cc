@@ -105,7 +105,7 @@ bool bounce_get(get_request *get)
     job.destination = get->copy.destination;
     job.len_bytes = job.message_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
-    job.for_kernel = gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
+    job.for_kernel = gpu_side::kernel_reads(*get->mapping, *get->into);
     job.over = bounce_over;
     side.bounces.start(&job);
     return true;
@@ -173,8 +173,8 @@ status start_get(get_request *get)
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->copy.for_kernel =
-            get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, get->remote, *get->into);
-        get->copy.within_device = get->mapping->same_device && !is_for_host(get);
+            get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, *get->into);
+        get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
         if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
             side.copies.submit(*get->into, &get->copy);
         }

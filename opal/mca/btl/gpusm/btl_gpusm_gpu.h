@@ -64,9 +64,9 @@ class gpu_side final : private bounce_services {
 
     // Whether a kernel in the context of `into` may read what `import` has mapped for it. Copies of
     // the driver may in any case.
-    static bool kernel_reads(const mapping &mapped, const remote_handle &handle, const device &into)
+    static bool kernel_reads(const mapping &mapped, const device &into)
     {
-        return share_kind::legacy != handle.kind || mapped.key.device == into.index;
+        return share_kind::legacy != mapped.key.kind || mapped.key.device == into.index;
     }
     // The same of host memory of ours: whether it was registered in the context of `in`.
     bool kernel_touches(device &in, const unsigned char *at) override;

@@ -226,7 +226,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
             }
             out->slots = made->mapped->local_base + (memory->address - made->mapped->remote_base);
             made->for_kernel = message.address + message.len_bytes <= named->plain_until &&
-                               gpu_side::kernel_reads(*made->mapped, memory->handle, *made->on);
+                               gpu_side::kernel_reads(*made->mapped, *made->on);
         }
         if (waits_for_legacy(*made->on) &&
             status::ok == gpu().devices.ipc_event(*made->on, &made->wait_for)) {

@@ -88,12 +88,14 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
     // Before memory is mapped anew, memory that its owner has freed is given back.
     close_over(owner, from);
     const bool of_pool = share_kind::pool == handle.kind;
+    descriptor_message message;
     const auto acquire = [&](device &in) {
         // The driver maps memory of a pool once in a process, for all its devices.
-        const mapping_key key{owner, of_pool ? 0 : in.index, handle.slot, handle.generation};
+        const mapping_key key{owner, of_pool ? 0 : in.index, handle.slot, handle.generation,
+                              handle.kind};
         return cache_.acquire(
             key, handle.base, handle.len_bytes,
-            [&](mapping *made) { return open(owner, from, handle, in, made); }, out);
+            [&](mapping *made) { return open(owner, from, handle, in, &message, made); }, out);
     };
     device &home = home_of(into);
     status s = acquire(home);
@@ -102,9 +104,9 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         s = acquire(into);
     }
     if (status::ok == s && of_pool) {
-        s = nullptr == (*out)->pool ? status::bad_peer : allow((*out)->pool, into);
+        s = allow((*out)->pool, into);
         if (status::ok != s) {
-            cache_.release(*out);
+            cache_.release(std::exchange(*out, nullptr));
         }
     }
     return s;
@@ -127,20 +129,22 @@ device &import_table::home_of(device &into)
 }
 
 status import_table::open(std::uint32_t owner, const peer &from, const remote_handle &handle,
-                          device &into, mapping *out)
+                          device &into, descriptor_message *message, mapping *out)
 {
     export_slot entry{};
     if (!read_export(from.shared().view(), handle, &entry)) {
         return status::not_found;
     }
     const device_uuid uuid = std::to_array(entry.device_uuid);
-    out->same_device = uuid == into.uuid;
+    out->device_uuid = uuid;
     unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
     if (failures >= most_failures) {
         return status::unsupported;
     }
-    descriptor_message message;
-    status s = share_kind::legacy == entry.kind ? status::ok : fds_.take(owner, handle, &message);
+    status s = status::ok;
+    if (share_kind::legacy != entry.kind && message->fds.empty()) {
+        s = fds_.take(owner, handle, message);
+    }
     if (status::ok != s) {
         return s;
     }
@@ -151,9 +155,9 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
             close_memory(driver_, into, closed.local_base);
         };
     } else if (share_kind::pool == entry.kind) {
-        s = open_pool_pointer(entry, message, into, out);
+        s = open_pool_pointer(entry, *message, into, out);
     } else {
-        s = map_chunks(driver_, into, message, handle.len_bytes, &out->local_base);
+        s = map_chunks(driver_, into, *message, handle.len_bytes, &out->local_base);
         out->close = [this](const mapping &closed) {
             unmap_chunks(driver_, closed.local_base, closed.len_bytes);
         };

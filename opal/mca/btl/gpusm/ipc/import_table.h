@@ -76,8 +76,9 @@ class import_table {
         std::uint32_t pointers = 0;
         std::set<int> allowed; // devices that may touch it, by ordinal
     };
+    // Takes the peer's descriptors if `message` has none.
     status open(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
-                mapping *out);
+                descriptor_message *message, mapping *out);
     status open_pool_pointer(const export_slot &entry, const descriptor_message &message,
                              device &into, mapping *out);
     void leave_pool(void *pool);

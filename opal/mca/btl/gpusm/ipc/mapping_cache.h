@@ -7,7 +7,9 @@
 #define GPUSM_IPC_MAPPING_CACHE_H
 
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/shm/wire.h"
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +25,7 @@ struct mapping_key {
     std::uint32_t device;     // local device whose context opened it
     std::uint32_t slot;       // slot in the owner's export directory
     std::uint64_t generation; // of that slot; never used again for it
+    share_kind kind = share_kind::none;
 
     auto operator<=>(const mapping_key &) const = default;
 };
@@ -35,7 +38,7 @@ struct mapping {
     std::uint64_t len_bytes = 0;
     std::uint64_t local_base = 0;
     void *pool = nullptr;                       // that it is of, if it is of one; the opener's
-    bool same_device = false;                   // its memory is on the device that opened it
+    std::array<std::uint8_t, 16> device_uuid{}; // where it lies
     std::function<void(const mapping &)> close; // cannot fail
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release
