@@ -118,21 +118,19 @@ TEST_F(DeviceTable, ItsInterprocessEventIsMadeOnceAndInItsContext)
     ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
     EXPECT_TRUE(fake().events.empty()) << "not before somebody asks";
     fake().stack = {context_0};
-    CUevent event = nullptr;
     for (const char *function : {"event_create", "ctx_push_current"}) {
         fake().fail(function, 0, CUDA_ERROR_INVALID_CONTEXT);
-        EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
-        EXPECT_EQ(event, nullptr);
+        EXPECT_EQ(table_->record_ipc_event(*found_), nullptr);
         fake().heal();
     }
+    EXPECT_EQ(fake().calls["stream_synchronize"], 1) << "in the place of the event";
     EXPECT_TRUE(fake().events.empty()) << "and in no other context";
-    ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok) << "it is asked for again";
+    CUevent event = table_->record_ipc_event(*found_);
+    ASSERT_NE(event, nullptr) << "it is asked for again";
     EXPECT_EQ(fake().events[event], context_1);
     EXPECT_EQ(fake().event_flags[event],
               unsigned{CU_EVENT_INTERPROCESS} | unsigned{CU_EVENT_DISABLE_TIMING});
-    CUevent again = nullptr;
-    ASSERT_EQ(table_->ipc_event(*found_, &again), status::ok);
-    EXPECT_EQ(again, event);
+    EXPECT_EQ(table_->record_ipc_event(*found_), event);
 }
 
 // The id of what lies where the canary was.
@@ -155,8 +153,7 @@ TEST_F(DeviceTable, AContextThatTheProgramHasDestroyedHasNoneAndNothingOfItIsTou
         id_now = 7;
         table_ = std::make_unique<device_table>(api_);
         ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
-        CUevent event = nullptr;
-        ASSERT_EQ(table_->ipc_event(*found_, &event), status::ok);
+        ASSERT_NE(table_->record_ipc_event(*found_), nullptr);
         EXPECT_TRUE(table_->is_alive(*found_));
         id_now = id_then;
         EXPECT_FALSE(table_->is_alive(*found_));
@@ -164,7 +161,7 @@ TEST_F(DeviceTable, AContextThatTheProgramHasDestroyedHasNoneAndNothingOfItIsTou
         device *made = nullptr;
         EXPECT_EQ(table_->for_host(&made), status::not_ready) << "it is not the last one any more";
         const log_capture log;
-        EXPECT_EQ(table_->ipc_event(*found_, &event), status::driver_failed);
+        EXPECT_EQ(table_->record_ipc_event(*found_), nullptr);
         table_.reset();
         EXPECT_EQ(fake().calls["mem_free"] + fake().calls["stream_destroy"] +
                       fake().calls["event_destroy"],

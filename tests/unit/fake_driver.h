@@ -221,6 +221,7 @@ inline void add_streams(gpusm::driver_api &api)
     GPUSM_FAKE(stream_destroy, (CUstream stream),
         return if_one(fake().streams.erase(stream), CUDA_ERROR_INVALID_HANDLE);)
     GPUSM_FAKE(stream_synchronize, (CUstream), )
+    GPUSM_FAKE(stream_is_capturing, (CUstream, CUstreamCaptureStatus *), )
     GPUSM_FAKE(stream_wait_event, (CUstream, CUevent event, unsigned),
         fake().waited.push_back(event);)
     GPUSM_FAKE(event_create, (CUevent *out, unsigned flags),

@@ -224,9 +224,8 @@ TEST(ShareLegacy, ACopyThatWaitsForTheOwnersEventReadsWhatTheOwnerWroteBefore)
             OK(CU(cuMemsetD8Async)(owner.at, 'o', bytes, slow));
             OK(CU(cuStreamSynchronize)(slow));
             parcel::of(share_kind::legacy, owner.on, owner.at, bytes).send(l);
-            CUevent event = nullptr;
+            CUevent event = owner.table.record_ipc_event(owner.on);
             CUipcEventHandle handle{};
-            EXPECT_EQ(owner.table.ipc_event(owner.on, &event), status::ok);
             EXPECT_EQ(driver().ipc_get_event_handle(&handle, event), CUDA_SUCCESS);
             l.put(handle);
             l.wait(); // opened

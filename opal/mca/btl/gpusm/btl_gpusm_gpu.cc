@@ -54,7 +54,6 @@ gpu_side::~gpu_side()
     }
 }
 
-// The program may have destroyed some, and nothing may be called in those.
 void gpu_side::look_at_contexts()
 {
     for (const auto &each : devices.all()) {
@@ -93,11 +92,7 @@ void gpu_side::register_segment()
     // The fragments only: what is before them has holes, which registering would fill. And whole
     // fragments only: the driver refuses a copy whose host side is registered in part.
     const std::size_t from = std::max<std::size_t>(registered_to_, own.view().frag_offset);
-    std::size_t to = from;
-    {
-        const std::lock_guard guard(here().lock);
-        to = own.seal();
-    }
+    const std::size_t to = own.seal();
     if (to <= from) {
         return;
     }
@@ -138,12 +133,12 @@ unsigned char *gpu_side::bounce_memory(std::size_t bytes)
 {
     segment &own = here().node->own();
     std::uint32_t granule = 0;
-    status s = status::ok;
-    {
-        const std::lock_guard guard(here().lock);
-        s = own.carve(bytes, &granule, page_bytes);
-    }
-    return status::ok == s && is_registered(own.at(granule), bytes) ? own.at(granule) : nullptr;
+    // In this order, as what is carved cannot be given back.
+    return is_registered(own.base() + own.view().frag_offset, 1) &&
+                   status::ok == own.carve(bytes, &granule, page_bytes) &&
+                   is_registered(own.at(granule), bytes)
+               ? own.at(granule)
+               : nullptr;
 }
 
 status gpu_side::read(void *peer, void *local, std::uint64_t remote, std::size_t bytes)

@@ -84,12 +84,13 @@ class gpu_side final : private bounce_services {
     // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
     // mappings whose export is over or which nobody uses, registers new parts of the segment.
     void sweep();
+    // Finds the contexts that the program has destroyed, in which nothing may be called.
+    void look_at_contexts();
 
   private:
     unsigned char *bounce_memory(std::size_t bytes) override;
     status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes) override;
-    void look_at_contexts();
 
     // Hashes of memory that the driver has called pageable, in places by their upper bits.
     static constexpr unsigned pageable_bits = 8;

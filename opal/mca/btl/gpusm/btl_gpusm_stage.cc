@@ -68,6 +68,7 @@ stage_side::stage_side(gpusm::node &local, bool threads)
 stage_side::~stage_side()
 {
     if (gpu_side *side = here().gpu; side != nullptr) {
+        side->look_at_contexts();
         (void)side->copies.cancel_all(); // what is under way uses what goes now
     }
 }

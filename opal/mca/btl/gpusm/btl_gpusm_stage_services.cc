@@ -37,12 +37,10 @@ stage_services::~stage_services()
 {
     for (const auto &[start, in] : registered_) {
         if (in != nullptr) {
-            const driver_scope scope(gpu().driver, in->context);
-            const CUresult result =
-                gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
-            if (CUDA_SUCCESS != result && scope.entered()) {
-                (void)gpu().driver.report("cuMemHostUnregister", result);
-            }
+            const CUresult result = in_context(gpu().driver, in->context, [&, at = start] {
+                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
+            });
+            (void)gpu().driver.report("cuMemHostUnregister", result);
         }
     }
     for (const device_pool &each : pools_) {
@@ -150,9 +148,10 @@ void stage_services::register_ring(const stream_source &source, std::size_t byte
                     [&](const auto &each) { return each.first == pages; })) {
         return;
     }
-    const driver_scope scope(gpu().driver, in->context);
-    const CUresult result = gpu().driver.mem_host_register(
-        reinterpret_cast<void *>(pages), bytes + page_bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result = in_context(gpu().driver, in->context, [&] {
+        return gpu().driver.mem_host_register(reinterpret_cast<void *>(pages), bytes + page_bytes,
+                                              CU_MEMHOSTREGISTER_PORTABLE);
+    });
     registered_.emplace_back(pages, CUDA_SUCCESS == result ? in : nullptr);
     if (CUDA_SUCCESS != result) {
         log_line(log_level::info, "the ring of a peer stays unregistered with the driver: %s",
@@ -228,10 +227,8 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
             made->for_kernel = message.address + message.len_bytes <= named->plain_until &&
                                gpu_side::kernel_reads(*made->mapped, *made->on);
         }
-        if (waits_for_legacy(*made->on) &&
-            status::ok == gpu().devices.ipc_event(*made->on, &made->wait_for)) {
-            const driver_scope scope(gpu().driver, made->on->context);
-            (void)gpu().driver.record_legacy_stream(made->wait_for);
+        if (waits_for_legacy(*made->on)) {
+            made->wait_for = gpu().devices.record_ipc_event(*made->on);
         }
     }
     named->streamed = true;

@@ -316,21 +316,25 @@ bool device_table::is_alive(device &of)
     return of.context != nullptr;
 }
 
-status device_table::ipc_event(device &of, CUevent *out)
+CUevent device_table::record_ipc_event(device &of)
 {
+    const driver_scope scope(driver_, of.context);
+    if (!scope.entered()) {
+        return nullptr;
+    }
+    status s = status::ok;
     if (nullptr == of.ipc_event) {
         CUevent made = nullptr;
-        const status s = driver_.report(
-            "cuEventCreate", in_context(driver_, of.context, [&] {
-                return driver_.event_create(&made, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
-            }));
-        if (status::ok != s) {
-            return s;
-        }
-        of.ipc_event = made;
+        s = driver_.report(
+            "cuEventCreate",
+            driver_.event_create(&made, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+        of.ipc_event = status::ok == s ? made : nullptr;
     }
-    *out = of.ipc_event;
-    return status::ok;
+    if (status::ok == s && status::ok == driver_.record_legacy_stream(of.ipc_event)) {
+        return of.ipc_event;
+    }
+    (void)driver_.wait_for_legacy_stream();
+    return nullptr;
 }
 
 } // namespace gpusm

@@ -125,8 +125,9 @@ class device_table {
     // context, else the device used last. `not_ready` when this program has used none so far.
     status for_host(device **out);
 
-    // The device's interprocess event, made when first asked for.
-    status ipc_event(device &of, CUevent *out);
+    // The device's interprocess event, recorded behind what the program has begun on the legacy
+    // stream. Null: that failed, and was waited for instead.
+    CUevent record_ipc_event(device &of);
 
     const std::vector<std::unique_ptr<device>> &all() const { return devices_; }
 

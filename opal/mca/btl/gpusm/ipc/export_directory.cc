@@ -277,24 +277,26 @@ status export_directory::descriptors_of(const remote_handle &handle, descriptor_
 std::uint16_t export_directory::record_event(device &of)
 {
     const segment_view &own = own_.view();
-    CUevent event = nullptr;
-    if (of.index >= own.event_slots || status::ok != devices_.ipc_event(of, &event)) {
+    CUevent event = devices_.record_ipc_event(of);
+    const driver_scope scope(driver_, of.context);
+    if (nullptr == event || !scope.entered()) {
         return no_event_slot;
     }
-    const driver_scope scope(driver_, of.context);
-    event_slot &slot = own.events[of.index];
-    status s = scope.entered() ? status::ok : status::driver_failed;
-    if (status::ok == s && 0 == slot.ready.load(std::memory_order_relaxed)) {
+    if (of.index < own.event_slots) {
+        event_slot &slot = own.events[of.index];
         CUipcEventHandle described;
-        s = driver_.report("cuIpcGetEventHandle", driver_.ipc_get_event_handle(&described, event));
-        if (status::ok == s) {
+        if (0 == slot.ready.load(std::memory_order_relaxed) &&
+            status::ok == driver_.report("cuIpcGetEventHandle",
+                                         driver_.ipc_get_event_handle(&described, event))) {
             std::memcpy(slot.event_handle, &described, sizeof(slot.event_handle));
             slot.ready.store(1, std::memory_order_release); // pairs with import_table::event_of
         }
+        if (0 != slot.ready.load(std::memory_order_relaxed)) {
+            return static_cast<std::uint16_t>(of.index);
+        }
     }
-    return status::ok == s && status::ok == driver_.record_legacy_stream(event)
-               ? static_cast<std::uint16_t>(of.index)
-               : no_event_slot;
+    (void)driver_.wait_for_legacy_stream(); // as the peer has nothing to wait for
+    return no_event_slot;
 }
 
 } // namespace gpusm
