@@ -303,8 +303,7 @@ int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void 
     log_line(log_level::info, "a get of %zu bytes goes through host memory instead: %s", size,
              to_string(s));
     here().gets->all.give(get);
-    const bool may_pass = status::no_memory == s || status::not_ready == s;
-    return may_pass ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERROR;
+    return OPAL_ERROR;
 }
 
 } // namespace gpusm

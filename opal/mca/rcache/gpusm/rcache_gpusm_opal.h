@@ -9,8 +9,6 @@
 #include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
 #include "opal/constants.h"
 #include "opal/class/opal_free_list.h"
-#include "opal/mca/base/base.h"
-#include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/rcache/base/base.h"
 #include "opal/mca/rcache/rcache.h"
 #include "opal/mca/threads/mutex.h"
@@ -18,7 +16,6 @@
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params_core.h"
 #include "opal/util/output.h"
-#include "opal/util/sys_limits.h"
 #include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
 // clang-format on
 
