@@ -25,7 +25,7 @@ struct services final : stream_services {
         return status::ok;
     }
     void open(peer &, const stream_message &, const stream_memory *, stream_source *) override {}
-    void copy_back(peer &, const stream_fetch &, stream_copy *copy) override
+    void copy_back(const stream_fetch &, stream_copy *copy) override
     {
         copy->source = reinterpret_cast<std::uint64_t>(theirs.data());
         copies.push_back(copy);

@@ -101,7 +101,7 @@ class stream_process final : public gpusm::stream_services {
         }
     }
     void close(const stream_source &) override { --opened; }
-    void copy_back(peer &, const stream_fetch &fetch, stream_copy *copy) override
+    void copy_back(const stream_fetch &fetch, stream_copy *copy) override
     {
         ++parts_read;
         if (fetch.to_device) {

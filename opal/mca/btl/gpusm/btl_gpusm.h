@@ -114,13 +114,13 @@ namespace gpusm {
     X(direct_host_bytes, "Bytes of those messages")                                                \
     X(pulled_host_bytes,                                                                           \
       "Bytes that this process has read from a peer's host memory for its device by itself")       \
-    X(cooperative_copy_bytes, "Of these, bytes that the sender has written")                       \
     X(pushed_host_bytes,                                                                           \
       "Bytes that peers have written from their devices into this process's host memory")          \
     X(single_copy_messages,                                                                        \
       "Messages that this process read from a peer's host memory in a single copy, in part at "    \
       "least")                                                                                     \
     X(single_copy_bytes, "Bytes of those messages")                                                \
+    X(cooperative_copy_bytes, "Of those, bytes that the sender has written")                       \
     X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
     X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
     X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \

@@ -98,7 +98,7 @@ void set_up(mca_btl_gpusm_frag_t *frag, frag_list *list, void *payload)
     frag->list = list;
 }
 
-// The next five: under the transport's lock.
+// The next four: under the transport's lock.
 void put_back(frag_list &list, outgoing *out)
 {
     out->next = nullptr;
@@ -187,18 +187,23 @@ bool must_wait(const mca_btl_base_endpoint_t *endpoint)
     return endpoint->deferred > 0;
 }
 
-// Only send_deferred takes from the front, so what this returns stays there.
-mca_btl_gpusm_frag_t *first_deferred()
+// The first to a peer that is none of these. Only send_deferred takes some out.
+mca_btl_gpusm_frag_t *first_deferred(const std::vector<mca_btl_base_endpoint_t *> &but)
 {
     const std::lock_guard guard(here().lock);
-    return here().frags->deferred.empty() ? nullptr : here().frags->deferred.front();
+    const auto &all = here().frags->deferred;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto *each) {
+        return std::find(but.begin(), but.end(), each->endpoint) == but.end();
+    });
+    return all.end() == found ? nullptr : *found;
 }
 
 // Sends what was kept, as fragments come back. Returns how many went.
 int send_deferred()
 {
     int sent = 0;
-    while (mca_btl_gpusm_frag_t *waiting = first_deferred()) {
+    std::vector<mca_btl_base_endpoint_t *> stuck;
+    while (mca_btl_gpusm_frag_t *waiting = first_deferred(stuck)) {
         mca_btl_gpusm_frag_t *place = frag_get(small_payload_bytes);
         if (nullptr == place) {
             break;
@@ -212,11 +217,12 @@ int send_deferred()
             frag_return(place);
         }
         if (status::system_failed == s || status::no_memory == s) {
-            break; // passing: the same message again with the next progress
+            stuck.push_back(waiting->endpoint); // passing: again with the next progress
+            continue;
         }
         {
             const std::lock_guard guard(here().lock);
-            here().frags->deferred.pop_front();
+            std::erase(here().frags->deferred, waiting);
             --waiting->endpoint->deferred;
         }
         complete(waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
@@ -245,7 +251,8 @@ std::size_t plan_frags()
         lists[i].most = !is_new ? 0 : i + 1 < std::size(sizes) ? most : most / 8;
         lists[i].is_queue = 1 == i && !here().oversubscribed;
     }
-    std::size_t bytes = stage_services::ring_bytes() + bounce_copies::memory_bytes();
+    std::size_t bytes =
+        host_side::ring_bytes() + stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
         bytes += frag_bytes(list) * list.most;
     }

@@ -109,6 +109,12 @@ host_side::host_side(gpusm::node &local, bool threads)
 {
 }
 
+std::size_t host_side::ring_bytes()
+{
+    return most_rings *
+           (std::size_t{most_stream_pieces} * slot_bytes + 2 * (stream_slots_offset + page_bytes));
+}
+
 status host_side::send(peer &to, const stream_message &message, const stream_memory *memory)
 {
     return post_stream_message(to, frag_kind::cooperative, message, memory);
@@ -143,7 +149,7 @@ void host_side::copy_in(const stream_source &source, stream_copy *copy)
                                   copy->len_bytes));
 }
 
-void host_side::copy_back(peer &, const stream_fetch &fetch, stream_copy *copy)
+void host_side::copy_back(const stream_fetch &fetch, stream_copy *copy)
 {
     copy->state =
         made(smsc_read(get_around(&fetch)->endpoint, reinterpret_cast<void *>(copy->destination),
@@ -206,14 +212,14 @@ int host_side::progress()
         endpoint->reads_alone = endpoint->reads_alone || each->sender_cannot;
         const std::uint64_t by_ring =
             each->pool == &rings_ ? std::min(each->received, each->len_bytes) : 0;
-        if (by_ring > 0) {
+        if (good && by_ring > 0) {
             count(counter::host_ring_messages, 1);
             count(counter::host_ring_bytes, by_ring);
         }
-        if (by_ring < each->len_bytes) {
+        if (good && by_ring < each->len_bytes) {
             count_single_copy(each->len_bytes - by_ring);
+            count(counter::cooperative_copy_bytes, each->written);
         }
-        count(counter::cooperative_copy_bytes, each->written);
         each = each->next;
         const host_get::arguments given = get->given;
         gets_.give(get);

@@ -63,6 +63,8 @@ class host_side final : private stream_services {
         return stream_message_for(&sender_, from, payload, bytes);
     }
     bool idle() const { return sender_.idle() && receiver_.idle(); }
+    // Of the segment, that the rings can come to need.
+    static std::size_t ring_bytes();
     // Copies parts, and calls back for messages that are complete; returns how many.
     int progress();
 
@@ -71,7 +73,7 @@ class host_side final : private stream_services {
     void open(peer &to, const stream_message &message, const stream_memory *memory,
               stream_source *out) override;
     void copy_in(const stream_source &source, stream_copy *copy) override;
-    void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
+    void copy_back(const stream_fetch &fetch, stream_copy *copy) override;
 
     free_list<host_get> gets_;
     stream_pool rings_;

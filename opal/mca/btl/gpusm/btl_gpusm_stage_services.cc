@@ -382,7 +382,7 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     gpu().copies.submit(*get->into, &made->copy);
 }
 
-void stage_services::copy_back(peer &, const stream_fetch &fetch, stream_copy *copy)
+void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
 {
     const get_request *get = get_of(&fetch);
     const bool mapped = get->mapping != nullptr;

@@ -90,7 +90,7 @@ class stage_services final : public stream_services {
                       stream_memory *memory) override;
     void copy_in(const stream_source &source, stream_copy *copy) override;
     void copy_out(const stream_fetch &fetch, stream_copy *copy) override;
-    void copy_back(peer &from, const stream_fetch &fetch, stream_copy *copy) override;
+    void copy_back(const stream_fetch &fetch, stream_copy *copy) override;
 
     // A copy_part::stage has ended.
     void copied(copy_request *copy);

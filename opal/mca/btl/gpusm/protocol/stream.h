@@ -132,7 +132,7 @@ class stream_services {
     virtual void copy_in(const stream_source &, stream_copy *copy) { fail(copy); }
     // Starts, or makes, a copy of what the receiver gets by itself: from the sender's memory,
     // named by the sender's addresses.
-    virtual void copy_back(peer &, const stream_fetch &, stream_copy *copy) { fail(copy); }
+    virtual void copy_back(const stream_fetch &, stream_copy *copy) { fail(copy); }
 
     // A ring has been made in the segment.
     virtual void made_ring(const unsigned char *, std::size_t) {}

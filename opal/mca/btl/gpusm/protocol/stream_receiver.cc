@@ -196,9 +196,9 @@ bool stream_receiver::copy_run(inlet *from, awaited *range, const stream_piece_f
     stream_piece_facts next;
     while (pieces < most_pieces && bytes == std::uint64_t{pieces} * slot_bytes &&
            from->in.look(from->ahead + pieces, &next) && stream_answer::bytes == next.answer &&
-           next.want == first.want && next.slot == first.slot + pieces &&
-           next.offset == first.offset + bytes && next.bytes > 0 && next.bytes <= slot_bytes &&
-           next.bytes <= range->len_bytes - range->received - bytes) {
+           next.slot == first.slot + pieces &&
+           next.makes_sense(range->want, range->received + bytes, range->len_bytes, slot_bytes,
+                            false)) {
         bytes += next.bytes;
         ++pieces;
     }
@@ -320,13 +320,12 @@ bool stream_receiver::begin_back(inlet *of, awaited *range)
     if (!all) {
         const std::uint64_t bytes = message->back_parts.next(range->end - from);
         const std::uint64_t at = range->end - bytes; // and the parts in front of it in whole pages
-        begin = std::max(from, at < page_bytes ? 0 : at / page_bytes * page_bytes);
+        begin = std::max(from, at / page_bytes * page_bytes);
     }
     back_part &made =
         of->backs.emplace_back(back_part{{message->destination + begin, message->address + begin,
                                           range->end - begin, stream_copy::is::running},
-                                         range,
-                                         of->from});
+                                         range});
     range->end = begin;
     of->in.want_less(range->want, begin);
     ++range->copies;
@@ -430,7 +429,7 @@ stream_fetch *stream_receiver::progress()
     if (!to_begin_.empty()) {
         // These may be system calls that copy a gigabyte.
         for (back_part *each : to_begin_) {
-            services_.copy_back(*each->from, *each->of->message, &each->copy);
+            services_.copy_back(*each->of->message, &each->copy);
         }
         to_begin_.clear();
         const std::lock_guard guard(mutex_);

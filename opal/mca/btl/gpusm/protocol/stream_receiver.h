@@ -64,7 +64,6 @@ class stream_receiver {
     struct back_part {
         stream_copy copy;
         awaited *of;
-        peer *from;
     };
     // A ring of ours.
     struct inlet {
