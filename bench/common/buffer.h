@@ -48,11 +48,6 @@ inline bool needs_gpu(memory_kind kind)
 {
     return memory_kind::host != kind;
 }
-// Whether cuIpcGetMemHandle accepts memory of this kind.
-inline bool is_legacy_ipc_capable(memory_kind kind)
-{
-    return memory_kind::device == kind;
-}
 
 // The content that `fill` writes: from byte number `position` of the message made from `seed` on.
 // Neighbouring positions and neighbouring seeds have nothing in common, so a byte that is stale,

@@ -43,7 +43,6 @@ namespace gpusm::bench {
     X(stream_destroy, cuStreamDestroy)                                                             \
     X(stream_synchronize, cuStreamSynchronize)                                                     \
     X(event_create, cuEventCreate)                                                                 \
-    X(event_destroy, cuEventDestroy)                                                               \
     X(event_record, cuEventRecord)                                                                 \
     X(event_query, cuEventQuery)                                                                   \
     X(ipc_get_mem_handle, cuIpcGetMemHandle)                                                       \

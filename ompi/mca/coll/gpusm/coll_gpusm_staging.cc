@@ -129,13 +129,16 @@ staging_block staging_pool::take(std::size_t len_bytes)
             free_.erase(best);
             return block;
         }
-        may_lock = !refused_ && wanted <= kept_bytes_;
-        while (may_lock && !free_.empty() && locked_bytes_ + wanted > kept_bytes_) {
+        std::size_t lent_bytes = locked_bytes_;
+        for (const staging_block &each : free_) {
+            lent_bytes -= each.len_bytes;
+        }
+        may_lock = !refused_ && lent_bytes + wanted <= kept_bytes_;
+        while (may_lock && locked_bytes_ + wanted > kept_bytes_) {
             too_small.push_back(free_.back());
             locked_bytes_ -= free_.back().len_bytes;
             free_.pop_back();
         }
-        may_lock = may_lock && locked_bytes_ + wanted <= kept_bytes_;
         locked_bytes_ += may_lock ? wanted : 0;
     }
     for (const staging_block &each : too_small) {
