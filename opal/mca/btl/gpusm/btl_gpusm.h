@@ -96,7 +96,7 @@ namespace gpusm {
 
 // What the MPI_T performance variables say: counters, and behind them levels, how much it is now.
 #define GPUSM_COUNTERS(X)                                                                          \
-    X(get_messages, "Messages that this process fetched from a peer's device memory")              \
+    X(get_messages, "Messages from or to device memory that this process fetched from a peer")     \
     X(get_bytes, "Bytes of those messages")                                                        \
     X(staged_messages, "Messages that this process sent from device memory through host memory")   \
     X(staged_bytes, "Bytes of those messages")                                                     \
@@ -294,8 +294,9 @@ class registration_table {
     registration *take();
     void give(registration *back) { list_.give(back); }
     // The registration that a peer's handle of kind `staged` or `host` names, if it is registered
-    // and [address, address + len_bytes) lies in it; else null. With a GPU side the caller holds
-    // the GPU lock.
+    // and [address, address + len_bytes) lies in it; else null. For a staged one the caller holds
+    // the GPU lock. A host one stays until ob1 has heard of the end of its message, in the thread
+    // that makes progress.
     registration *named(const remote_handle &handle, std::uint64_t address,
                         std::uint64_t len_bytes);
 

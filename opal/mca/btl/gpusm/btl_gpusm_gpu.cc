@@ -195,8 +195,8 @@ int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
     return mca_btl_gpusm_component.check_addr(address, dev_id, flags);
 }
 
-// By the contract of check_addr in accelerator.h. Somebody else may have put a function over ours,
-// which calls this even after our end.
+// By the contract of check_addr in accelerator.h. Where somebody else has put a function over ours,
+// this is called as long as the component stays loaded.
 extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags)
 {
     const driver_api *driver = driver_load();

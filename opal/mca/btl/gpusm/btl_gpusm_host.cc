@@ -14,8 +14,8 @@ namespace {
 
 // Single copies are not tried between PID namespaces. Elsewhere it is known per pair and direction
 // only when it is tried: permissions and kinds of memory are in the way. A get that fails makes ob1
-// send that region in fragments. Who has failed some times in a row says so in its own peer slot,
-// where the sender sees it before it offers the next message.
+// send that region in fragments. Who has failed some times in a row says so in the sender's slot
+// of its own segment, where the sender sees it before it offers the next message.
 
 // Single copies of or to a peer that have failed so many times in a row are not tried any more.
 constexpr std::uint32_t failures_before_refusal = 4;

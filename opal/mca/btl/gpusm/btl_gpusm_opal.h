@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_opal.h: the only door through which Open MPI's headers come into btl/gpusm. First
-// include of every file of the glue; no file of a room includes it.
+// include of every file of the glue; no file of a layer below includes it.
 #ifndef BTL_GPUSM_OPAL_H
 #define BTL_GPUSM_OPAL_H
 

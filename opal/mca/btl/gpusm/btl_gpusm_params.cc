@@ -95,7 +95,7 @@ const parameter parameters[] = {
      0, 1024},
     {"quick_pointer_check", flag, &component.quick_pointer_check, 1, OPAL_INFO_LVL_9,
      "Answer Open MPI's question whether a buffer is device memory with one driver call instead "
-     "of about ten, from the first GPU message on (Open MPI 5.0 only)"},
+     "of about ten, from the first peer on (Open MPI 5.0 only)"},
     {"use_single_copy", flag, &component.use_single_copy, 1, OPAL_INFO_LVL_4,
      "Let peers read long messages straight from host memory, and both sides of a message between "
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "

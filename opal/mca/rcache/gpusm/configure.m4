@@ -3,8 +3,9 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # For a build inside Open MPI's source tree, where this folder takes the place of Open MPI's own
-# component of the name. The base room of opal/mca/btl/gpusm must be there too, and its configure.m4
-# has found out what a C++ component needs, because btl is configured before rcache.
+# component of the name. opal/mca/btl/gpusm must be there too: the component uses its layers base, gpu
+# and ipc, and its configure.m4 has found out what a C++ component needs, because btl is configured
+# before rcache.
 
 # MCA_opal_rcache_gpusm_CONFIG([action-if-can-compile], [action-if-cant-compile])
 AC_DEFUN([MCA_opal_rcache_gpusm_CONFIG], [

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// base/log.h: how a room says something. The room does not know who listens: the glue
-// installs a sink that speaks opal_output, a test installs one that counts.
+// base/log.h: how a layer says something. It does not know who listens: the glue installs a sink
+// that speaks opal_output, a test installs one that counts.
 #ifndef GPUSM_BASE_LOG_H
 #define GPUSM_BASE_LOG_H
 

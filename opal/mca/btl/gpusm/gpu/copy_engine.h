@@ -70,7 +70,7 @@ class copy_engine {
     void gather_over_bus(bool on) { gathers_over_bus_ = on; }
 
     // Looks at each submission in flight at most once. Asks the driver about at most one of its own
-    // copies per device, and not for a few rounds when the caller is `busy` with other work; about
+    // copies per stream, and not for a few rounds when the caller is `busy` with other work; about
     // a kernel only after many looks at its flag. Submits what has become due. Returns the finished
     // requests as a list; their `outcome` is `ok` or `driver_failed`.
     copy_request *collect(bool busy = false);

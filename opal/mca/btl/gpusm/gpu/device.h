@@ -116,8 +116,8 @@ class device_table {
 
     // The same as for_memory for a buffer of which nothing is known yet: null for host memory,
     // `driver_failed` where the driver does not tell. *plain_bytes: how many bytes from `address`
-    // on are one allocation of that device's context, which a kernel there can touch without harm;
-    // 0 for every other kind of memory. `asked` as for facts_of.
+    // on are one allocation that a kernel there can touch without harm (pointer_facts::plain).
+    // `asked` as for facts_of.
     status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes,
                        bool asked = false);
 

@@ -5,13 +5,13 @@
 //
 // A segment is one file, made and grown by its owner and mapped by the peers that talk to it:
 //
-//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments, fast boxes
-//   ...
+//   segment_header | FIFO slots | peer slots | event slots | export slots | fragments, fast boxes,
+//   rings, registered memory ...
 //
-// Segment, exports and fragments are written by the owner. The FIFO slots, the peer slots and the
-// fast boxes are written by the peers that send to the owner. Positions are offsets from the start
-// of the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is checked
-// before it is used.
+// Segment, exports and fragments are written by the owner. FIFO slots, fast boxes and rings are
+// written by the peers that send to the owner, peer slots by both. Positions are offsets from the
+// start of the segment; no pointer, function or C++ object crosses. Whatever a peer wrote is
+// checked before it is used.
 #ifndef GPUSM_SHM_WIRE_H
 #define GPUSM_SHM_WIRE_H
 
