@@ -68,7 +68,7 @@ struct mca_btl_base_endpoint_t {
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not
     // Copies into the peer's memory that could not be made, in a row.
-    std::atomic<std::uint32_t> failed_writes;
+    std::atomic<std::uint32_t> failed_direct_copies;
     // Under the GPU lock.
     std::uint32_t failed_rings; // copies into or out of rings on devices, in a row
     bool streams_by_host;       // one of us cannot map such a ring of the other one
@@ -295,8 +295,7 @@ class registration_table {
     void give(registration *back) { list_.give(back); }
     // The registration that a peer's handle of kind `staged` or `host` names, if it is registered
     // and [address, address + len_bytes) lies in it; else null. For a staged one the caller holds
-    // the GPU lock. A host one stays until ob1 has heard of the end of its message, in the thread
-    // that makes progress.
+    // the GPU lock; a host one stays until the thread that makes progress ends its message.
     registration *named(const remote_handle &handle, std::uint64_t address,
                         std::uint64_t len_bytes);
 

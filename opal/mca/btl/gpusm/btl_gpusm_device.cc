@@ -126,10 +126,7 @@ bool takes_copies(const get_request *get)
 void finish_get(get_request *get, status outcome)
 {
     get->copy.outcome = outcome;
-    get->next = nullptr;
-    device_gets &gets = *here().gets;
-    *gets.end_of_ended = get;
-    gets.end_of_ended = &get->next;
+    here().gets->ended.append(get);
 }
 
 status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
@@ -235,8 +232,7 @@ int progress_gets(bool busy)
         here().stage->progress();
         side->bounces.progress();
         side->copies.hold(false);
-        finished = std::exchange(gets.ended, nullptr);
-        gets.end_of_ended = &gets.ended;
+        finished = gets.ended.take_all();
     }
     int completed = 0;
     while (finished != nullptr) {

@@ -6,6 +6,7 @@
 #ifndef BTL_GPUSM_DEVICE_H
 #define BTL_GPUSM_DEVICE_H
 
+#include "opal/mca/btl/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
@@ -15,11 +16,6 @@
 #include <cstdint>
 
 namespace gpusm {
-
-// What has failed so many times in a row is not tried any more: copies into or out of a ring on a
-// device, whose context may have been destroyed; copies by the sender into a receiver's device
-// memory.
-inline constexpr std::uint32_t failures_in_a_row = 4;
 
 // One btl_get on its way. Ends in finish_get, exactly once.
 struct get_request {
@@ -42,8 +38,7 @@ struct get_request {
 struct device_gets {
     free_list<get_request> all;
     // Those that have ended and whose callback is due; oldest first.
-    get_request *ended = nullptr;
-    get_request **end_of_ended = &ended;
+    queue<get_request> ended;
     std::uint32_t progress_calls = 0;
 };
 

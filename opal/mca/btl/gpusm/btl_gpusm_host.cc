@@ -17,9 +17,6 @@ namespace {
 // send that region in fragments. Who has failed some times in a row says so in the sender's slot
 // of its own segment, where the sender sees it before it offers the next message.
 
-// Single copies of or to a peer that have failed so many times in a row are not tried any more.
-constexpr std::uint32_t failures_before_refusal = 4;
-
 // The framework's idea of the peer, asked for once; null when it cannot reach that process.
 mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
 {
@@ -298,7 +295,7 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
         with.failures.store(0, std::memory_order_relaxed);
         return status::ok;
     }
-    if (nullptr == from || ++with.failures >= failures_before_refusal) {
+    if (nullptr == from || ++with.failures >= failures_in_a_row) {
         here().node->refuse_single_copies(*endpoint->peer);
     }
     return status::unsupported;
@@ -320,7 +317,7 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
     return smsc_reads_plainly() && endpoint->single.same_pids &&
-           endpoint->single.failed_writes < failures_before_refusal;
+           endpoint->single.failed_writes < failures_in_a_row;
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

@@ -99,13 +99,6 @@ status stage_side::begin(get_request *get)
     return s;
 }
 
-void stage_side::wait_for_ring(get_request *get)
-{
-    get->next = nullptr;
-    (nullptr == first_waiting_ ? first_waiting_ : last_waiting_->next) = get;
-    last_waiting_ = get;
-}
-
 void stage_side::end(get_request *get)
 {
     const stream_fetch &stream = get->stream;
@@ -125,15 +118,14 @@ void stage_side::end(get_request *get)
                      "through host memory",
                      static_cast<unsigned>(get->endpoint->peer->identity().vpid));
         }
-        wait_for_ring(get);
+        waiting_.append(get);
         return;
     }
-    if (status::ok != stream.outcome) {
-        // Open MPI sends it again, in fragments.
-    } else if (stream.written > 0) {
+    const bool good = status::ok == stream.outcome;
+    if (good && stream.written > 0) {
         count(counter::direct_host_messages, 1);
         count(counter::direct_host_bytes, stream.len_bytes);
-    } else if (stream.received > 0) {
+    } else if (good && stream.received > 0) {
         count(on_device ? counter::device_ring_messages : counter::host_ring_messages, 1);
         count(on_device ? counter::device_ring_bytes : counter::host_ring_bytes, stream.received);
     }
@@ -146,11 +138,11 @@ status stage_side::fetch(get_request *get)
         finish_get(get, status::ok);
         return status::ok;
     }
-    const status s = nullptr == first_waiting_ ? begin(get) : status::busy;
+    const status s = nullptr == waiting_.first() ? begin(get) : status::busy;
     if (status::busy != s) {
         return s;
     }
-    wait_for_ring(get);
+    waiting_.append(get);
     return status::ok;
 }
 
@@ -189,14 +181,12 @@ void stage_side::progress()
         each = each->next;
         end(get);
     }
-    while (first_waiting_ != nullptr) {
-        get_request *get = first_waiting_;
-        get_request *next = get->next;
+    while (get_request *get = waiting_.first()) {
         const status s = begin(get);
         if (status::busy == s) {
             break;
         }
-        first_waiting_ = next;
+        (void)waiting_.take();
         if (status::ok != s) {
             finish_get(get, s);
         }

@@ -37,21 +37,19 @@ class stage_side {
     // Are several messages being streamed? A snapshot.
     bool has_several() const { return sender_.messages() > 1 || receiver_.messages() > 1; }
     // Is there nothing to do for progress()? A snapshot. Any thread.
-    bool idle() const { return sender_.idle() && receiver_.idle() && nullptr == first_waiting_; }
+    bool idle() const { return sender_.idle() && receiver_.idle() && nullptr == waiting_.first(); }
     // Moves streams and waiting gets on.
     void progress();
 
   private:
     status begin(get_request *get);
-    void wait_for_ring(get_request *get);
     void end(get_request *get);
 
     stage_services services_;
     stream_receiver receiver_;
     stream_sender sender_;
     // Gets that wait for a ring, in order, so that no peer keeps one for ever.
-    get_request *first_waiting_ = nullptr;
-    get_request *last_waiting_ = nullptr;
+    queue<get_request> waiting_;
 };
 
 } // namespace gpusm

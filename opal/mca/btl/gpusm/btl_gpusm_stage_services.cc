@@ -17,7 +17,7 @@ constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
 
 void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 {
-    if (failures_in_a_row == ++to->failed_writes) {
+    if (failures_in_a_row == ++to->failed_direct_copies) {
         log_line(log_level::info,
                  "memory of process %u is not written from here any more (%s); host memory is "
                  "streamed there",
@@ -30,7 +30,7 @@ void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes)
 {
     return mca_btl_gpusm_component.use_direct_host && len_bytes >= direct_least_bytes &&
-           reader->failed_writes < failures_in_a_row;
+           reader->failed_direct_copies < failures_in_a_row;
 }
 
 stage_services::~stage_services()
@@ -108,7 +108,7 @@ bool stage_services::open_target(sending *made, const stream_message &message,
     }
     const status s = map_target(made, target, message.address);
     if (status::ok == s) {
-        made->failures = made->to->failed_writes;
+        made->failures = made->to->failed_direct_copies;
         out->target = made->mapped->local_base + (target.address - made->mapped->remote_base);
         return true;
     }
@@ -401,8 +401,9 @@ void stage_services::copied(copy_request *copy)
     if (stage_copy::is::device_ring == over->way) {
         with->failed_rings = good ? 0 : with->failed_rings + 1;
     } else if (stage_copy::is::target == over->way && good) {
-        with->failed_writes = 0;
-    } else if (stage_copy::is::target == over->way && over->failures == with->failed_writes) {
+        with->failed_direct_copies = 0;
+    } else if (stage_copy::is::target == over->way &&
+               over->failures == with->failed_direct_copies) {
         count_failed_write(with, copy->outcome); // else one that failed with it has been counted
     }
     copies_.give(over);

@@ -22,6 +22,9 @@ enum class [[nodiscard]] status{
     system_failed, // a system call answered with an error
 };
 
+// What has failed so many times in a row is not tried any more.
+inline constexpr unsigned failures_in_a_row = 4;
+
 // A constant string, never null; for messages.
 constexpr const char *to_string(status s) noexcept
 {

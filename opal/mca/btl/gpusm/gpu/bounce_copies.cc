@@ -53,6 +53,14 @@ void end_if_over(bounce *job)
     }
 }
 
+// The first of them has all its pieces.
+void end_wait(queue<bounce> *of)
+{
+    bounce *job = of->take();
+    job->waits = false;
+    end_if_over(job);
+}
+
 void give_piece(bounce_piece *piece)
 {
     piece->next = std::exchange(piece->pool->free, piece);
@@ -120,8 +128,8 @@ bool bounce_copies::send_out(bounce *job)
 
 void bounce_copies::send_waiting()
 {
-    while (waiting_.first != nullptr && send_out(waiting_.first)) {
-        end_if_over(waiting_.take());
+    while (waiting_.first() != nullptr && send_out(waiting_.first())) {
+        end_wait(&waiting_);
     }
 }
 
@@ -147,14 +155,14 @@ bool bounce_copies::pull_piece(bounce *job)
 // About so many bytes, and at least one piece.
 void bounce_copies::progress_pulls(std::size_t bytes)
 {
-    for (std::size_t pulled = 0; pulling_.first != nullptr && pulled < bytes;) {
-        bounce *job = pulling_.first;
+    for (std::size_t pulled = 0; pulling_.first() != nullptr && pulled < bytes;) {
+        bounce *job = pulling_.first();
         if (!job->failed && !pull_piece(job)) {
             return;
         }
         pulled += pools_[pulled_piece].piece_bytes;
         if (all_sent(*job)) {
-            end_if_over(pulling_.take());
+            end_wait(&pulling_);
         }
     }
 }
@@ -224,29 +232,26 @@ void bounce_copies::start(bounce *job)
 {
     job->sent_bytes = 0;
     job->under_way = 0;
-    job->failed = job->waits = false;
-    job->next = nullptr;
-    if (bounce_way::pull == job->way) {
-        pulling_.append(job); // and begins with the next call of progress
-    } else if (waiting_.first != nullptr || !send_out(job)) {
-        waiting_.append(job);
+    job->failed = false;
+    const bool is_pull =
+        bounce_way::pull == job->way; // which begins with the next call of progress
+    job->waits = is_pull || waiting_.first() != nullptr || !send_out(job);
+    if (job->waits) {
+        (is_pull ? pulling_ : waiting_).append(job);
     }
 }
 
 void bounce_copies::copied(copy_request *copy)
 {
     bounce_piece *piece = reinterpret_cast<bounce_piece *>(copy);
-    piece->next = nullptr;
-    *end_of_arrived_ = piece;
-    end_of_arrived_ = &piece->next;
+    arrived_.append(piece);
     count_to_deliver(*piece, true);
 }
 
 void bounce_copies::progress()
 {
-    for (std::size_t copied = 0; arrived_ != nullptr && copied < progress_copy_bytes;) {
-        bounce_piece *piece = std::exchange(arrived_, arrived_->next);
-        end_of_arrived_ = nullptr == arrived_ ? &arrived_ : end_of_arrived_;
+    for (std::size_t copied = 0; arrived_.first() != nullptr && copied < progress_copy_bytes;) {
+        bounce_piece *piece = arrived_.take();
         count_to_deliver(*piece, false);
         bounce *job = piece->job;
         const bool is_pull = bounce_way::pull == job->way;

@@ -10,6 +10,7 @@
 #ifndef GPUSM_GPU_BOUNCE_COPIES_H
 #define GPUSM_GPU_BOUNCE_COPIES_H
 
+#include "opal/mca/btl/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
@@ -45,7 +46,7 @@ struct bounce {
     std::uint64_t sent_bytes; // of which pieces have been sent out
     std::uint32_t under_way;  // pieces
     bool failed;
-    bool waits; // in a list, for places of further pieces
+    bool waits; // in a queue, for places of further pieces
     bounce *next;
 };
 
@@ -74,26 +75,6 @@ struct bounce_pool {
 enum bounce_length : std::uint8_t { short_piece, middle_piece, long_piece, pulled_piece };
 inline constexpr std::array<bounce_pool, 4> bounce_pools = {
     {{4096, 64}, {32 * 1024, 64}, {128 * 1024, 32}, {256 * 1024, 8}}};
-
-// Jobs in order.
-struct bounce_list {
-    bounce *first = nullptr;
-    bounce *last = nullptr;
-
-    void append(bounce *job)
-    {
-        job->waits = true;
-        job->next = nullptr;
-        (nullptr == first ? first : last->next) = job;
-        last = job;
-    }
-    bounce *take()
-    {
-        bounce *job = std::exchange(first, first->next);
-        job->waits = false;
-        return job;
-    }
-};
 
 // What these copies need of others.
 class bounce_services {
@@ -154,11 +135,10 @@ class bounce_copies {
     std::vector<bounce_piece> pieces_; // of all pools; empty: they have no memory
     bool asked_for_memory_ = false;
 
-    bounce_list waiting_; // for places of pieces that the device fills
-    bounce_list pulling_; // for places of pieces that are pulled
+    queue<bounce> waiting_; // for places of pieces that the device fills
+    queue<bounce> pulling_; // for places of pieces that are pulled
     bool pulls_are_next_ = false;
-    bounce_piece *arrived_ = nullptr; // pieces whose copy by the engine is over; oldest first
-    bounce_piece **end_of_arrived_ = &arrived_;
+    queue<bounce_piece> arrived_;        // pieces whose copy by the engine is over; oldest first
     std::uint64_t to_deliver_bytes_ = 0; // of these, by the processor
 };
 

@@ -12,9 +12,6 @@ namespace gpusm {
 
 namespace {
 
-// After so many failures in a row the driver is not asked any more.
-constexpr unsigned most_failures = 4;
-
 // Reads an export directory entry of a peer; false when the generation is over.
 bool read_export(const segment_view &owner, const remote_handle &handle, export_slot *out)
 {
@@ -138,7 +135,7 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     const device_uuid uuid = std::to_array(entry.device_uuid);
     out->device_uuid = uuid;
     unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
-    if (failures >= most_failures) {
+    if (failures >= failures_in_a_row) {
         return status::unsupported;
     }
     status s = status::ok;

@@ -75,8 +75,8 @@ status stream_receiver::ring_for(peer &from, stream_pool &pool, inlet **out)
         status::ok == s || 0 == rings) {
         return s;
     }
-    // There is no memory for more. To ask for some in every call of progress() would cost the
-    // driver's time, and memory of the segment each time that a device has none.
+    // There is no memory for more, and each question takes the driver's time or some of the
+    // segment.
     pool.most_rings = static_cast<std::uint32_t>(rings);
     return status::busy;
 }
@@ -151,9 +151,7 @@ void stream_receiver::settle(inlet *of, awaited *range, ended_list *ended)
     message->outcome = status::ok != range->outcome ? range->outcome
                        : complete                   ? status::ok
                                                     : status::unsupported;
-    message->next = nullptr;
-    *ended->end = message;
-    ended->end = &message->next;
+    ended->append(message);
 }
 
 void stream_receiver::pop_answered(inlet *of)
@@ -437,7 +435,7 @@ stream_fetch *stream_receiver::progress()
             (void)end_backs(each, &ended);
         }
     }
-    return ended.first;
+    return ended.first();
 }
 
 } // namespace gpusm

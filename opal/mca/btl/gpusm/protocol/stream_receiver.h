@@ -6,6 +6,7 @@
 #ifndef GPUSM_PROTOCOL_STREAM_RECEIVER_H
 #define GPUSM_PROTOCOL_STREAM_RECEIVER_H
 
+#include "opal/mca/btl/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/protocol/stream.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
@@ -85,11 +86,7 @@ class stream_receiver {
         bool came = false;             // something, in this call of progress()
         bool listed = false;           // in receiving_
     };
-    // Messages that have ended.
-    struct ended_list {
-        stream_fetch *first = nullptr;
-        stream_fetch **end = &first;
-    };
+    using ended_list = queue<stream_fetch>;
 
     status ring_for(peer &from, stream_pool &pool, inlet **out);
     status make_ring(const stream_pool &pool, inlet **out);
