@@ -228,8 +228,7 @@ void use(context &c, const std::string &what)
 {
     constexpr int rounds = 5;
     for (const std::size_t len : {8u, 4096u, 65535u, 3u << 20, 3u << 21}) {
-        const bool by_ring = len > 3U << 20;
-        auto out = c.make(by_ring ? memory_kind::vmm_private : memory_kind::device, len);
+        auto out = c.make(len > 3U << 20 ? memory_kind::vmm_private : memory_kind::device, len);
         auto in = c.make(memory_kind::device, len);
         for (int i = 0; i < rounds; ++i) {
             swap_checked(c, *out, *in, what);

@@ -74,8 +74,6 @@ ALONE(SoftcudaCall, CallsWithoutAContextFailAndEachThreadHasItsOwn)
     }).join();
 }
 
-// ---------------------------------------------------------------- memory
-
 TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
 {
     for (std::size_t len : {std::size_t(64), 4 * mib}) {
@@ -89,16 +87,6 @@ TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
         int status = status_of(pid);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << status;
     }
-}
-
-ALONE(SoftcudaMemory, SmallAllocationsShareABlockAndLargeOnesAreAligned)
-{
-    start();
-    CUdeviceptr a = allocate(100);
-    CUdeviceptr b = allocate(100);
-    EXPECT_EQ(a / (2 * mib), b / (2 * mib));
-    EXPECT_EQ(a % 256, 0u);
-    EXPECT_EQ(allocate(2 * mib) % (2 * mib), 0u);
 }
 
 // Also as one side of a copy, where all of it must lie in one registration.
@@ -142,8 +130,6 @@ SOFT_ALONE(SoftcudaVmm, AccessIsNeededAndIsRemembered)
     grant(CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT_EQ(CU(cuMemcpyDtoH)(&byte, at, 1), CUDA_ERROR_INVALID_VALUE);
 }
-
-// ---------------------------------------------------------------- handles that cross processes
 
 ALONE(SoftcudaIpc, OwnHandlesGarbageAndEventsOfThisProcessAreRefused)
 {
@@ -253,8 +239,6 @@ TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
     });
 }
 
-// ---------------------------------------------------------------- streams
-
 ALONE(SoftcudaStream, TheLegacyStreamWaitsForBlockingStreamsOnly)
 {
     start();
@@ -327,8 +311,6 @@ ALONE_IF(SoftcudaStream, AnEventOfAnotherContextCannotBeRecordedHere, NEEDS_DEVI
     EXPECT_EQ(CU(cuEventRecord)(e, s), CUDA_ERROR_INVALID_HANDLE);
     OK(CU(cuStreamWaitEvent)(s, e, 0));
 }
-
-// ---------------------------------------------------------------- capture
 
 // What `body` answers in a thread of that capture mode that has the context of this one.
 CUresult in_another_thread(CUstreamCaptureMode mode, const std::function<CUresult()> &body)

@@ -138,10 +138,9 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (failures >= failures_in_a_row) {
         return status::unsupported;
     }
-    status s = status::ok;
-    if (share_kind::legacy != entry.kind && message->fds.empty()) {
-        s = fds_.take(owner, handle, message);
-    }
+    status s = share_kind::legacy == entry.kind || !message->fds.empty()
+                   ? status::ok
+                   : fds_.take(owner, handle, message);
     if (status::ok != s) {
         return s;
     }
