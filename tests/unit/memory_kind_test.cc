@@ -169,7 +169,7 @@ const failure on_the_way[] = {
     {pool, "mem_pool_import_from_shareable_handle", 0, CUDA_ERROR_INVALID_VALUE, driver_failed, 1},
     {pool, "mem_pool_set_access", 0, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, unsupported, 0},
     {pool, "mem_pool_set_access", 0, CUDA_ERROR_DEINITIALIZED, driver_failed, 0},
-    {pool, "mem_pool_import_pointer", 0, CUDA_ERROR_ALREADY_MAPPED, unsupported, 0},
+    {pool, "mem_pool_import_pointer", 0, CUDA_ERROR_ALREADY_MAPPED, not_found, 0},
     {pool, "mem_pool_import_pointer", 0, CUDA_ERROR_OUT_OF_MEMORY, no_memory, 0},
     {pool, "mem_pool_import_pointer", 0, CUDA_ERROR_INVALID_VALUE, driver_failed, 1},
     // chunks: listed, exported, mapped

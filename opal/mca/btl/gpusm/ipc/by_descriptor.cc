@@ -340,7 +340,7 @@ status import_pool_pointer(const driver_api &driver, const device &into, CUmemor
     if (CUDA_SUCCESS == result) {
         *local_base = made;
     }
-    return CUDA_ERROR_ALREADY_MAPPED == result ? status::unsupported
+    return CUDA_ERROR_ALREADY_MAPPED == result ? status::not_found
                                                : driver.answer("cuMemPoolImportPointer", result);
 }
 

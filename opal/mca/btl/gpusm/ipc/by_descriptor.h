@@ -90,8 +90,8 @@ status import_pool(const driver_api &driver, const file_descriptor &fd, CUmemory
 status allow_pool(const driver_api &driver, CUmemoryPool pool, const device &into);
 
 // Maps an allocation of an imported pool in the context of `into`. *local_base is where its base is
-// here; given back with free_device. How long it is says check_mapped_length. `unsupported`: also
-// when this process has mapped that allocation already; `no_memory`; `driver_failed`.
+// here; given back with free_device. How long it is says check_mapped_length. `not_found`: the
+// program has mapped it already, by itself; `unsupported`; `no_memory`; `driver_failed`.
 status import_pool_pointer(const driver_api &driver, const device &into, CUmemoryPool pool,
                            const memory_handle &handle, std::uint64_t *local_base);
 
