@@ -42,19 +42,6 @@ constexpr auto number = MCA_BASE_VAR_TYPE_UNSIGNED_INT;
 constexpr auto bytes = MCA_BASE_VAR_TYPE_SIZE_T;
 constexpr auto text = MCA_BASE_VAR_TYPE_STRING;
 
-// Are two copies through shared memory faster here than a single copy with its system call? They
-// move every cache line between the processors twice, a single copy once. AMD's processors move
-// lines so fast that eager and streamed messages take half the time; between Intel's a single copy
-// is the faster one from 16 KiB on (docs/performance-host.md).
-bool two_copies_are_faster()
-{
-#if defined(__x86_64__)
-    return 0 != __builtin_cpu_is("amd");
-#else
-    return false;
-#endif
-}
-
 const parameter parameters[] = {
     {"free_list_max", number, &component.free_list_max, 512, OPAL_INFO_LVL_5,
      "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)", 8, 16384},
@@ -100,8 +87,7 @@ const parameter parameters[] = {
      "Let peers read long messages straight from host memory, and both sides of a message between "
      "a device and host memory copy a part, where Open MPI's framework smsc can (CMA, "
      "XPMEM); without it host messages go in fragments, and one side copies the others alone"},
-    {"stream_host_after", bytes, &component.stream_host_after,
-     two_copies_are_faster() ? 64 * mebi : SIZE_MAX, OPAL_INFO_LVL_5,
+    {"stream_host_after", bytes, &component.stream_host_after, 0, OPAL_INFO_LVL_5,
      "From a peer of whose messages so many bytes have come, long host messages are streamed "
      "through a ring in shared memory, in pieces that the sender copies in while the receiver "
      "copies out the ones before; until then the receiver makes a single copy, of long messages "
@@ -124,6 +110,19 @@ const parameter parameters[] = {
      "taken)",
      0, 100},
 };
+
+// Are two copies through shared memory faster here than a single copy with its system call? They
+// move every cache line between the processors twice, a single copy once. AMD's processors move
+// lines so fast that eager and streamed messages take half the time; between Intel's a single copy
+// is the faster one from 16 KiB on (docs/performance-host.md).
+bool two_copies_are_faster()
+{
+#if defined(__x86_64__)
+    return 0 != __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
 
 // Does ob1 send device memory eagerly up to the limit for all memory? An Open MPI built without
 // CUDA knows no other, and whatever fits it is staged through host memory twice.
@@ -163,12 +162,13 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
+    component.stream_host_after = two_copies_are_faster() ? 64 * mebi : SIZE_MAX;
     for (const parameter &each : parameters) {
         if (flag == each.type) {
             *static_cast<bool *>(each.storage) = 0 != each.value;
         } else if (number == each.type) {
             *static_cast<unsigned *>(each.storage) = static_cast<unsigned>(each.value);
-        } else if (bytes == each.type) {
+        } else if (bytes == each.type && each.storage != &component.stream_host_after) {
             *static_cast<size_t *>(each.storage) = each.value;
         }
         (void)mca_base_component_var_register(&component.super.btl_version, each.name,
