@@ -252,7 +252,7 @@ std::size_t plan_frags()
         lists[i].is_queue = 1 == i && !here().oversubscribed;
     }
     std::size_t bytes =
-        host_side::ring_bytes() + stage_services::ring_bytes() + bounce_copies::memory_bytes();
+        host_side::ring_bytes + stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
         bytes += frag_bytes(list) * list.most;
     }
@@ -268,6 +268,13 @@ bool make_first_frags()
     add_frags(lists[0], first_small_frags);
     return lists[0].free != nullptr && lists[1].free != nullptr &&
            (0 == lists[2].most || lists[2].free != nullptr);
+}
+
+bool frag_queue_is_long()
+{
+    const std::lock_guard guard(here().lock);
+    const frag_list &queue = here().frags->lists[1];
+    return queue.made.size() * queue.payload_bytes >= queue_bytes;
 }
 
 void release_frags()

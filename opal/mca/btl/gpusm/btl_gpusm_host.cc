@@ -49,12 +49,6 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     return with.peer;
 }
 
-void count_single_copy(std::size_t bytes)
-{
-    count(counter::single_copy_messages, 1);
-    count(counter::single_copy_bytes, bytes);
-}
-
 host_get *get_around(const stream_fetch *fetch)
 {
     return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
@@ -65,17 +59,14 @@ host_get *get_around(const stream_fetch *fetch)
 constexpr std::size_t cooperative_least_bytes = 256 * 1024;
 // Every part costs a system call.
 constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
-// A ring is longer than an L2 cache, for the same reason as a queue of fragments.
-constexpr std::uint32_t slot_bytes = 16 * 1024;
-constexpr std::uint32_t most_rings = 4; // of a kind
 // Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
 // fewer. One that does not, or to which lines move so slowly that a single copy is as fast, is not
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Of a message of that length ob1 sends the first half with its request, and the second half in
-// one more fragment, which is copied in while the first one is copied out.
-constexpr std::size_t two_fragments_bytes = 16 * 1024;
+// Four fragments, of which each is copied in while the one before is copied out, are faster than a
+// ring once the queue that they lie in is longer than an L2 cache.
+constexpr std::size_t four_fragments_bytes = 32 * 1024;
 
 // Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
 // sender's memory, twice.
@@ -104,12 +95,6 @@ host_side::host_side(gpusm::node &local, bool threads)
       rings_without_slots_{cache_line_bytes, 1, most_rings}, receiver_(local, *this, threads),
       sender_(*this, threads)
 {
-}
-
-std::size_t host_side::ring_bytes()
-{
-    return most_rings *
-           (std::size_t{most_stream_pieces} * slot_bytes + 2 * (stream_slots_offset + page_bytes));
 }
 
 status host_side::send(peer &to, const stream_message &message, const stream_memory *memory)
@@ -214,7 +199,8 @@ int host_side::progress()
             count(counter::host_ring_bytes, by_ring);
         }
         if (good && by_ring < each->len_bytes) {
-            count_single_copy(each->len_bytes - by_ring);
+            count(counter::single_copy_messages, 1);
+            count(counter::single_copy_bytes, each->len_bytes - by_ring);
             count(counter::cooperative_copy_bytes, each->written);
         }
         each = each->next;
@@ -230,8 +216,8 @@ int host_side::progress()
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
     // In a program that uses a device the receiver's buffer may lie there.
-    return size <= two_fragments_bytes && nullptr == here().gpu &&
-           two_copies_are_faster_to(endpoint);
+    return size <= four_fragments_bytes && nullptr == here().gpu &&
+           two_copies_are_faster_to(endpoint) && frag_queue_is_long();
 }
 
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
@@ -264,7 +250,8 @@ int get_host(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *l
     if (status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
         return OPAL_ERROR;
     }
-    count_single_copy(size);
+    count(counter::single_copy_messages, 1);
+    count(counter::single_copy_bytes, size);
     arguments.call_back(endpoint, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }

@@ -44,7 +44,15 @@ struct host_get {
 
 // Host messages that both sides copy. Any thread.
 class host_side final : private stream_services {
+    // A ring is longer than an L2 cache, for the same reason as a queue of fragments.
+    static constexpr std::uint32_t slot_bytes = 16 * 1024;
+    static constexpr std::uint32_t most_rings = 4; // of a kind
+
   public:
+    // Of the segment, that they can come to need.
+    static constexpr std::size_t ring_bytes =
+        most_rings *
+        (std::size_t{most_stream_pieces} * slot_bytes + 2 * (stream_slots_offset + page_bytes));
     host_side(node &local, bool threads);
 
     // Both sides copy at the same time: through a ring; or by single copies, of which this process
@@ -63,8 +71,6 @@ class host_side final : private stream_services {
         return stream_message_for(&sender_, from, payload, bytes);
     }
     bool idle() const { return sender_.idle() && receiver_.idle(); }
-    // Of the segment, that the rings can come to need.
-    static std::size_t ring_bytes();
     // Copies parts, and calls back for messages that are complete; returns how many.
     int progress();
 

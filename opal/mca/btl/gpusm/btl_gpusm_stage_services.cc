@@ -37,10 +37,10 @@ stage_services::~stage_services()
 {
     for (const auto &[start, in] : registered_) {
         if (in != nullptr) {
-            const CUresult result = in_context(gpu().driver, in->context, [&, at = start] {
-                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
-            });
-            (void)gpu().driver.report("cuMemHostUnregister", result);
+            (void)gpu().driver.report(
+                "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, at = start] {
+                    return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
+                }));
         }
     }
     for (const device_pool &each : pools_) {

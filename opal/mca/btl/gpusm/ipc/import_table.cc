@@ -132,9 +132,8 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (!read_export(from.shared().view(), handle, &entry)) {
         return status::not_found;
     }
-    const device_uuid uuid = std::to_array(entry.device_uuid);
-    out->device_uuid = uuid;
-    unsigned &failures = failures_[{uuid, into.ordinal, entry.kind}];
+    out->device_uuid = std::to_array(entry.device_uuid);
+    unsigned &failures = failures_[{out->device_uuid, into.ordinal, entry.kind}];
     if (failures >= failures_in_a_row) {
         return status::unsupported;
     }

@@ -6,8 +6,8 @@
 #ifndef GPUSM_PROTOCOL_STREAM_RECEIVER_H
 #define GPUSM_PROTOCOL_STREAM_RECEIVER_H
 
-#include "opal/mca/btl/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/protocol/stream.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/stream_ring.h"
