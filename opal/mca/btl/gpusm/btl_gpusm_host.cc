@@ -64,9 +64,9 @@ constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Four fragments, of which each is copied in while the one before is copied out, are faster than a
-// ring once the queue that they lie in is longer than an L2 cache.
-constexpr std::size_t four_fragments_bytes = 32 * 1024;
+// Of a message in fragments each is copied in while the one before is copied out. Two are faster
+// than a single copy, four are faster than a ring in a queue that is longer than an L2 cache.
+constexpr std::size_t fragment_bytes = 8 * 1024;
 
 // Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
 // sender's memory, twice.
@@ -216,8 +216,8 @@ int host_side::progress()
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
     // In a program that uses a device the receiver's buffer may lie there.
-    return size <= four_fragments_bytes && nullptr == here().gpu &&
-           two_copies_are_faster_to(endpoint) && frag_queue_is_long();
+    return nullptr == here().gpu && two_copies_are_faster_to(endpoint) &&
+           size <= (frag_queue_is_long() ? 4 : 2) * fragment_bytes;
 }
 
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
