@@ -110,11 +110,6 @@ can_stream=$can bound="--bind-to core"
     judge streamed-when-some-have-come 0 $? '[ $can_stream = no ] || [ "$(path_count host_ring_messages)" -gt 1300 ]' \
         "too few" '[ "$(path_count host_ring_messages)" -lt 1900 ]' "$(path_count host_ring_messages) are streamed" \
         '[ $can_stream = no ] || [ "$(path_count single_copy_messages)" -lt 2200 ]' "those of two fragments are offered"
-    # After 64 MiB in short messages the sender's fragments are many enough for messages of four of them.
-    launch 60 2 $bound --mca btl_gpusm_stream_host_after 33554432 "$perf" latency --src H --dst H --sizes 8K,32K \
-        --iterations 9000 --warmup 0 --no-limit --check
-    judge in-fragments-when-they-are-many 0 $? \
-        '[ $can_stream = no ] || [ "$(path_count single_copy_messages)$(path_count host_ring_messages)" = 00 ]' "offered"
     stream_case not-streamed-without-single-copies no $bound $no_single
     [ $can_stream = no ] || check the-sender-of-a-stream-is-away 90 2 $bound --mca btl_gpusm_stream_host_after 0 \
         "$exchange" cooperative-late

@@ -363,8 +363,6 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
 std::size_t plan_frags();
 // The fragments that there have to be. False: there is no memory for them.
 bool make_first_frags();
-// Are those for short messages, one after the other, more than an L2 cache has room for?
-bool frag_queue_is_long();
 void release_frags();
 // A fragment that can hold `bytes`, or null when none can be had now.
 mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);

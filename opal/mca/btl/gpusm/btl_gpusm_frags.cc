@@ -270,13 +270,6 @@ bool make_first_frags()
            (0 == lists[2].most || lists[2].free != nullptr);
 }
 
-bool frag_queue_is_long()
-{
-    const std::lock_guard guard(here().lock);
-    const frag_list &queue = here().frags->lists[1];
-    return queue.made.size() * queue.payload_bytes >= queue_bytes;
-}
-
 void release_frags()
 {
     if (nullptr == here().frags) {

@@ -64,9 +64,9 @@ constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Of a message in fragments each is copied in while the one before is copied out. Two are faster
-// than a single copy, four are faster than a ring in a queue that is longer than an L2 cache.
-constexpr std::size_t fragment_bytes = 8 * 1024;
+// Of a message of that length ob1 sends the first half with its request, and the second half in
+// one more fragment, which is copied in while the first one is copied out.
+constexpr std::size_t two_fragments_bytes = 16 * 1024;
 
 // Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
 // sender's memory, twice.
@@ -216,8 +216,8 @@ int host_side::progress()
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
     // In a program that uses a device the receiver's buffer may lie there.
-    return nullptr == here().gpu && two_copies_are_faster_to(endpoint) &&
-           size <= (frag_queue_is_long() ? 4 : 2) * fragment_bytes;
+    return size <= two_fragments_bytes && nullptr == here().gpu &&
+           two_copies_are_faster_to(endpoint);
 }
 
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
