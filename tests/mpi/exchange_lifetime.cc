@@ -226,11 +226,10 @@ namespace {
 // with it in it. (Nobody frees it: a destroyed context has freed it already.)
 void use(context &c, const std::string &what)
 {
-    constexpr int rounds = 5;
     for (const std::size_t len : {8u, 4096u, 65535u, 3u << 20, 3u << 21}) {
         auto out = c.make(len > 3U << 20 ? memory_kind::vmm_private : memory_kind::device, len);
         auto in = c.make(memory_kind::device, len);
-        for (int i = 0; i < rounds; ++i) {
+        for (int i = 0; i < 5; ++i) {
             swap_checked(c, *out, *in, what);
         }
         (void)out.release();
@@ -261,10 +260,9 @@ void reset_primary(context &c)
 // Contexts that come and go while nothing is in flight. Messages go on in the primary one.
 void test_context_destroyed(context &c)
 {
-    constexpr int contexts = 3;
     auto out = make_room(c);
     auto in = make_room(c);
-    for (int i = 0; i < contexts; ++i) {
+    for (int i = 0; i < 3; ++i) {
         own_context own(c);
         use(c, "in a context of the program's own");
         swap_some_windows(c, *make_room(c), *make_room(c));
@@ -307,8 +305,7 @@ void test_primary_renewed(context &c)
 // cudaDeviceReset in the middle of a program, which then goes on with the same device.
 void test_primary_again(context &c)
 {
-    constexpr int times = 3;
-    for (int i = 0; i < times; ++i) {
+    for (int i = 0; i < 3; ++i) {
         use(c, "in the primary context, time " + std::to_string(i));
         reset_primary(c);
         talk_on(c, "after a reset");

@@ -89,6 +89,15 @@ TEST(SoftcudaMemory, ADevicePointerCannotBeReadByTheCpu)
     }
 }
 
+ALONE(SoftcudaMemory, SmallAllocationsShareABlockAndLargeOnesAreAligned)
+{
+    start();
+    const CUdeviceptr at = allocate(100);
+    EXPECT_EQ(at % 256, 0u);
+    EXPECT_EQ(at / (2 * mib), allocate(100) / (2 * mib));
+    EXPECT_EQ(allocate(2 * mib) % (2 * mib), 0u);
+}
+
 // Also as one side of a copy, where all of it must lie in one registration.
 ALONE(SoftcudaMemory, HostMemoryIsRegisteredOnceAndAsAWhole)
 {

@@ -233,8 +233,8 @@ void bounce_copies::start(bounce *job)
     job->sent_bytes = 0;
     job->under_way = 0;
     job->failed = false;
-    const bool is_pull =
-        bounce_way::pull == job->way; // which begins with the next call of progress
+    // A pull begins with the next call of progress().
+    const bool is_pull = bounce_way::pull == job->way;
     job->waits = is_pull || waiting_.first() != nullptr || !send_out(job);
     if (job->waits) {
         (is_pull ? pulling_ : waiting_).append(job);

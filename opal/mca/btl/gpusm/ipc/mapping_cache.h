@@ -21,11 +21,11 @@ namespace gpusm {
 
 // What is mapped; never an address alone.
 struct mapping_key {
-    std::uint32_t owner;      // importer's number for the exporting peer
-    std::uint32_t device;     // local device whose context opened it
-    std::uint32_t slot;       // slot in the owner's export directory
-    std::uint64_t generation; // of that slot; never used again for it
-    share_kind kind = share_kind::none;
+    std::uint32_t owner;                // importer's number for the exporting peer
+    std::uint32_t device;               // local device whose context opened it
+    std::uint32_t slot;                 // slot in the owner's export directory
+    std::uint64_t generation;           // of that slot; never used again for it
+    share_kind kind = share_kind::none; // of the memory, says the peer's handle
 
     auto operator<=>(const mapping_key &) const = default;
 };
@@ -37,9 +37,9 @@ struct mapping {
     std::uint64_t remote_base = 0; // start of the allocation in the owner's address space
     std::uint64_t len_bytes = 0;
     std::uint64_t local_base = 0;
-    void *pool = nullptr;                       // that it is of, if it is of one; the opener's
-    std::array<std::uint8_t, 16> device_uuid{}; // where it lies
-    std::function<void(const mapping &)> close; // cannot fail
+    void *pool = nullptr; // that it is of, if it is of one; the opener's
+    std::array<std::uint8_t, device_uuid_bytes> device_uuid{}; // where it lies
+    std::function<void(const mapping &)> close;                // cannot fail
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release
     std::uint64_t last_use = 0; // counts releases
