@@ -11,6 +11,7 @@
 //                           register_mem, get; and progress    START HERE
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
+//   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
 //                           _stage* (memory that cannot be mapped) and _gpu (what gpu/ and ipc/
 //                           keep; is a buffer device memory?)
@@ -23,6 +24,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
 #include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/ipc/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
@@ -92,48 +94,6 @@ struct mca_btl_base_registration_handle_t {
     gpusm::remote_handle remote;
 };
 
-namespace gpusm {
-
-// What the MPI_T performance variables say: counters, and behind them levels, how much it is now.
-#define GPUSM_COUNTERS(X)                                                                          \
-    X(get_messages, "Messages from or to device memory that this process fetched from a peer")     \
-    X(get_bytes, "Bytes of those messages")                                                        \
-    X(staged_messages, "Messages that this process sent from device memory through host memory")   \
-    X(staged_bytes, "Bytes of those messages")                                                     \
-    X(host_messages, "Messages that this process sent from host memory")                           \
-    X(host_bytes, "Bytes of those messages")                                                       \
-    X(device_ring_messages,                                                                        \
-      "Of the messages fetched, those that came through a ring on a device of this process")       \
-    X(device_ring_bytes, "Bytes of those messages")                                                \
-    X(host_ring_messages,                                                                          \
-      "Messages that came to this process through a ring in host memory, in part at least")        \
-    X(host_ring_bytes, "Bytes that came so")                                                       \
-    X(direct_host_messages,                                                                        \
-      "Of the messages fetched, those that the sender copied here itself, out of page-locked "     \
-      "host memory")                                                                               \
-    X(direct_host_bytes, "Bytes of those messages")                                                \
-    X(pulled_host_bytes,                                                                           \
-      "Bytes that this process has read from a peer's host memory for its device by itself")       \
-    X(pushed_host_bytes,                                                                           \
-      "Bytes that peers have written from their devices into this process's host memory")          \
-    X(single_copy_messages,                                                                        \
-      "Messages that this process read from a peer's host memory in a single copy, in part at "    \
-      "least")                                                                                     \
-    X(single_copy_bytes, "Bytes of those messages")                                                \
-    X(cooperative_copy_bytes, "Of those, bytes that the sender has written")                       \
-    X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
-    X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
-    X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \
-    X(mapped_allocations, "Allocations of peers that are mapped here now")                         \
-    X(mapped_bytes, "Bytes of those allocations")                                                  \
-    X(exported_allocations, "Device allocations of this process that peers can map now")
-
-#define GPUSM_NAME(name, description) name,
-enum class counter : unsigned { GPUSM_COUNTERS(GPUSM_NAME) count };
-#undef GPUSM_NAME
-
-} // namespace gpusm
-
 struct mca_btl_gpusm_component_t {
     mca_btl_base_component_3_0_0_t super;
 
@@ -155,6 +115,7 @@ struct mca_btl_gpusm_component_t {
     bool use_direct_host;
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
+    bool use_self;
     size_t stream_host_after;
 
     // MCA holds pointers to them for as long as the component is loaded.
@@ -189,6 +150,9 @@ namespace gpusm {
 
 // Has this machine fewer processors than the job has processes here? Known once PMIx is.
 bool is_oversubscribed();
+
+// messages: can this be device memory? Where ob1 says so itself, host messages cost no question.
+bool may_be_device_memory(const void *base, std::uint32_t flags);
 
 // params: registers everything with MCA.
 void register_parameters();
@@ -238,9 +202,8 @@ inline transport &here()
     return *mca_btl_gpusm_component.transport;
 }
 
-// Open MPI's free list of plain objects whose first member is an opal_free_list_item_t `super`,
-// without a bound. What is taken holds what it held when it was given back, at first zeros. Any
-// thread.
+// Open MPI's free list of plain objects that begin with an opal_free_list_item_t, without a bound.
+// What is taken holds what it held when it was given back, at first zeros. Any thread.
 template <typename Item> class free_list {
   public:
     explicit free_list(opal_free_list_item_init_fn_t made = nullptr, void *context = nullptr)
@@ -259,7 +222,10 @@ template <typename Item> class free_list {
 
     // Null: there is no memory.
     Item *take() { return reinterpret_cast<Item *>(opal_free_list_get(&list_)); }
-    void give(Item *back) { opal_free_list_return(&list_, &back->super); }
+    void give(Item *back)
+    {
+        opal_free_list_return(&list_, reinterpret_cast<opal_free_list_item_t *>(back));
+    }
 
   private:
     opal_free_list_t list_;

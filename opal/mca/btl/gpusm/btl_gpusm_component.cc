@@ -4,6 +4,7 @@
 // btl_gpusm_component.cc: what Open MPI sees first: the component, and the life of the transport.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/abi.h"
@@ -34,6 +35,7 @@ transport::~transport()
     delete gpu.exchange(nullptr);
     host.reset();
     release_frags();
+    self.reset();
     for (mca_btl_base_endpoint_t *each : endpoints) {
         smsc_release(each);
         delete each->handshake;
@@ -70,7 +72,7 @@ void give_up_closed_peers()
 // a process that has never heard of it.
 bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
 {
-    return good ? !from->peer->closed() : from->peer->lives();
+    return is_self(from) || (good ? !from->peer->closed() : from->peer->lives());
 }
 
 // What of the library's is used by its layout, where it can be asked for that.
@@ -138,7 +140,9 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     component.transport = new gpusm::transport(enable_mpi_threads, gpusm::is_oversubscribed());
-    mca_btl_gpusm.super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
+    for (mca_btl_gpusm_t *module : {&mca_btl_gpusm, &mca_btl_gpusm_self}) {
+        module->super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
+    }
     std::string why;
     if (gpusm::status::ok != gpusm::make_node(gpusm::plan_frags(), &why)) {
         gpusm::show_help("no segment", component.backing_directory, why.c_str());
@@ -148,6 +152,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     gpusm::transport &here = *component.transport;
     here.host = std::make_unique<gpusm::host_side>(*here.node, here.threads);
     here.stage = std::make_unique<gpusm::stage_side>(*here.node, here.threads);
+    here.self = std::make_unique<gpusm::self_side>(here.lock);
     if (!gpusm::make_first_frags()) {
         gpusm::show_help("no segment", component.backing_directory,
                          "there is no room for a fragment of btl_gpusm_eager_limit bytes");
@@ -155,7 +160,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     auto **modules =
-        static_cast<mca_btl_base_module_t **>(calloc(1, sizeof(mca_btl_base_module_t *)));
+        static_cast<mca_btl_base_module_t **>(calloc(2, sizeof(mca_btl_base_module_t *)));
     if (nullptr == modules || !gpusm::post_modex()) {
         free(modules);
         gpusm::release_component();
@@ -163,6 +168,9 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     }
     modules[0] = &mca_btl_gpusm.super;
     *num_btls = 1;
+    if (component.use_self) {
+        modules[(*num_btls)++] = &mca_btl_gpusm_self.super;
+    }
     return modules;
 }
 

@@ -5,6 +5,7 @@
 // device memory. What can be mapped is, once, and the copy given to the engine; what cannot be
 // mapped is streamed.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
@@ -78,23 +79,30 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     return status::ok;
 }
 
+void release_mapping(get_request *get)
+{
+    if (get->mapping != nullptr) {
+        here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+    }
+}
+
 // The copy of this process alone is over.
 void bounce_over(bounce *job)
 {
     get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
-    here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+    release_mapping(get);
     finish_get(get, job->failed ? status::driver_failed : status::ok);
 }
 
-// Copies into host memory a get whose source is mapped, in pieces; it ends in finish_get. False: it
-// cannot.
+// Copies into host memory a get whose source is mapped, or is this process's own, in pieces; it
+// ends in finish_get. False: it cannot.
 bool bounce_get(get_request *get)
 {
     gpu_side &side = *here().gpu;
     if (0 == get->copy.len_bytes || !side.bounces.available()) {
         return false;
     }
-    if (here().stage->share(get)) {
+    if (!is_self(get->endpoint) && here().stage->share(get)) {
         return true;
     }
     bounce &job = get->bouncing;
@@ -105,10 +113,30 @@ bool bounce_get(get_request *get)
     job.destination = get->copy.destination;
     job.len_bytes = job.message_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
-    job.for_kernel = gpu_side::kernel_reads(*get->mapping, *get->into);
+    job.for_kernel = get->kernel_reads;
     job.over = bounce_over;
     side.bounces.start(&job);
     return true;
+}
+
+// A get of this process, with what is the same for all. Null: there is no memory.
+get_request *new_get(mca_btl_base_endpoint_t *endpoint, const host_get::arguments &given,
+                     std::size_t len_bytes)
+{
+    get_request *get = here().gets->all.take();
+    if (get != nullptr) { // the free list gives what was there before
+        get->endpoint = endpoint;
+        get->mapping = nullptr;
+        get->target = nullptr;
+        get->has_waited = false;
+        get->kernel_reads = false;
+        get->given = given;
+        get->copy = {};
+        get->copy.destination = reinterpret_cast<std::uint64_t>(given.local_address);
+        get->copy.len_bytes = len_bytes;
+        get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
+    }
+    return get;
 }
 
 // Host memory into which the driver copies without halting the caller. The question takes a
@@ -119,6 +147,13 @@ bool takes_copies(const get_request *get)
     constexpr std::size_t not_worth_asking_bytes = 8192;
     return get->copy.len_bytes > not_worth_asking_bytes &&
            here().gpu.load()->is_page_locked(get->copy.destination, get->copy.len_bytes);
+}
+
+void copy_or_bounce(get_request *get)
+{
+    if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
+        here().gpu.load()->copies.submit(*get->into, &get->copy);
+    }
 }
 
 } // namespace
@@ -169,12 +204,10 @@ status start_get(get_request *get)
     if (status::ok == s) {
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
-        get->copy.for_kernel =
-            get->copy.for_kernel && gpu_side::kernel_reads(*get->mapping, *get->into);
+        get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
+        get->copy.for_kernel = get->copy.for_kernel && get->kernel_reads;
         get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
-        if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
-            side.copies.submit(*get->into, &get->copy);
-        }
+        copy_or_bounce(get);
     }
     return s;
 }
@@ -214,7 +247,7 @@ int progress_gets(bool busy)
                 if (status::ok != each->outcome && is_for_host(get) && bounce_get(get)) {
                     break;
                 }
-                side->imports.release(std::exchange(get->mapping, nullptr));
+                release_mapping(get);
                 finish_get(get, each->outcome);
                 break;
             }
@@ -239,8 +272,9 @@ int progress_gets(bool busy)
         get_request *get = std::exchange(finished, finished->next);
         const bool copied = status::ok == get->copy.outcome;
         if (copied) {
-            count(counter::get_messages, 1);
-            count(counter::get_bytes, get->copy.len_bytes);
+            const bool self = is_self(get->endpoint);
+            count(self ? counter::self_messages : counter::get_messages, 1);
+            count(self ? counter::self_bytes : counter::get_bytes, get->copy.len_bytes);
         } else {
             log_line(log_level::info, "a get of %zu bytes failed, fragments take its place: %s",
                      get->copy.len_bytes, to_string(get->copy.outcome));
@@ -255,7 +289,27 @@ int progress_gets(bool busy)
     return completed;
 }
 
-int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
+int copy_for_self(const registration &from, const registration &into, std::uint64_t source,
+                  const host_get::arguments &given, mca_btl_base_endpoint_t *endpoint,
+                  std::size_t size)
+{
+    gpu_side *side = gpu();
+    get_request *get = nullptr == side ? nullptr : new_get(endpoint, given, size);
+    if (nullptr == get) {
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    get->copy.source = source;
+    get->into = into.device != nullptr ? into.device : from.device;
+    get->kernel_reads = source + size <= from.plain_until;
+    get->copy.within_device = into.device == from.device;
+    get->copy.for_kernel = get->copy.within_device && get->kernel_reads &&
+                           get->copy.destination + size <= into.plain_until;
+    const std::lock_guard guard(side->lock);
+    copy_or_bounce(get);
+    return OPAL_SUCCESS;
+}
+
+int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
                uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
                mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
@@ -267,21 +321,13 @@ int get_device(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void 
     if (nullptr == side || !covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
-    get_request *get = here().gets->all.take();
+    get_request *get =
+        new_get(endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, size);
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
-    get->endpoint = endpoint;
-    get->mapping = nullptr;
-    get->target = nullptr;
-    get->has_waited = false;
     get->remote_address = remote_address;
     get->remote = remote;
-    get->given = {local_address, local_handle, cbfunc, cbcontext, cbdata};
-    get->copy = {}; // the free list gives what was there before
-    get->copy.destination = reinterpret_cast<std::uint64_t>(local_address);
-    get->copy.len_bytes = size;
-    get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
     get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;

@@ -21,7 +21,8 @@ namespace gpusm {
 struct get_request {
     opal_free_list_item_t super;
     copy_request copy;
-    struct mapping *mapping; // referenced while it is copied; null before, and for staged gets
+    // Referenced while it is copied; null before, for staged gets, and for memory of this process.
+    struct mapping *mapping;
     struct exported *target; // referenced while the sender may write there by itself; else null
     mca_btl_base_endpoint_t *endpoint;
     std::uint64_t remote_address;
@@ -30,6 +31,7 @@ struct get_request {
     bounce bouncing;     // of a get that this process copies by hand, alone
     stream_fetch stream; // of memory that cannot be mapped, or of which the sender copies a part
     bool has_waited;     // for descriptors, once
+    bool kernel_reads;   // a kernel in the context of `into` may read the source
     struct device *into; // in whose context it is copied
     get_request *next;   // in the list that it waits in
 };
@@ -60,6 +62,11 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
                std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
                mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int flags,
                int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata);
+// For btl_get of the module for messages to oneself, unless both memories are host memory: copies
+// `size` bytes out of `from` at `source` into `into`. Takes the GPU lock.
+int copy_for_self(const registration &from, const registration &into, std::uint64_t source,
+                  const host_get::arguments &given, mca_btl_base_endpoint_t *endpoint,
+                  std::size_t size);
 // Completes copies; returns how many. `busy`: this call of progress has found other work. Takes the
 // GPU lock if it is free, in a process that has a GPU side.
 int progress_gets(bool busy);

@@ -233,7 +233,7 @@ void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *bas
     add_to(here().host_offers, std::uint32_t{1});
 }
 
-int get_host(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *local_address,
+int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
              std::uint64_t remote_address, mca_btl_base_registration_handle_t *local_handle,
              mca_btl_base_registration_handle_t *remote_handle, std::size_t size, int, int,
              mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
@@ -243,7 +243,8 @@ int get_host(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint, void *l
     if (!covers(remote, remote_address, size) || 0 != (remote.flags & no_single_copy)) {
         return OPAL_ERROR; // ob1 takes fragments
     }
-    const host_get::arguments arguments = {local_address, local_handle, cbfunc, cbcontext, cbdata};
+    const host_get::arguments arguments = {btl,    local_address, local_handle,
+                                           cbfunc, cbcontext,     cbdata};
     if (here().host->fetch(endpoint, remote_address, remote, size, arguments)) {
         return OPAL_SUCCESS;
     }

@@ -28,6 +28,7 @@ struct host_get {
     mca_btl_base_endpoint_t *endpoint;
     // What ob1 has given, for the callback.
     struct arguments {
+        mca_btl_base_module_t *btl;
         void *local_address;
         mca_btl_base_registration_handle_t *local_handle;
         mca_btl_base_rdma_completion_fn_t cbfunc;
@@ -36,8 +37,7 @@ struct host_get {
 
         void call_back(mca_btl_base_endpoint_t *from, int result) const
         {
-            cbfunc(&mca_btl_gpusm.super, from, local_address, local_handle, cbcontext, cbdata,
-                   result);
+            cbfunc(btl, from, local_address, local_handle, cbcontext, cbdata, result);
         }
     } given;
 };

@@ -81,20 +81,6 @@ mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t byte
     return &frag->base;
 }
 
-// Can this be device memory? Where ob1 says so itself, host messages cost no question.
-bool may_be_device_memory(const void *base, uint32_t flags)
-{
-#if OPAL_CUDA_GDR_SUPPORT
-    (void)base;
-    return 0 != (flags & MCA_BTL_REG_FLAG_CUDA_GPU_MEM);
-#else
-    (void)flags;
-    int device = 0;
-    uint64_t kind = 0;
-    return 0 != opal_accelerator.check_addr(base, &device, &kind);
-#endif
-}
-
 // A message between the glue of two processes.
 void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
                   const unsigned char *payload)
@@ -119,6 +105,19 @@ void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
 }
 
 } // namespace
+
+bool may_be_device_memory(const void *base, std::uint32_t flags)
+{
+#if OPAL_CUDA_GDR_SUPPORT
+    (void)base;
+    return 0 != (flags & MCA_BTL_REG_FLAG_CUDA_GPU_MEM);
+#else
+    (void)flags;
+    int device = 0;
+    uint64_t kind = 0;
+    return 0 != opal_accelerator.check_addr(base, &device, &kind);
+#endif
+}
 
 int registration_table::number(opal_free_list_item_t *item, void *table)
 {

@@ -3,7 +3,7 @@
 //
 // btl_gpusm_params.cc: MCA parameters, their ranges, and the performance variables. Parameters
 // that mean what they mean in btl/smcuda have its names.
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 
@@ -105,6 +105,10 @@ const parameter parameters[] = {
      "Let the sender copy host memory that the program has page-locked straight into the "
      "receiver's device memory; without it such memory goes like all host memory, in pieces by "
      "the processor"},
+    {"use_self", flag, &component.use_self, 1, OPAL_INFO_LVL_4,
+     "Carry messages of a process to itself, too, in the place of btl/self, so that those out of "
+     "or "
+     "into device memory are one copy of the device"},
     {"cuda_ipc_verbose", number, &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
      "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
      "taken)",
@@ -157,6 +161,26 @@ bool is_in_range(const char *name, std::uint64_t value, std::uint64_t least, std
     return value >= least && value <= most;
 }
 
+// The module for messages to oneself has no parameters of its own: ob1 sees one set a component.
+void set_limits_of_self()
+{
+    mca_btl_base_module_t &self = mca_btl_gpusm_self.super;
+    self.btl_exclusivity =
+        MCA_BTL_EXCLUSIVITY_HIGH + 2; // btl/self's is HIGH, btl/smcuda's one more
+    self.btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_SEND_INPLACE | MCA_BTL_FLAGS_GET;
+    self.btl_eager_limit = self_eager_bytes;
+    self.btl_rndv_eager_limit = self_eager_bytes;
+    self.btl_max_send_size = self_fragment_bytes;
+    self.btl_accelerator_max_send_size = self_fragment_bytes;
+    self.btl_get_limit = SIZE_MAX;
+    self.btl_min_rdma_pipeline_size = SIZE_MAX; // no put, as below
+    self.btl_latency = 0;
+    self.btl_bandwidth = 10000;
+#if OPAL_CUDA_GDR_SUPPORT
+    self.btl_accelerator_eager_limit = self_device_eager_bytes;
+#endif
+}
+
 } // namespace
 
 void register_parameters()
@@ -177,6 +201,7 @@ void register_parameters()
                                               MCA_BASE_VAR_SCOPE_READONLY, each.storage);
     }
 
+    set_limits_of_self();
     module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;

@@ -23,6 +23,7 @@ namespace gpusm {
 class gpu_side;           // btl_gpusm_gpu.h
 class host_side;          // btl_gpusm_host.h
 class registration_table; // btl_gpusm.h
+class self_side;          // btl_gpusm_self.h
 class stage_side;         // btl_gpusm_stage.h
 struct device_gets;       // btl_gpusm_device.h
 struct frag_store;        // btl_gpusm_frags.cc
@@ -49,6 +50,7 @@ struct transport {
     std::unique_ptr<device_gets> gets;
     std::atomic<gpu_side *> gpu{nullptr}; // owned; null until the first GPU message
     std::unique_ptr<stage_side> stage;    // after the GPU lock, if there is a GPU side
+    std::unique_ptr<self_side> self;
 
     // Without threads: the device buffer of an inline send that has just been declined. ob1 asks
     // about it again and registers it in the same call of the program, in which nobody can free it.
