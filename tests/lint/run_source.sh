@@ -12,7 +12,7 @@ everything=$(find ./.ci . \( -path './build*' -o -path './_*' -o -path './.[!c]*
     -o -path './autom4te.cache' -o -path '*/.libs' -o -path '*/.deps' \) -prune -o -type f \
     ! -name 'configure*~' ! -name configure ! -name aclocal.m4 ! -name Makefile.in ! -name 'l*.m4' \
     ! -name '*.tar.gz' -print | sort -u)
-sources=$(printf '%s\n' $everything | grep -E '\.(cc|cu|h)$' | grep -v -e _help_text -e _kernel_ptx)
+sources=$(printf '%s\n' $everything | grep -E '\.(cc|cu|h)$' | grep -v -e _help_text -e _kernel_code)
 scripts=$(printf '%s\n' $everything |
     while read -r file; do
         case $(head -c 40 "$file" | tr -d '\0') in

@@ -112,9 +112,10 @@ class KernelFaults : public CopyEngineFaults {
 TEST_F(KernelFaults, TheDriverIsAskedNowAndThenAboutALaunchThatLasts)
 {
     gather();
+    const int before = fake().calls["stream_query"];
     for (int asked = 1; asked <= 2; ++asked) {
         EXPECT_EQ(wait_for_the_driver(), "") << "it runs on";
-        EXPECT_EQ(fake().calls["stream_query"], asked);
+        EXPECT_EQ(fake().calls["stream_query"], before + asked);
     }
     fake().finish_launch(0);
     EXPECT_EQ(collect(), "1-3");
@@ -199,9 +200,9 @@ TEST_F(KernelFaults, BehindALaunchThatWaitsForKernelsTheDriverCopiesForASecondBu
 TEST_F(KernelFaults, WhatCannotBeLoadedLeavesNothingBehindAndEverythingWorksWithoutTheKernel)
 {
     const std::pair<const char *, int> refused[] = {
-        {"ctx_push_current", 1}, {"mem_host_register", 1},   {"mem_host_get_device_pointer", 1},
-        {"module_load_data", 1}, {"module_get_function", 1}, {"module_get_function", 2},
-        {"stream_create", 1},    {"stream_create", 2}};
+        {"mem_host_register", 1},   {"mem_host_get_device_pointer", 1}, {"module_load_data", 0},
+        {"module_get_function", 1}, {"module_get_function", 2},         {"stream_create", 1},
+        {"stream_create", 2}};
     for (const auto &[function, nth] : refused) {
         SCOPED_TRACE(function);
         make_engine({.kernel_blocks = 32});

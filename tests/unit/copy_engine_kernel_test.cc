@@ -32,8 +32,23 @@ TEST_F(CopyEngineKernel, IsLoadedByPrepareInTheDevicesContextAndOnceForEach)
     large(1, 1, 1);
     EXPECT_EQ(fake().calls["module_load_data"], 1);
     large(1);
-    EXPECT_EQ(fake().calls["module_load_data"], 2) << "submit prepares what nobody prepared";
+    EXPECT_EQ(fake().calls["module_load_data"], 1) << "nothing for the kernel yet";
+    gather(3);
+    EXPECT_EQ(fake().calls["module_load_data"], 2) << "what nobody prepared is loaded when needed";
     EXPECT_EQ(fake().streams.size(), 4U);
+}
+
+// The driver would wait for that kernel, and so would the message that it may be waiting for.
+TEST_F(CopyEngineKernel, IsNotLoadedWhileAKernelOfTheProgramRuns)
+{
+    fake().stream_answer[CU_STREAM_LEGACY] = CUDA_ERROR_NOT_READY;
+    gather(3);
+    EXPECT_EQ(started(), "single 0; single 1-3");
+    EXPECT_EQ(collect_until_idle(), "1-3");
+    EXPECT_EQ(fake().calls["module_load_data"] + fake().calls["mem_host_register"], 0);
+    fake().stream_answer.clear();
+    gather(3);
+    EXPECT_EQ(started(), "single 4; kernel 5-7");
 }
 
 TEST_F(CopyEngineKernel, WithoutBlocksNothingIsLoadedAndNothingLaunched)

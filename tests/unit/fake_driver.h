@@ -85,7 +85,7 @@ struct fake_driver {
     };
     std::map<std::uintptr_t, registration> registered; // cuMemHostRegister
     std::map<CUmodule, CUcontext> modules;             // live ones
-    std::string module_text;                           // of the last one
+    std::string module_text; // of the last one, or the beginning of its code
     std::map<CUfunction, std::string> functions;
     std::vector<fake_launch> launches;
     std::map<CUstream, CUresult> stream_answer; // of cuStreamQuery, instead of the usual one

@@ -5,10 +5,12 @@
 // gather_driver_test.cc asks one that copies. What is left when it cannot be loaded is in
 // copy_engine_faults_test.cc.
 #include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
+#include "opal/mca/btl/gpusm/gpu/gather_kernel_code.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
+#include <iterator>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -68,15 +70,31 @@ class GatherKernel : public testing::Test {
 
 using GatherKernelLoad = GatherKernel;
 
+TEST_F(GatherKernelLoad, HandsTheDriverCompiledCodeFirst)
+{
+    if (1 == std::size(gather_code)) {
+        GTEST_SKIP() << "built without nvcc";
+    }
+    EXPECT_EQ(fake().calls["module_load_data"], 1);
+    EXPECT_EQ(fake().module_text.substr(0, 4), "\x50\xed\x55\xba") << "as a fat binary begins";
+}
+
 TEST_F(GatherKernelLoad, HandsTheDriverTextThatDriversFromCuda118OnCompileForVoltaAndLater)
 {
+    kernel().unload();
+    fake().calls.clear();
+    fake().fail("module_load_data", 1, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    ASSERT_EQ(kernel().load(), std::size(gather_code) > 1) << "the text comes second";
+    ASSERT_TRUE(kernel().load());
     const std::string &text = fake().module_text;
     EXPECT_NE(text.find("\n.version 7.8\n.target sm_70\n"), std::string::npos);
     EXPECT_NE(text.find("\n.visible .entry gpusm_gather("), std::string::npos);
     EXPECT_NE(text.find("\n.visible .entry gpusm_gather_few("), std::string::npos);
     EXPECT_EQ(fake().modules.begin()->second, context_);
+    const int loads = fake().calls["module_load_data"];
+    EXPECT_EQ(loads, 2);
     EXPECT_TRUE(kernel().load()) << "twice is once";
-    EXPECT_EQ(fake().calls["module_load_data"], 1);
+    EXPECT_EQ(fake().calls["module_load_data"], loads);
 }
 
 // What the driver allocates goes with the context that was current, which is the program's.
@@ -131,6 +149,9 @@ TEST_F(GatherKernelLoad, SaysWhatTheCompilerOfTheDriverSaid)
     kernel().unload();
     api_.module_load_data = [](CUmodule *, const void *, unsigned count, CUjit_option *options,
                                void **values) {
+        if (0 == count) {
+            return CUDA_ERROR_NO_BINARY_FOR_GPU; // of the compiled code
+        }
         std::string text = "ptxas fatal: does not like it";
         std::map<CUjit_option, void *> given;
         for (unsigned i = 0; i < count; ++i) {

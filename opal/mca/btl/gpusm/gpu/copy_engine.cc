@@ -109,14 +109,40 @@ copy_engine::lane *copy_engine::lane_of(device &on)
     const driver_scope scope(driver_, on.context);
     if (scope.entered()) {
         add_streams(&found.streams, limits_.streams);
-        if (limits_.kernel_blocks > 0 && found.kernel.load()) {
-            add_streams(&found.kernel_streams, kernel_streams);
-            if (found.kernel_streams.size() < kernel_streams) {
-                unload_kernel(found);
-            }
-        }
     }
     return &found;
+}
+
+void copy_engine::prepare(device &on)
+{
+    lane &of = *lane_of(on);
+    const driver_scope scope(driver_, on.context);
+    (void)(scope.entered() && load_kernel(of));
+}
+
+// Under the lane's context, as the next.
+bool copy_engine::load_kernel(lane &of)
+{
+    if (of.kernel.loaded() || of.kernel_refused || 0 == limits_.kernel_blocks) {
+        return of.kernel.loaded() && !of.kernel_refused;
+    }
+    if (of.kernel.load()) {
+        add_streams(&of.kernel_streams, kernel_streams);
+        if (of.kernel_streams.size() < kernel_streams) {
+            unload_kernel(of);
+        }
+    }
+    of.kernel_refused = !of.kernel.loaded();
+    return of.kernel.loaded();
+}
+
+// May the gather kernel make copies now? The driver loads it only when no kernel runs, and what
+// waits for a message that this process is to bring would keep it waiting for ever.
+bool copy_engine::has_kernel(lane &of, bool within_device)
+{
+    return (within_device || clock::now() >= of.no_kernel_until) &&
+           (of.kernel.loaded() ? !of.kernel_refused
+                               : driver_.legacy_stream_is_idle() && load_kernel(of));
 }
 
 void copy_engine::add_streams(std::vector<CUstream> *to, std::size_t until)
@@ -201,12 +227,16 @@ void copy_engine::start(lane &of, gathering &from)
     } while (in.requests.load.copies < limits_.batch_copies &&
              in.requests.load.bytes < limits_.batch_bytes && from.waiting.first != nullptr);
 
-    const bool has_kernel =
-        of.kernel.loaded() && !of.kernel_refused && !in.is_large &&
-        (in.requests.first->within_device || clock::now() >= of.no_kernel_until);
-    in.way = choose_way(in.requests.load.copies, longest, limits_, has_kernel, batches_,
-                        of.large.in_flight.copies > 0);
     const driver_scope scope(driver_, of.on->context);
+    const auto choose = [&](bool with_kernel) {
+        return choose_way(in.requests.load.copies, longest, limits_, with_kernel, batches_,
+                          of.large.in_flight.copies > 0);
+    };
+    in.way = choose(limits_.kernel_blocks > 0 && !in.is_large);
+    if (copy_way::kernel == in.way &&
+        !(scope.entered() && has_kernel(of, in.requests.first->within_device))) {
+        in.way = choose(false);
+    }
     if (!scope.entered() ||
         !((copy_way::kernel == in.way && start_by_kernel(of, slot)) || start_by_driver(of, in))) {
         finish(&in.requests, status::driver_failed);

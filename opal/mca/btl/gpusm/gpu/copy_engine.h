@@ -51,9 +51,9 @@ class copy_engine {
     copy_engine(const copy_engine &) = delete;
     copy_engine &operator=(const copy_engine &) = delete;
 
-    // Makes what copies on that device need, so that the first message does not wait while the
-    // driver compiles the kernel. submit() does it otherwise.
-    void prepare(device &on) { (void)lane_of(on); }
+    // Makes what copies on that device need, which they do themselves otherwise: streams with the
+    // first one, the kernel when copies could first use it and no kernel of the program runs.
+    void prepare(device &on);
 
     // Takes the request; it ends in collect(), also when the driver refuses it. Allocates
     // nothing once the device is prepared.
@@ -131,7 +131,7 @@ class copy_engine {
         std::vector<CUstream> kernel_streams;
         std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
-        bool kernel_refused = false; // a launch was, so there are no more
+        bool kernel_refused = false; // loading it, or a launch, was, so there are no more
         // A launch had to wait for kernels of the program: until then the driver makes the copies
         // that are not within a device.
         clock::time_point no_kernel_until{};
@@ -139,6 +139,8 @@ class copy_engine {
     };
     lane *lane_of(device &on);
     void add_streams(std::vector<CUstream> *to, std::size_t until);
+    bool load_kernel(lane &of);
+    bool has_kernel(lane &of, bool within_device);
     void unload_kernel(lane &of);
     bool is_due_here(const lane &of, const gathering &each, bool held) const;
     void launch(lane &of, bool held);

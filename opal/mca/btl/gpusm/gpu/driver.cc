@@ -118,6 +118,11 @@ status driver_api::wait_for_legacy_stream() const
                : report("cuStreamSynchronize", stream_synchronize(CU_STREAM_LEGACY));
 }
 
+bool driver_api::legacy_stream_is_idle() const
+{
+    return !legacy_stream_is_barred(*this) && CUDA_SUCCESS == stream_query(CU_STREAM_LEGACY);
+}
+
 status driver_api::report(const char *what, CUresult result) const
 {
     if (CUDA_SUCCESS == result) {

@@ -121,6 +121,12 @@ struct driver_api {
     // Records `event` behind what that stream has got to do; in the same case it stays what it was.
     status record_legacy_stream(CUevent event) const;
 
+    // Have the current context's legacy stream, and with it its blocking streams, nothing left to
+    // do? Of non-blocking streams, and while one of the others is captured, nobody can tell: the
+    // first count as idle, the latter as busy. Some calls of the driver wait for kernels that run,
+    // and calls of other threads wait meanwhile (docs/gather.md).
+    bool legacy_stream_is_idle() const;
+
     // `ok`, or driver_failed with "<what> failed: <error>" logged at warn, unless the driver is
     // being shut down, which is a normal state at the end of a program.
     status report(const char *what, CUresult result) const;

@@ -26,8 +26,9 @@ class gather_kernel {
     gather_kernel &operator=(const gather_kernel &) = delete;
     ~gather_kernel() = default; // unload() comes first
 
-    // Loads the embedded PTX, which the driver compiles, and makes the flags. False when the driver
-    // cannot do it; the reason is logged at info, and nothing is left behind.
+    // Loads the embedded code for this GPU, or PTX that the driver compiles, and makes the flags.
+    // Waits for kernels that run in the context. False when the driver cannot do it; the reason is
+    // logged at info, and nothing is left behind.
     bool load();
     // Gives everything back. No launch may be in flight. A driver that is down is fine. Calls none
     // when the context is gone and with it what was made in it.
