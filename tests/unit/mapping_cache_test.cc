@@ -29,7 +29,10 @@ mapping_key key_of(std::uint32_t slot, std::uint64_t generation = 1, std::uint32
 
 class MappingCache : public testing::Test {
   protected:
-    void limit(std::size_t bytes) { cache_ = std::make_unique<mapping_cache>(bytes); }
+    void limit(std::size_t bytes, std::size_t postponed_bytes = SIZE_MAX)
+    {
+        cache_ = std::make_unique<mapping_cache>(bytes, postponed_bytes);
+    }
 
     // Stands for the driver: hands out addresses, and knows what is open.
     status try_acquire(const mapping_key &key, std::uint64_t base, std::uint64_t len_bytes,
@@ -43,12 +46,16 @@ class MappingCache : public testing::Test {
             }
             made->local_base = 0x700000000000 + page * static_cast<std::uint64_t>(opens_);
             open_now_[made->local_base] = key;
-            made->close = [this](const mapping &closed) {
+            made->close = [this](const mapping &closed, bool by_force) {
+                if (kernel_runs_ && !by_force) {
+                    return false;
+                }
                 const auto at = open_now_.find(closed.local_base);
-                ASSERT_NE(at, open_now_.end()) << "closed what was not open";
+                EXPECT_NE(at, open_now_.end()) << "closed what was not open";
                 EXPECT_EQ(at->second, closed.key);
                 open_now_.erase(at);
                 closed_.push_back(closed.key.slot);
+                return true;
             };
             return status::ok;
         };
@@ -73,6 +80,7 @@ class MappingCache : public testing::Test {
 
     std::map<std::uint64_t, mapping_key> open_now_; // by local base
     slots closed_;                                  // in the order of closing
+    bool kernel_runs_ = false;                      // nothing can be closed but by force
     int opens_ = 0;
     int failures_left_ = 0;
     status failure_ = status::driver_failed;
@@ -112,6 +120,67 @@ TEST_F(MappingCache, LimitCountsTheNewcomerBeforeItIsOpenedAndTheLeastRecentlyUs
     EXPECT_EQ(cache_->statistics().bytes, 6 * page);
     use_once(key_of(6), 0, 9 * page);
     EXPECT_EQ(closed_, (slots{3, 2, 4}));
+}
+
+TEST_F(MappingCache, WhatCannotBeClosedNowIsClosedLaterAndIsNotLentMeanwhile)
+{
+    limit(0);
+    use_once(key_of(1));
+    mapping *used = acquire(key_of(2));
+    kernel_runs_ = true;
+    cache_->invalidate(0, [](const mapping_key &) { return true; });
+    cache_->release(used);
+    cache_->close_postponed();
+    EXPECT_TRUE(closed_.empty());
+    EXPECT_EQ(cache_->statistics().entries, 2U) << "they take memory";
+    EXPECT_EQ(cache_->statistics().bytes, 2 * page);
+    use_once(key_of(1)); // anew
+    EXPECT_EQ(opens_, 3);
+    kernel_runs_ = false;
+    cache_->close_postponed();
+    EXPECT_EQ(closed_, (slots{1, 2}));
+    EXPECT_EQ(cache_->statistics().entries, 1U);
+    EXPECT_EQ(cache_->statistics().bytes, page);
+}
+
+TEST_F(MappingCache, WhatIsToBeClosedHasABoundAndTheOldestIsClosedByForce)
+{
+    limit(0, 2 * page);
+    kernel_runs_ = true;
+    for (const std::uint32_t slot : {1, 2, 3, 4}) {
+        use_once(key_of(slot));
+        cache_->invalidate(0, [](const mapping_key &) { return true; });
+    }
+    EXPECT_EQ(closed_, (slots{1, 2}));
+    EXPECT_EQ(cache_->statistics().bytes, 2 * page);
+}
+
+TEST_F(MappingCache, ForWantOfMemoryEverythingUnusedIsClosedByForce)
+{
+    limit(0);
+    use_once(key_of(1));
+    kernel_runs_ = true;
+    cache_->invalidate(0, [](const mapping_key &) { return true; });
+    use_once(key_of(2));
+    fail(1, status::no_memory);
+    use_once(key_of(3));
+    EXPECT_EQ(closed_, (slots{1, 2}));
+}
+
+TEST_F(MappingCache, AnIdleMappingThatCannotBeClosedNowStaysOfUse)
+{
+    limit(0);
+    use_once(key_of(1));
+    kernel_runs_ = true;
+    for (const std::int64_t time : {1, 2, 3}) {
+        EXPECT_FALSE(cache_->close_idle(time, 1));
+    }
+    use_once(key_of(1));
+    EXPECT_EQ(opens_, 1);
+    kernel_runs_ = false;
+    EXPECT_FALSE(cache_->close_idle(4, 1));
+    EXPECT_TRUE(cache_->close_idle(5, 1));
+    EXPECT_EQ(closed_, (slots{1}));
 }
 
 TEST_F(MappingCache, LimitIsExceededByMappingsInUseOnly)

@@ -63,7 +63,8 @@ class export_directory {
                         exported **out, remote_handle *handle, std::uint64_t without = 0);
     void add_reference(exported *entry) { ++entry->references; }
     void release(exported *entry);
-    std::size_t live() const { return live_.size(); }
+    // Live exports but anchors.
+    std::size_t live() const;
 
     // The export that a peer's handle names, if it is not over; else null.
     exported *live_export(const remote_handle &handle) const;
@@ -85,7 +86,8 @@ class export_directory {
     status describe(std::uint64_t address, std::size_t len_bytes, const pointer_facts &facts,
                     device &of, exported *out);
     exported *take_slot();
-    void publish(const exported &entry, const device &of);
+    std::uint32_t anchor_of(device &of);
+    void publish(const exported &entry, const device &of, std::uint32_t anchor_slot);
     void retire(exported *entry);
     void retire_overlapping(std::uint64_t base, std::uint64_t len_bytes);
     void retire_gone(std::size_t questions);
@@ -97,6 +99,7 @@ class export_directory {
     const bool use_events_;
     std::vector<std::unique_ptr<exported>> entries_; // by slot, of those that were ever used
     std::map<std::uint64_t, exported *> live_;       // by base
+    std::vector<exported *> anchors_;                // by device::index; referenced; null: none
     std::uint64_t next_swept_ = 0;                   // a base, or the first one above
     std::uint64_t uses_ = 0;
     // Memory of the kind `none`, by a few bits of its buffer id: it is asked about only once.

@@ -28,6 +28,7 @@ bool read_export(const segment_view &owner, const remote_handle &handle, export_
     std::memcpy(out->device_uuid, slot.device_uuid, sizeof(slot.device_uuid));
     std::memcpy(out->memory_handle, slot.memory_handle, sizeof(slot.memory_handle));
     out->kind = slot.kind;
+    out->anchor_slot = slot.anchor_slot;
     // The fields were those of that generation if it is still the same one.
     std::atomic_thread_fence(std::memory_order_acquire);
     return handle.generation == slot.generation.load(std::memory_order_relaxed) &&
@@ -45,6 +46,9 @@ bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t genera
 
 import_table::~import_table()
 {
+    while (!anchors_.empty()) {
+        release_anchors(anchors_.begin()->first.first, true);
+    }
     for (const auto &[of, event] : events_) {
         (void)in_context(driver_, devices_.all()[of[2]]->context,
                          [&, opened = event] { return driver_.event_destroy(opened); });
@@ -100,6 +104,9 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         // The program may have opened memory of that peer itself, in the context of this buffer.
         s = acquire(into);
     }
+    if (status::ok == s && (*out)->anchor_slot != no_export_slot) [[unlikely]] {
+        hold_anchor(owner, from, std::exchange((*out)->anchor_slot, no_export_slot), home);
+    }
     if (status::ok == s && of_pool) {
         s = allow((*out)->pool, into);
         if (status::ok != s) {
@@ -107,6 +114,58 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         }
     }
     return s;
+}
+
+// After the first memory of that context, as that is where the driver's time goes.
+void import_table::hold_anchor(std::uint32_t owner, const peer &from, std::uint32_t slot,
+                               device &home)
+{
+    const segment_view &view = from.shared().view();
+    if (anchors_.contains({owner, home.index}) || slot >= view.export_slots ||
+        slot >= view.header->exports_committed.load(std::memory_order_acquire)) {
+        return;
+    }
+    const export_slot &described = view.exports[slot];
+    const remote_handle handle{slot,
+                               no_event_slot,
+                               share_kind::legacy,
+                               0,
+                               described.generation.load(std::memory_order_acquire),
+                               described.base,
+                               described.len_bytes};
+    const mapping_key key{owner, home.index, slot, handle.generation, handle.kind};
+    descriptor_message unused;
+    mapping *anchor = nullptr;
+    const status s = cache_.acquire(
+        key, handle.base, handle.len_bytes,
+        [&](mapping *made) { return open(owner, from, handle, home, &unused, made); }, &anchor);
+    if (status::ok == s) {
+        anchors_[{owner, home.index}] = anchor;
+    }
+}
+
+// Those whose context is gone, or all of that peer.
+void import_table::release_anchors(std::uint32_t owner, bool all)
+{
+    for (auto at = anchors_.lower_bound({owner, 0});
+         at != anchors_.end() && at->first.first == owner;) {
+        if (all || at->second->stale) {
+            cache_.release(at->second);
+            at = anchors_.erase(at);
+        } else {
+            ++at;
+        }
+    }
+}
+
+cache_statistics import_table::statistics() const
+{
+    cache_statistics all = cache_.statistics();
+    for (const auto &[where, anchor] : anchors_) {
+        --all.entries;
+        all.bytes -= anchor->len_bytes;
+    }
+    return all;
 }
 
 // The driver opens CUDA IPC memory of one process in one context of a device only, as long as any
@@ -144,23 +203,24 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         return s;
     }
     if (share_kind::legacy == entry.kind) {
+        out->anchor_slot = entry.anchor_slot;
         s = open_memory(driver_, into, std::to_array(entry.memory_handle), &out->local_base);
-        out->close = [this, &into](const mapping &closed) {
-            (void)devices_.is_alive(into); // or it must not be entered
-            close_memory(driver_, into, closed.local_base);
+        out->close = [this, &into](const mapping &closed, bool by_force) {
+            return close_legacy(into, closed.local_base, by_force);
         };
     } else if (share_kind::pool == entry.kind) {
         s = open_pool_pointer(entry, *message, into, out);
     } else {
         s = map_chunks(driver_, into, *message, handle.len_bytes, &out->local_base);
-        out->close = [this](const mapping &closed) {
+        out->close = [this](const mapping &closed, bool) {
             unmap_chunks(driver_, closed.local_base, closed.len_bytes);
+            return true;
         };
     }
     if (status::ok == s && share_kind::descriptors != entry.kind) { // those have been added up
         s = check_mapped_length(driver_, into, out->local_base, handle.len_bytes);
         if (status::ok != s) {
-            out->close(*out);
+            (void)out->close(*out, true);
         }
     }
     if (status::ok == s) {
@@ -169,6 +229,18 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         ++failures;
     }
     return s;
+}
+
+bool import_table::close_legacy(device &into, std::uint64_t local_base, bool by_force)
+{
+    if (devices_.is_alive(into)) { // or it must not be entered
+        const driver_scope scope(driver_, into.context);
+        if (!by_force && (kernels_wait_ || (scope.entered() && !driver_.legacy_stream_is_idle()))) {
+            return false;
+        }
+    }
+    close_memory(driver_, into, local_base);
+    return true;
 }
 
 // The pool's descriptor comes with each of its allocations, because nothing else tells whether it
@@ -197,10 +269,11 @@ status import_table::open_pool_pointer(const export_slot &entry, const descripto
         leave_pool(pool);
         return s;
     }
-    out->close = [this, &into](const mapping &closed) {
+    out->close = [this, &into](const mapping &closed, bool) {
         (void)devices_.is_alive(into);
         free_device(driver_, into, closed.local_base);
         leave_pool(closed.pool);
+        return true;
     };
     return status::ok;
 }
@@ -246,11 +319,13 @@ void import_table::close_over(std::uint32_t owner, const peer &from)
     }
     cache_.invalidate(
         owner, [&view](const mapping_key &key) { return is_over(view, key.slot, key.generation); });
+    release_anchors(owner, false);
     fds_.drop_over(owner, view);
 }
 
 void import_table::drop_owner(std::uint32_t owner)
 {
+    release_anchors(owner, true);
     cache_.invalidate(owner, [](const mapping_key &) { return true; });
 }
 

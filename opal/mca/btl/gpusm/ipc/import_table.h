@@ -21,6 +21,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -31,10 +32,12 @@ bool is_over(const segment_view &owner, std::uint32_t slot, std::uint64_t genera
 // Not thread-safe: the caller holds its GPU lock.
 class import_table {
   public:
-    // At most so many bytes stay mapped that nobody uses; 0: no bound.
+    // At most so many bytes stay mapped that nobody uses; 0: no bound. `kernels_wait`: kernels of
+    // the program may wait for messages.
     import_table(const driver_api &driver, device_table &devices, fd_passing &fds,
-                 std::size_t max_bytes)
-        : driver_(driver), devices_(devices), fds_(fds), cache_(max_bytes)
+                 std::size_t max_bytes, bool kernels_wait = false)
+        : driver_(driver), devices_(devices), fds_(fds), kernels_wait_(kernels_wait),
+          cache_(max_bytes, kernels_wait ? SIZE_MAX : max_postponed_bytes)
     {
     }
     // Closes all mappings.
@@ -54,6 +57,13 @@ class import_table {
     status event_of(std::uint32_t owner, const peer &from, const remote_handle &handle,
                     const device &into, CUevent *out);
 
+    // cuIpcCloseMemHandle waits for kernels that run in the context, and calls of other threads
+    // wait meanwhile. So mappings are closed when none runs, as far as that can be seen
+    // (driver_api::legacy_stream_is_idle), until those to be closed are more than so many bytes;
+    // or, where kernels wait for messages, only for want of memory and at the end.
+    static constexpr std::size_t max_postponed_bytes = std::size_t{1} << 30;
+    void close_postponed() { cache_.close_postponed(); }
+
     // Closes mappings of that peer's memory whose export is over.
     void close_over(std::uint32_t owner, const peer &from);
     // Closes one that no message has used for `idle_seconds`, if there is one: it keeps memory
@@ -66,7 +76,7 @@ class import_table {
     // The peer is gone: closes all of its.
     void drop_owner(std::uint32_t owner);
 
-    cache_statistics statistics() const { return cache_.statistics(); }
+    cache_statistics statistics() const; // without anchors
 
   private:
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
@@ -81,18 +91,25 @@ class import_table {
                 descriptor_message *message, mapping *out);
     status open_pool_pointer(const export_slot &entry, const descriptor_message &message,
                              device &into, mapping *out);
+    void hold_anchor(std::uint32_t owner, const peer &from, std::uint32_t slot, device &home);
+    void release_anchors(std::uint32_t owner, bool all);
     void leave_pool(void *pool);
     status allow(void *pool, const device &into);
     device &home_of(device &into);
+    bool close_legacy(device &into, std::uint64_t local_base, bool by_force);
 
     const driver_api &driver_;
     device_table &devices_;
     fd_passing &fds_;
+    const bool kernels_wait_;
     std::map<std::array<std::uint32_t, 3>, CUevent> events_; // by owner, slot and device
     std::map<void *, imported_pool> pools_;                  // by their handles here
     // How many times in a row memory of this kind of the one device could not be mapped for the
     // other.
     std::map<std::tuple<device_uuid, int, share_kind>, unsigned> failures_;
+    // Mapped as long as their exports live, by owner and device, so that memory of that device is
+    // always opened fast.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, mapping *> anchors_;
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };

@@ -32,14 +32,37 @@ bool mapping_cache::close_idle(std::int64_t time, std::uint64_t epochs)
 {
     epoch_ += time != std::exchange(time_, time) ? 1 : 0;
     const auto at = oldest();
-    return at != mappings_.end() && epoch_ - at->second.epoch > epochs && evict_oldest();
+    if (at == mappings_.end() || epoch_ - at->second.epoch <= epochs ||
+        !at->second.close(at->second, false)) {
+        return false;
+    }
+    bytes_ -= at->second.len_bytes;
+    mappings_.erase(at);
+    return true;
 }
 
 mapping_cache::index::iterator mapping_cache::close(index::iterator at)
 {
-    at->second.close(at->second);
-    bytes_ -= at->second.len_bytes;
+    mapping &gone = at->second;
+    bytes_ -= gone.len_bytes;
+    if (!gone.close(gone, false)) {
+        postponed_bytes_ += gone.len_bytes;
+        postponed_.push_back(std::move(gone));
+        (void)close_postponed(max_postponed_bytes_);
+    }
     return mappings_.erase(at);
+}
+
+// Leaves at most so many bytes postponed. True: something has been closed.
+bool mapping_cache::close_postponed(std::size_t most_bytes)
+{
+    const std::size_t before = postponed_.size();
+    while (!postponed_.empty() &&
+           postponed_.front().close(postponed_.front(), postponed_bytes_ > most_bytes)) {
+        postponed_bytes_ -= postponed_.front().len_bytes;
+        postponed_.pop_front();
+    }
+    return postponed_.size() < before;
 }
 
 // The least recently used of the unused ones.

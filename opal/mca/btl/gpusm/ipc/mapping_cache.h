@@ -13,6 +13,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
@@ -39,14 +40,16 @@ struct mapping {
     std::uint64_t local_base = 0;
     void *pool = nullptr; // that it is of, if it is of one; the opener's
     std::array<std::uint8_t, device_uuid_bytes> device_uuid{}; // where it lies
-    std::function<void(const mapping &)> close;                // cannot fail
+    // False: not now, and nothing has happened; with `by_force` it cannot fail.
+    std::function<bool(const mapping &, bool by_force)> close;
+    std::uint32_t anchor_slot = no_export_slot; // of an anchor that is not mapped yet
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release
     std::uint64_t last_use = 0; // counts releases
     std::uint64_t epoch = 0;    // of the last release
 };
 
-// What is open now, stale mappings included.
+// What is open now, stale mappings and those that are to be closed included.
 struct cache_statistics {
     std::size_t entries;
     std::size_t bytes;
@@ -54,14 +57,24 @@ struct cache_statistics {
 
 // Not thread-safe: the caller holds the lock that guards its GPU state. A hit allocates nothing.
 // All but hits is linear in the number of mappings, which is little beside the driver calls that
-// come with it. A mapping with a reference is never closed.
+// come with it. A mapping with a reference is never closed. One that is to be closed and that its
+// opener cannot close now is closed later: in close_postponed(), or when there is no memory for
+// others; or by force, the oldest first, when these are more than max_postponed_bytes.
 class mapping_cache {
   public:
-    // At most so many bytes stay mapped that nobody uses; 0: no bound.
-    explicit mapping_cache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+    // At most so many bytes stay mapped that nobody uses; 0: no bound. The second bound is for what
+    // is to be closed; SIZE_MAX: none.
+    explicit mapping_cache(std::size_t max_bytes, std::size_t max_postponed_bytes = 0)
+        : max_bytes_(max_bytes), max_postponed_bytes_(max_postponed_bytes)
+    {
+    }
     // Closes every mapping that has no reference. Those that have one stay open, as somebody may be
     // copying through them; the caller's pointers to them die here.
-    ~mapping_cache() { (void)evict_all(); }
+    ~mapping_cache()
+    {
+        (void)evict_all();
+        (void)close_postponed(0);
+    }
     mapping_cache(const mapping_cache &) = delete;
     mapping_cache &operator=(const mapping_cache &) = delete;
 
@@ -86,8 +99,11 @@ class mapping_cache {
             mapping made{key, remote_base, len_bytes};
             status s = open(&made);
             // Unused mappings hold address space, and memory that its owner may have freed already.
-            if (status::no_memory == s && evict_all()) {
-                s = open(&made);
+            if (status::no_memory == s) {
+                const bool any = evict_all();
+                if (close_postponed(0) || any) {
+                    s = open(&made);
+                }
             }
             if (status::ok != s) {
                 return s;
@@ -117,11 +133,17 @@ class mapping_cache {
     void invalidate(std::uint32_t owner, const std::function<bool(const mapping_key &)> &is_over);
 
     // Closes the least recently used mapping if nobody has used it for more than so many whole
-    // epochs. False: there is none such. An epoch is the time from a call with one `time` to the
-    // next call with another.
+    // epochs. False: there is none such, or it cannot be closed now. An epoch is the time from a
+    // call with one `time` to the next call with another.
     bool close_idle(std::int64_t time, std::uint64_t epochs);
 
-    cache_statistics statistics() const { return {mappings_.size(), bytes_}; }
+    // Closes what can be closed by now of what could not.
+    void close_postponed() { (void)close_postponed(max_postponed_bytes_); }
+
+    cache_statistics statistics() const
+    {
+        return {mappings_.size() + postponed_.size(), bytes_ + postponed_bytes_};
+    }
 
   private:
     using index = std::map<mapping_key, mapping>;
@@ -131,10 +153,14 @@ class mapping_cache {
     bool evict_oldest();
     bool evict_all();
     void evict_to_fit(std::uint64_t more_bytes);
+    bool close_postponed(std::size_t most_bytes);
 
     const std::size_t max_bytes_;
+    const std::size_t max_postponed_bytes_;
     index mappings_;
     std::size_t bytes_ = 0;
+    std::deque<mapping> postponed_; // out of mappings_, still open; oldest first
+    std::size_t postponed_bytes_ = 0;
     std::uint64_t uses_ = 0;
     std::uint64_t epoch_ = 0;
     std::int64_t time_ = 0; // of the latest close_idle

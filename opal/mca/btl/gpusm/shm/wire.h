@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 16;
+inline constexpr std::uint32_t wire_version = 17;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -294,7 +294,11 @@ struct alignas(cache_line_bytes) export_slot {
     // Of kind `legacy` a CUipcMemHandle, of kind `pool` a CUmemPoolPtrExportData, else unused.
     std::uint8_t memory_handle[ipc_handle_bytes];
     share_kind kind; // one of those that are exported
-    std::uint8_t reserved[23];
+    std::uint8_t reserved[3];
+    // Of kind `legacy`: the slot of a few bytes of the same context, which live as long as it does;
+    // no_export_slot: there are none.
+    std::uint32_t anchor_slot;
+    std::uint8_t also_reserved[16];
 };
 static_assert(sizeof(export_slot) == 2 * cache_line_bytes);
 
