@@ -29,7 +29,7 @@ bool side[2];   // transport::gpu
 bool locked[2]; // gpu_side::lock
 mtype state[2] = idle;
 byte pause[2], next_pause[2] = 1;
-bool get_enabled[2], staged_device[2], streams_by_host[2]; // of the endpoint
+bool staged_device[2], streams_by_host[2]; // of the endpoint
 byte fault = FAULTS;
 
 // What is asserted of.
@@ -37,8 +37,9 @@ byte arrived[2], silent[2];
 mtype said[2] = idle; // the last answer that has gone to that process
 bool unsent[2];       // something that it should have been told, or should have told, has not gone
 
-#define LOCK atomic { !locked[me] -> locked[me] = true; }
-#define UNLOCK locked[me] = false
+// What is done under the lock is one step, unless it waits.
+#define LOCK atomic { !locked[me] -> locked[me] = true
+#define UNLOCK locked[me] = false }
 #define MAY_FAIL fault > 0 -> fault--
 // gpu(): makes the side where there is a driver
 #define GPU side[me] = driver[me]
@@ -61,37 +62,47 @@ inline reply(what)
     atomic { send_control(what); said[PEER] = (sent -> what : said[PEER]); sent = false }
 }
 
-// gpu_message_to
-inline gpu_message()
+// is_offered_to
+inline offer_or_not()
 {
     if
-    :: atomic { state[me] == idle -> GPU } // the state is read without the lock
+    :: atomic { state[me] == ready || state[me] == refused -> } // read without the lock
+        offers = (state[me] == ready)
+    :: atomic { state[me] != ready && state[me] != refused -> GPU }
         if
         :: side[me] ->
             LOCK;
             d_step { // handshake::step(gpu_message)
                 if
-                :: state[me] == idle && pause[me] > 0 ->
+                :: (state[me] == idle || state[me] == asked) && pause[me] > 0 ->
                     pause[me] = pause[me] - !NO_COUNTDOWN; silent[me]++;
-                    assert(silent[me] <= LONGEST); // asks again after a pause
-                :: state[me] == idle && pause[me] == 0 -> state[me] = asked; asks = true; silent[me] = 0;
+                    assert(silent[me] <= 2 * LONGEST); // asks again after a pause
+                :: (state[me] == idle || state[me] == asked) && pause[me] == 0 ->
+                    state[me] = asked; pause[me] = LONGEST; asks = true; silent[me] = 0;
                 :: else
                 fi
             };
             if
             :: asks ->
-                if :: READY_BEFORE_ACK -> get_enabled[me] = true :: else fi;
                 send_control(req);
-                atomic { if :: !sent -> state[me] = refused :: else fi; } // step(refuse)
+                atomic { if :: !sent -> step_not_ready() :: else fi; }
                 !WAITS_FOR_ANSWER || state[me] != asked;
                 asks = false; sent = false
             :: else
             fi;
+            offers = (state[me] != refused);
             UNLOCK
         :: else
         fi
-    :: else
     fi
+}
+
+// handshake::step(not_ready)
+inline step_not_ready()
+{
+    state[me] = (NO_RETRY -> asked : idle);
+    pause[me] = next_pause[me];
+    next_pause[me] = (2 * next_pause[me] < LONGEST -> 2 * next_pause[me] : LONGEST)
 }
 
 proctype program(byte me)
@@ -101,8 +112,9 @@ proctype program(byte me)
     { do
     :: left == 0 -> break
     :: else ->
+        offer_or_not(); // mca_btl_gpusm_register_mem
         if
-        :: atomic { get_enabled[me] -> offers = true; } // ob1; mca_btl_gpusm_sendi: register_device
+        :: offers -> // register_device
             LOCK;
             if
             :: staged_device[me] -> ob1[PEER]!staged
@@ -110,10 +122,10 @@ proctype program(byte me)
             :: atomic { MAY_FAIL -> offers = false; } // the export
             fi;
             UNLOCK
-        :: !get_enabled[me]
+        :: else
         fi;
         if
-        :: !offers -> gpu_message(); ob1[PEER]!fragments // pack or prepare_src
+        :: !offers -> ob1[PEER]!fragments // prepare_src
         :: else
         fi;
         atomic { left--; offers = false; }
@@ -139,19 +151,14 @@ inline control_message(what)
         LOCK;
         if :: what == cannot_map -> staged_device[me] = true :: else fi;
         d_step { // handshake::step, ipc_table
-            opens = false;
             if
-            :: state[me] == asked && (what == ack || what == cannot_map) -> state[me] = ready; opens = true;
-            :: state[me] == asked && what == not_ready ->
-                state[me] = (NO_RETRY -> asked : idle);
-                pause[me] = next_pause[me];
-                next_pause[me] = (2 * next_pause[me] < LONGEST -> 2 * next_pause[me] : LONGEST);
+            :: state[me] == asked && (what == ack || what == cannot_map) -> state[me] = ready;
+            :: state[me] == asked && what == not_ready -> step_not_ready();
             :: state[me] == asked && what == refuse -> state[me] = refused;
             :: else
             fi
         };
-        UNLOCK;
-        if :: opens -> get_enabled[me] = true :: else fi // open_gate; else tell_user
+        UNLOCK // tell_user
     :: what != req && !side[me] // dropped
     fi
 }
@@ -159,11 +166,12 @@ inline control_message(what)
 // mca_btl_gpusm_get: get_device, start_get; what fails ob1 asks for in fragments.
 inline get(kind)
 {
-    assert(side[me] && said[PEER] == ack); // the mapped way only when both are ready
+    GPU;
     LOCK;
     if
-    :: what == staged -> what = fetched
-    :: what == exported -> what = fetched
+    :: (!side[me] || !context[me]) && !NO_CHECK -> what = failed
+    :: what == staged && (NO_CHECK || (side[me] && context[me])) -> what = fetched
+    :: what == exported && (NO_CHECK || (side[me] && context[me])) -> what = fetched
     :: atomic { MAY_FAIL -> what = failed; } // a call of the driver, a stream
     :: what == exported && fault > 0 -> // the devices have no access to each other
         fault--;
@@ -173,6 +181,7 @@ inline get(kind)
         sent = false
     fi;
     UNLOCK;
+    assert(what != fetched || (side[me] && context[me]));
     if :: what == fetched -> arrived[me]++ :: else fi;
     ob1[PEER]!what
 }
@@ -180,7 +189,7 @@ inline get(kind)
 proctype progress(byte me)
 {
     mtype what;
-    bool asks, sent, opens;
+    bool asks, sent, offers;
     {
 end:
     do
@@ -189,7 +198,7 @@ end:
         if
         :: what == fragments -> arrived[me]++
         :: what == exported || what == staged -> get(what)
-        :: what == failed && !NO_FALLBACK -> gpu_message(); ob1[PEER]!fragments // prepare_src
+        :: what == failed && !NO_FALLBACK -> offer_or_not(); ob1[PEER]!fragments // prepare_src
         :: what == fetched || (what == failed && NO_FALLBACK)
         fi;
         what = 0
@@ -221,11 +230,10 @@ end:
         :: else ->
             assert(arrived[PEER] == MESSAGES(me)); // each message once, by whichever way
             assert(empty(control[me]) && empty(ob1[me]));
-            assert(state[me] == asked || get_enabled[me] == (state[me] == ready));
-            assert(state[me] != ready || said[me] == ack);
-            assert(state[me] != refused || said[me] == refuse || unsent[PEER]);
+            assert(state[me] != ready || said[me] == ack || streams_by_host[PEER]);
+            assert(state[me] != refused || said[me] == refuse);
             assert(state[me] != asked || unsent[me]);
-            assert(state[me] != idle || said[me] == idle || said[me] == not_ready);
+            assert(state[me] != idle || said[me] != refuse || unsent[PEER]);
             assert(staged_device[me] == streams_by_host[PEER] || unsent[me]);
         fi
     }

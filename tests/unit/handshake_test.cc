@@ -25,7 +25,7 @@ constexpr ipc_event all_events[] = {gpu_message, ack, not_ready, refuse};
 constexpr std::pair<ipc_state, ipc_action> expectations[4][4] = {
     // gpu_message, ack, not_ready, refuse
     {{asked, send_req}, {idle, none}, {idle, none}, {idle, none}},
-    {{asked, none}, {ready, open_gate}, {idle, count_retry}, {refused, tell_user}},
+    {{asked, send_req}, {ready, open_gate}, {idle, count_retry}, {refused, tell_user}},
     {{ready, none}, {ready, none}, {ready, none}, {ready, none}},
     {{refused, none}, {refused, none}, {refused, none}, {refused, none}},
 };
@@ -58,6 +58,30 @@ TEST(Handshake, ThePauseBetweenQuestionsDoublesUpToItsBound)
     }
     EXPECT_EQ(expected_pause, handshake::longest_pause_messages);
     EXPECT_EQ(ours.step(ack), open_gate) << "CUDA was used late";
+}
+
+TEST(Handshake, AQuestionThatNobodyAnswersIsAskedAgainAfterAPause)
+{
+    handshake ours;
+    EXPECT_EQ(ours.step(gpu_message), send_req);
+    for (int again = 0; again < 3; ++again) {
+        for (std::uint32_t i = 0; i < handshake::longest_pause_messages; ++i) {
+            EXPECT_EQ(ours.step(gpu_message), none);
+        }
+        EXPECT_EQ(ours.step(gpu_message), send_req) << "the answer may have been lost";
+        EXPECT_EQ(ours.state(), asked);
+    }
+    EXPECT_EQ(ours.step(ack), open_gate);
+    EXPECT_EQ(ours.step(gpu_message), none);
+}
+
+TEST(Handshake, AQuestionThatCouldNotBeSentIsAskedAgain)
+{
+    handshake ours;
+    EXPECT_EQ(ours.step(gpu_message), send_req);
+    EXPECT_EQ(ours.step(not_ready), count_retry); // as the caller reports it
+    EXPECT_EQ(ours.step(gpu_message), none);
+    EXPECT_EQ(ours.step(gpu_message), send_req);
 }
 
 } // namespace

@@ -65,7 +65,7 @@ struct mca_btl_base_endpoint_t {
     gpusm::single_copy single;
     std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
     bool reads_alone;                          // the peer cannot write to our memory
-    bool get_enabled;                          // ob1 knows that the peer can read our device memory
+    bool get_enabled;                          // ob1 offers our device memory to the peer
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;
     bool gpu_warned; // the user has been told why not
@@ -394,9 +394,11 @@ inline void deliver(mca_btl_base_endpoint_t *from, mca_btl_base_tag_t tag, const
     callback.cbfunc(&mca_btl_gpusm.super, &received);
 }
 
-// ipc: a GPU message is about to leave for `endpoint`: asks the peer whether it uses a device, if
-// it is time to ask.
-void gpu_message_to(mca_btl_base_endpoint_t *endpoint);
+// ipc: lets ob1 offer device memory to that peer, if it does not do so yet.
+void enable_get(mca_btl_base_endpoint_t *endpoint);
+// ipc: a GPU message is about to leave for `endpoint`: may it be fetched there? Asks the peer
+// whether it uses a device, if it is time to ask.
+bool is_offered_to(mca_btl_base_endpoint_t *endpoint);
 // A control message has come in.
 void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
                       std::size_t bytes);

@@ -38,7 +38,8 @@ gpu_side::gpu_side(const driver_api &api, bool threads)
                const mca_btl_base_endpoint_t *endpoint = endpoint_at(number);
                return nullptr == endpoint ? nullptr : endpoint->peer;
            }}),
-      imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes),
+      imports(driver, devices, fds, mca_btl_gpusm_component.cache_max_bytes,
+              0 == mca_btl_gpusm_component.kernel_blocks),
       bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce))
 {
 }
@@ -71,7 +72,10 @@ void gpu_side::sweep()
     timespec now{};
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     imports.close_idle(now.tv_sec);
-    register_segment();
+    imports.close_postponed();
+    if (packs_fragments_.exchange(false, std::memory_order_relaxed)) {
+        register_segment();
+    }
     constexpr std::uint32_t sweeps_of_belief = 64; // about a millisecond of a process that waits
     if (0 == ++sweeps_ % sweeps_of_belief) {
         for (std::atomic<std::uint64_t> &each : pageable_) {

@@ -76,13 +76,17 @@ class gpu_side final : private bounce_services {
     // no harm but takes longer. Without the lock.
     bool is_page_locked(std::uint64_t address, std::size_t len_bytes);
 
+    // Device memory has been packed into a fragment: more of it may follow, so the sweep registers
+    // what there is of our segment. Any thread.
+    void packs_fragments() { packs_fragments_.store(true, std::memory_order_relaxed); }
     // Registers new parts of our segment with the driver.
     void register_segment();
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
 
     // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
-    // mappings whose export is over or which nobody uses, registers new parts of the segment.
+    // mappings whose export is over or which nobody uses, registers new fragments if they are
+    // packed into.
     void sweep();
     // Finds the contexts that the program has destroyed, in which nothing may be called.
     void look_at_contexts();
@@ -95,6 +99,7 @@ class gpu_side final : private bounce_services {
     // Hashes of memory that the driver has called pageable, in places by their upper bits.
     static constexpr unsigned pageable_bits = 8;
     std::atomic<std::uint64_t> pageable_[1U << pageable_bits] = {};
+    std::atomic<bool> packs_fragments_{false};
     std::uint32_t sweeps_ = 0;
     std::size_t registered_to_ = 0; // where the registered part of our segment ends
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context

@@ -68,20 +68,7 @@ void tell_user(mca_btl_base_endpoint_t *endpoint, refuse_reason reason)
     }
 }
 
-void open_gate(mca_btl_base_endpoint_t *endpoint)
-{
-    log_line(log_level::info, "process %u fetches device memory of this process",
-             static_cast<unsigned>(endpoint->peer->identity().vpid));
-    // Only ob1 takes this flag as good news, and only it registers the callback.
-    if (mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
-        mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
-                               endpoint->proc, nullptr);
-        endpoint->get_enabled = true;
-    }
-}
-
-// An answer that cannot be sent leaves the peer waiting for it; its messages then stay with the
-// staged path, which works.
+// An answer that cannot be sent: the peer asks again after some messages.
 void reply(mca_btl_base_endpoint_t *to, ipc_operation operation,
            refuse_reason reason = refuse_reason::none)
 {
@@ -98,23 +85,37 @@ void answer(gpu_side &side, mca_btl_base_endpoint_t *from)
     if (!from->peer->attached() || status::ok != side.devices.for_host(&into)) {
         return reply(from, ipc_operation::not_ready);
     }
-    side.copies.prepare(*into);
     reply(from, ipc_operation::ack);
 }
 
 } // namespace
 
-void gpu_message_to(mca_btl_base_endpoint_t *endpoint)
+void enable_get(mca_btl_base_endpoint_t *endpoint)
 {
-    gpu_side *side = ipc_state::idle == endpoint->handshake->state() ? gpu() : nullptr;
+    // Only ob1 takes this flag as good news, and only it registers the callback.
+    if (!endpoint->get_enabled && mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
+        endpoint->get_enabled = true;
+        mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
+                               endpoint->proc, nullptr);
+    }
+}
+
+bool is_offered_to(mca_btl_base_endpoint_t *endpoint)
+{
+    const ipc_state state = endpoint->handshake->state();
+    if (ipc_state::ready == state || ipc_state::refused == state) [[likely]] {
+        return ipc_state::ready == state;
+    }
+    gpu_side *side = gpu();
     if (nullptr == side) {
-        return;
+        return false;
     }
     const std::lock_guard guard(side->lock);
     if (ipc_action::send_req == endpoint->handshake->step(ipc_event::gpu_message) &&
         !send_ipc_message(endpoint, {ipc_operation::req, refuse_reason::none, {}, {}})) {
-        (void)endpoint->handshake->step(ipc_event::refuse);
+        (void)endpoint->handshake->step(ipc_event::not_ready);
     }
+    return ipc_state::refused != endpoint->handshake->state();
 }
 
 void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
@@ -166,7 +167,9 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     const ipc_action action = endpoint->handshake->step(event);
     guard.unlock();
     if (ipc_action::open_gate == action) {
-        open_gate(endpoint);
+        log_line(log_level::info, "process %u fetches device memory of this process",
+                 static_cast<unsigned>(endpoint->peer->identity().vpid));
+        enable_get(endpoint);
     } else if (ipc_action::tell_user == action) {
         tell_user(endpoint, message.reason);
     }

@@ -53,8 +53,12 @@ bool of_device(const opal_convertor_t *convertor)
 bool pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsigned char *to,
           std::size_t *bytes)
 {
-    if (of_device(convertor)) { // not only at its start: beside another BTL, ob1 gives us parts
-        gpu_message_to(endpoint);
+    if (of_device(convertor)) { // ob1 may have made its endpoint later than it called add_procs
+        enable_get(endpoint);
+        (void)is_offered_to(endpoint);
+        if (gpu_side *side = here().gpu; side != nullptr) {
+            side->packs_fragments();
+        }
     }
     struct iovec iov = {to, *bytes};
     uint32_t iov_count = 1;
@@ -209,8 +213,8 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     }
     // Only an inline send gives no place for a descriptor, and goes another way when this one is
     // closed to it; where there is one, ob1 would try again for ever.
-    if (!together && gpusm::of_device(convertor) && endpoint->get_enabled &&
-        nullptr == descriptor) {
+    if (!together && nullptr == descriptor && gpusm::of_device(convertor) &&
+        endpoint->get_enabled && gpusm::ipc_state::refused != endpoint->handshake->state()) {
         if (!gpusm::here().threads) {
             gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
         }
@@ -316,7 +320,8 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
     // Handles are for one peer. Without one ob1 sends fragments.
     if (MCA_BTL_ENDPOINT_ANY == endpoint ||
-        (for_peers && !ask && gpusm::is_faster_in_fragments(endpoint, size))) {
+        (for_peers &&
+         (ask ? !gpusm::is_offered_to(endpoint) : gpusm::is_faster_in_fragments(endpoint, size)))) {
         return nullptr;
     }
     gpusm::registration *made = here.registrations->take();

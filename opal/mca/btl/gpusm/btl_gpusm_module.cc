@@ -205,13 +205,13 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         // fragments back, and goes with the component.
         if (endpoints[i] != nullptr) {
             endpoints[i]->proc = nullptr;
+            // Should the process come back, ob1 will have to be told anew.
+            endpoints[i]->get_enabled = false;
             gpusm::smsc_release(endpoints[i]);
             if (gpusm::gpu_side *side = gpusm::here().gpu; side != nullptr) {
                 const std::lock_guard guard(side->lock);
                 side->imports.drop_owner(endpoints[i]->number);
-                // Should the process come back, ob1 will have to be told anew.
                 endpoints[i]->handshake->start_anew();
-                endpoints[i]->get_enabled = false;
             }
         }
     }
@@ -224,9 +224,13 @@ static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *d
     return OPAL_SUCCESS;
 }
 
+// ob1 calls it at the end of each of its add_procs, when it has an endpoint for every process.
 static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t cbfunc)
 {
     mca_btl_gpusm.error_cb = cbfunc;
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = gpusm::endpoint_at(i); ++i) {
+        gpusm::enable_get(each);
+    }
     return OPAL_SUCCESS;
 }
 
