@@ -117,6 +117,7 @@ constexpr subtest subtests[] = {
     {"connect", test_connect, ranks::pair, true},
     {"sessions", test_sessions, ranks::everyone, true, MPI_THREAD_SINGLE, frame::own},
     {"forks", test_forks, ranks::pair, true},
+    {"out-of-reach", test_out_of_reach, ranks::everyone, false},
     {"reductions", test_reductions, ranks::everyone, true},
     {"reductions-inter", test_reductions_inter, ranks::everyone, true},
     {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},

@@ -22,6 +22,10 @@ check few-fragments-no-rings-on-devices-3-ranks 60 3 $few --mca btl_gpusm_fast_b
     --mca btl_gpusm_staging_device_bytes 0 $random
 check few-fragments-streamed-3-ranks 60 3 $few --mca btl_gpusm_stream_host_after 0 $random
 
+check no-descriptors-for-a-while-3-ranks 60 3 "$exchange" out-of-reach --kinds H
+check no-descriptors-for-a-while-no-single-copies-3-ranks 60 3 --mca btl_gpusm_use_single_copy 0 \
+    "$exchange" out-of-reach --kinds H
+
 smallest="--mca btl_gpusm_segment_size 1048576"
 check smallest-segment-3-ranks 60 3 $smallest $random
 check smallest-segment-no-single-copies-3-ranks 60 3 $smallest --mca btl_gpusm_use_single_copy 0 $random

@@ -7,8 +7,6 @@
 
 #include "tests/unit/shm_support.h"
 
-#include <sys/resource.h>
-
 #include <gtest/gtest.h>
 
 namespace {
@@ -206,7 +204,7 @@ TEST_F(Node, MessagesOfASenderThatCannotBeMappedAreDroppedAndReportedOnce)
 
 // A sender that fails to be mapped in passing must not lose a message: the one behind it would be
 // taken for nonsense.
-TEST_F(Node, MessagesWaitWhileThereIsNoDescriptorToMapTheirSenderWith)
+TEST_F(Node, MessagesOfASenderThatCannotBeMappedNowArePutAsideInOrderAndOthersGoOn)
 {
     (void)three_.send(one_, "a");
     ASSERT_EQ(one_.poll(), "3:a ");
@@ -214,17 +212,66 @@ TEST_F(Node, MessagesWaitWhileThereIsNoDescriptorToMapTheirSenderWith)
     (void)two_.send(one_, "b");
     (void)two_.send(one_, "c");
     (void)three_.send(one_, "d");
-    rlimit usual{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    const rlimit none{0, usual.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    for (int i = 0; i < 20; ++i) {
+    {
+        const no_descriptors_left none;
+        EXPECT_EQ(one_.poll(), "3:d ");
+        for (int i = 0; i < 20; ++i) {
+            (void)three_.send(one_, "e");
+            EXPECT_EQ(one_.poll(), "3:e ");
+            EXPECT_EQ(one_.take_put_aside(), "");
+        }
+        EXPECT_EQ(two_.reap(one_), 0);
+    }
+    (void)two_.send(one_, "f");
+    EXPECT_EQ(one_.poll(), "") << "it may not pass those before it";
+    EXPECT_EQ(one_.take_put_aside(), "2:b 2:c 2:f ");
+    EXPECT_FALSE(one_.towards(two_).closed());
+    EXPECT_EQ(two_.reap(one_), 3);
+    (void)two_.send(one_, "g");
+    EXPECT_EQ(one_.poll(), "2:g ");
+    EXPECT_EQ(one_.take_put_aside(), "");
+}
+
+TEST_F(Node, SeveralSendersThatCannotBeMappedAreTriedInTurn)
+{
+    const expect_lines log(2);
+    (void)two_.send(one_, "a");
+    (void)three_.send(one_, "b");
+    {
+        const no_descriptors_left none;
         EXPECT_EQ(one_.poll(), "");
     }
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    EXPECT_EQ(one_.poll(), "2:b 2:c 3:d ");
-    EXPECT_FALSE(one_.towards(two_).closed());
-    EXPECT_EQ(two_.reap(one_), 2);
+    std::string arrived = one_.take_put_aside();
+    arrived += one_.take_put_aside();
+    EXPECT_TRUE(arrived == "2:a 3:b " || arrived == "3:b 2:a ") << arrived;
+}
+
+// One that has ended in order takes its file with it, one that was killed leaves it.
+TEST_F(Node, WhatWasPutAsideOfASenderThatHasEndedIsDroppedIfItsFileIsGoneAndArrivesIfNot)
+{
+    for (const bool leaves_file : {true, false}) {
+        const expect_lines log(leaves_file ? 1 : 2);
+        const std::uint32_t vpid = leaves_file ? 4 : 5;
+        auto mortal = std::make_unique<process>(folder_.path(), vpid);
+        (void)mortal->send(one_, "x");
+        {
+            const no_descriptors_left none;
+            EXPECT_EQ(one_.poll(), "");
+        }
+        const std::string path = mortal->its().own().path();
+        const std::string kept = path + ".kept";
+        ASSERT_EQ(0, link(path.c_str(), kept.c_str()));
+        peer &seen = one_.towards(*mortal);
+        mortal.reset();
+        if (leaves_file) {
+            ASSERT_EQ(0, rename(kept.c_str(), path.c_str()));
+        }
+        (void)three_.send(one_, "a");
+        EXPECT_EQ(one_.poll(), "3:a ");
+        EXPECT_EQ(one_.take_put_aside(), leaves_file ? "4:x " : "");
+        EXPECT_EQ(seen.closed(), !leaves_file);
+        EXPECT_EQ(one_.take_put_aside(), "");
+    }
 }
 
 // --- fast boxes: who gets one, the order between fast box and FIFO, and garbage in one ---

@@ -156,7 +156,19 @@ TEST_F(Peer, WithoutAUsableSegmentItIsGoneWhichIsReportedOnceAndFragmentsStayWit
     }
 }
 
-TEST_F(Peer, WhenAllPeerSlotsAreTakenThePostIsRefusedAndOthersGoOn)
+// Flushes until something has been posted.
+bool flush_in_time(peer &to)
+{
+    const deadline end(20);
+    while (!end.over()) {
+        if (to.flush()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST_F(Peer, WhenAllPeerSlotsAreTakenMessagesWaitForOneAndOthersGoOn)
 {
     ASSERT_EQ(to_.post(fragment("a")), status::ok);
     std::uint32_t slot = 0;
@@ -164,10 +176,59 @@ TEST_F(Peer, WhenAllPeerSlotsAreTakenThePostIsRefusedAndOthersGoOn)
     }
     peer late({1, 1, 2}, theirs_->identity(), folder_.path(), false);
     const expect_lines log(1);
-    EXPECT_EQ(late.post(fragment("late")), status::no_memory);
-    EXPECT_TRUE(late.idle());
+    EXPECT_EQ(late.post(fragment("late")), status::busy);
+    EXPECT_EQ(late.post(fragment("later")), status::busy);
+    EXPECT_FALSE(late.idle());
+    EXPECT_FALSE(late.flush());
+    EXPECT_EQ(late.reap(), nullptr);
     EXPECT_EQ(to_.post(fragment("b")), status::ok);
     EXPECT_EQ(receive(3), "ab-");
+    theirs_->view().peers[slot].ready.store(0);
+    EXPECT_TRUE(flush_in_time(late));
+    EXPECT_EQ(receive(3), "latelater-");
+    EXPECT_FALSE(late.closed());
+}
+
+TEST_F(Peer, MessagesWaitWhileThereIsNoDescriptorToMapThePeerWithAndGoInOrderThen)
+{
+    const expect_lines log(1);
+    {
+        const no_descriptors_left none;
+        EXPECT_EQ(to_.post(fragment("a")), status::busy);
+        EXPECT_EQ(to_.post(fragment("b")), status::busy);
+        for (int i = 0; i < 20; ++i) {
+            EXPECT_FALSE(to_.flush());
+        }
+        EXPECT_EQ(to_.reap(), nullptr);
+        EXPECT_FALSE(to_.closed());
+    }
+    EXPECT_EQ(to_.post(fragment("c")), status::busy) << "it may not pass those";
+    EXPECT_TRUE(flush_in_time(to_));
+    EXPECT_EQ(to_.post(fragment("d")), status::ok);
+    EXPECT_EQ(receive(4), "abcd");
+    consume(4);
+    for (outgoing &each : fragments_) {
+        EXPECT_EQ(to_.reap(), &each);
+    }
+    EXPECT_TRUE(to_.idle());
+}
+
+TEST_F(Peer, WhatWaitsForAPeerThatEndsBeforeItCouldBeMappedComesBack)
+{
+    const log_capture log;
+    {
+        const no_descriptors_left none;
+        EXPECT_EQ(to_.post(fragment("a")), status::busy);
+    }
+    theirs_.reset();
+    const deadline end(20);
+    while (!to_.closed() && !end.over()) {
+        EXPECT_FALSE(to_.flush());
+    }
+    EXPECT_TRUE(to_.closed());
+    EXPECT_EQ(to_.reap(), &fragments_.front());
+    EXPECT_EQ(to_.post(fragment("b")), status::peer_gone);
+    EXPECT_EQ(log.count(), 2U) << log.text(); // that they wait, and that it is gone
 }
 
 TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -98,6 +99,26 @@ inline std::size_t open_descriptors()
 {
     return files_in("/proc/self/fd").size();
 }
+
+// As long as it lives this process can open no further descriptor.
+class no_descriptors_left {
+  public:
+    no_descriptors_left()
+    {
+        const rlimit none{0, usual_.rlim_max};
+        EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+    }
+    ~no_descriptors_left() { EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &usual_)); }
+    no_descriptors_left(const no_descriptors_left &) = delete;
+    no_descriptors_left &operator=(const no_descriptors_left &) = delete;
+
+  private:
+    const rlimit usual_ = [] {
+        rlimit limit{};
+        EXPECT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
+        return limit;
+    }();
+};
 
 // A fresh folder in shared memory, removed with whatever is in it.
 class scratch_folder {
@@ -245,6 +266,16 @@ inline bool send_inline(gpusm::peer &to, const std::string &payload)
         [&](unsigned char *at) { std::memcpy(at, payload.data(), payload.size()); });
 }
 
+// A handler of messages that adds them to a text, as "vpid:payload ".
+struct adding_to {
+    std::string *text;
+    void operator()(gpusm::peer &from, const gpusm::frag_header &header,
+                    const unsigned char *payload) const
+    {
+        *text += std::to_string(from.identity().vpid) + ":" + payload_of(header, payload) + " ";
+    }
+};
+
 // One process of several that a test plays: its node, and the fragments that it has sent.
 class process {
   public:
@@ -275,10 +306,14 @@ class process {
     std::string poll(int limit = 1000)
     {
         std::string all;
-        (void)node_.poll(limit, [&all](gpusm::peer &from, const gpusm::frag_header &header,
-                                       const unsigned char *payload) {
-            all += std::to_string(from.identity().vpid) + ":" + payload_of(header, payload) + " ";
-        });
+        (void)node_.poll(limit, adding_to{&all});
+        return all;
+    }
+    // The same of what had been put aside.
+    std::string take_put_aside()
+    {
+        std::string all;
+        (void)node_.take_put_aside(adding_to{&all});
         return all;
     }
     int reap(process &to)

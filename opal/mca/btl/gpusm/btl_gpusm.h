@@ -354,6 +354,9 @@ inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
             (MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK));
 }
 
+// What Open MPI is told of a post. With UNREACH ob1 ends the request as MPI_ERR_PROC_FAILED, so
+// that is for what is final; OUT_OF_RESOURCE it tries again.
+int opal_answer(status of_post);
 // Posts a complete fragment, a small one in the fast box; as peer::post, and remembers to flush.
 // One outside the segment is kept until there is a fragment for it.
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,

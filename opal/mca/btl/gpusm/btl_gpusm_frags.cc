@@ -187,23 +187,19 @@ bool must_wait(const mca_btl_base_endpoint_t *endpoint)
     return endpoint->deferred > 0;
 }
 
-// The first to a peer that is none of these. Only send_deferred takes some out.
-mca_btl_gpusm_frag_t *first_deferred(const std::vector<mca_btl_base_endpoint_t *> &but)
+// Only send_deferred takes some out.
+mca_btl_gpusm_frag_t *first_deferred()
 {
     const std::lock_guard guard(here().lock);
     const auto &all = here().frags->deferred;
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto *each) {
-        return std::find(but.begin(), but.end(), each->endpoint) == but.end();
-    });
-    return all.end() == found ? nullptr : *found;
+    return all.empty() ? nullptr : all.front();
 }
 
 // Sends what was kept, as fragments come back. Returns how many went.
 int send_deferred()
 {
     int sent = 0;
-    std::vector<mca_btl_base_endpoint_t *> stuck;
-    while (mca_btl_gpusm_frag_t *waiting = first_deferred(stuck)) {
+    while (mca_btl_gpusm_frag_t *waiting = first_deferred()) {
         mca_btl_gpusm_frag_t *place = frag_get(small_payload_bytes);
         if (nullptr == place) {
             break;
@@ -212,20 +208,16 @@ int send_deferred()
         std::memcpy(place->segment.seg_addr.pval, waiting->segment.seg_addr.pval,
                     waiting->segment.seg_len);
         const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
-        const bool sent_now = status::ok == s || status::busy == s;
-        if (!sent_now) {
+        const int answer = opal_answer(s);
+        if (OPAL_SUCCESS != answer) {
             frag_return(place);
-        }
-        if (status::system_failed == s || status::no_memory == s) {
-            stuck.push_back(waiting->endpoint); // passing: again with the next progress
-            continue;
         }
         {
             const std::lock_guard guard(here().lock);
             std::erase(here().frags->deferred, waiting);
             --waiting->endpoint->deferred;
         }
-        complete(waiting, sent_now ? OPAL_SUCCESS : OPAL_ERR_UNREACH);
+        complete(waiting, answer);
         ++sent;
     }
     return sent;
@@ -348,6 +340,20 @@ void frag_return(mca_btl_gpusm_frag_t *frag)
     put_back(*frag->list, &frag->out);
 }
 
+int opal_answer(status of_post)
+{
+    switch (of_post) {
+    case status::ok:
+    case status::busy:
+        return OPAL_SUCCESS;
+    case status::peer_gone:
+    case status::bad_peer:
+        return OPAL_ERR_UNREACH;
+    default:
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    }
+}
+
 status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
             mca_btl_base_tag_t tag)
 {
@@ -396,7 +402,7 @@ status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const voi
     std::memcpy(frag->segment.seg_addr.pval, message, bytes);
     fire_and_forget(frag, bytes);
     const status s = post(endpoint, frag, kind, 0);
-    if (status::ok != s && status::busy != s) {
+    if (OPAL_SUCCESS != opal_answer(s)) {
         frag_return(frag);
     }
     return s;

@@ -203,7 +203,6 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
                         mca_btl_base_descriptor_t **descriptor)
 {
     using gpusm::frag_kind;
-    using gpusm::status;
 
     const size_t size = header_size + payload_size;
     const unsigned char *user = nullptr;
@@ -249,10 +248,11 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         return OPAL_ERROR;
     }
     gpusm::fire_and_forget(frag, size);
-    const status s = gpusm::post(endpoint, frag, frag_kind::active_message, tag);
-    if (status::ok != s && status::busy != s) {
+    const int answer =
+        gpusm::opal_answer(gpusm::post(endpoint, frag, frag_kind::active_message, tag));
+    if (OPAL_SUCCESS != answer) {
         gpusm::frag_return(frag);
-        return OPAL_ERR_UNREACH;
+        return answer;
     }
     gpusm::count_message(convertor, payload_size);
     return OPAL_SUCCESS;
@@ -294,13 +294,12 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
 int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
                        mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
 {
-    using gpusm::status;
-
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
     const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
-    const status s = gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag);
-    if (status::ok != s && status::busy != s) {
-        return OPAL_ERR_UNREACH; // final: OUT_OF_RESOURCE would make ob1 try for ever
+    const int answer =
+        gpusm::opal_answer(gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag));
+    if (OPAL_SUCCESS != answer) {
+        return answer;
     }
     // 1: done, and nobody will be called. Also when the fragment still waits for room in the
     // peer's FIFO: the payload has been taken, and it goes out in order.
@@ -410,17 +409,17 @@ int mca_btl_gpusm_progress(void)
         side->copies.hold(true); // until progress_gets
         here->declined = 0;
     }
-    int events = here->node->poll(
-        messages_per_progress,
-        [](gpusm::peer &from, const gpusm::frag_header &header, const unsigned char *payload) {
-            mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
-            gpusm::add_to(endpoint->received_bytes, std::uint64_t{header.payload_bytes});
-            if (gpusm::frag_kind::active_message == header.kind) {
-                gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
-            } else {
-                gpusm::take_our_own(endpoint, header, payload);
-            }
-        });
+    constexpr auto handle = [](gpusm::peer &from, const gpusm::frag_header &header,
+                               const unsigned char *payload) {
+        mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
+        gpusm::add_to(endpoint->received_bytes, std::uint64_t{header.payload_bytes});
+        if (gpusm::frag_kind::active_message == header.kind) {
+            gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
+        } else {
+            gpusm::take_our_own(endpoint, header, payload);
+        }
+    };
+    int events = here->node->poll(messages_per_progress, handle);
     if (here->sends_to_look_after.load(std::memory_order_relaxed)) {
         events += gpusm::progress_sends();
     }
@@ -436,6 +435,7 @@ int mca_btl_gpusm_progress(void)
     constexpr std::uint32_t calls_between_looks = 1024;
     if (0 == ++here->progress_calls % calls_between_looks) {
         here->node->mend_inbox();
+        events += here->node->take_put_aside(handle);
         gpusm::give_up_closed_peers();
     }
     // Where threads share a processor, the one that polls can keep it for a time slice from the one

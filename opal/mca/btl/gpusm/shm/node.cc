@@ -28,12 +28,12 @@ peer *node::add_peer(const segment_identity &identity, const std::string &direct
     return peers_.back().get();
 }
 
-bool node::new_sender(std::uint32_t slot, peer **from)
+bool node::map_sender(std::uint32_t slot, peer **from)
 {
     const segment_view &view = own_.view();
     // In this order: a slot that nobody has taken may have no memory behind it.
     if (slot < view.peer_slots && !own_.commit_peer(slot)) {
-        return false; // with the next call
+        return false;
     }
     if (slot >= view.peer_slots || 1 != view.peers[slot].ready.load(std::memory_order_acquire)) {
         log_line(log_level::error,
@@ -47,18 +47,41 @@ bool node::new_sender(std::uint32_t slot, peer **from)
     const bool waits = status::system_failed == s;
     if (status::ok == s) {
         made->inbound_slot = slot;
-    } else if (status::bad_peer != s && !(waits && told_that_it_waits_)) {
+    } else if (status::bad_peer != s && !(waits && put_aside_.contains(slot))) {
         log_line(log_level::error, // of a bad one attach() has said what is wrong
                  "messages from process %" PRIu32 " of job %08" PRIx32
                  " %s: its segment cannot be mapped: %s",
                  identity.vpid, identity.jobid, waits ? "wait" : "are dropped", to_string(s));
     }
-    told_that_it_waits_ = waits;
     if (!waits) {
         senders_.resize(std::max<std::size_t>(senders_.size(), slot + 1));
         senders_[slot] = *from = made;
     }
     return !waits;
+}
+
+bool node::put_aside(const fifo_message &message)
+{
+    constexpr std::size_t most_fragments = 1U << 17; // of one sender; see btl_gpusm_free_list_max
+    std::deque<std::uint32_t> &granules = put_aside_[message.sender];
+    if (granules.size() >= most_fragments) {
+        return false;
+    }
+    granules.push_back(message.granule);
+    return true;
+}
+
+bool node::next_put_aside(peer **from, std::deque<std::uint32_t> *granules)
+{
+    auto next = put_aside_.upper_bound(last_tried_);
+    next = put_aside_.end() == next ? put_aside_.begin() : next;
+    last_tried_ = next->first;
+    if (!map_sender(last_tried_, from)) {
+        return false;
+    }
+    *granules = std::move(next->second);
+    put_aside_.erase(next);
+    return true;
 }
 
 void node::mend_inbox()

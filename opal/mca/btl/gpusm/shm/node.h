@@ -15,6 +15,8 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,8 +48,8 @@ class node {
     // frag_header &, const unsigned char *payload) for each. The header is a copy that the sender
     // cannot change any more; the payload may be read until `handle` returns. Returns how many. One
     // thread at a time; `handle` must not call poll. A message that makes no sense is reported and
-    // its sender closed. One whose sender cannot be mapped for want of memory or descriptors waits,
-    // and the FIFO behind it.
+    // its sender closed. What comes from a sender that cannot be mapped now, for want of memory or
+    // descriptors, is put aside.
     template <typename Handler> int poll(int limit, Handler &&handle)
     {
         int handled = 0;
@@ -59,6 +61,22 @@ class node {
         fifo_message next;
         if (inbox_.peek(&next)) {
             handled += drain_fifo(limit, handle);
+        }
+        return handled;
+    }
+
+    // Tries again to map a sender whose messages have been put aside, with each call the next one,
+    // and handles them in their order, as poll() does. Returns how many. To be called now and then,
+    // by the thread that polls.
+    template <typename Handler> int take_put_aside(Handler &&handle)
+    {
+        int handled = 0;
+        peer *from = nullptr;
+        std::deque<std::uint32_t> granules;
+        if (!put_aside_.empty() && next_put_aside(&from, &granules)) {
+            for (const std::uint32_t granule : granules) {
+                handled += take_from_fifo(from, granule, handle);
+            }
         }
         return handled;
     }
@@ -81,26 +99,39 @@ class node {
         for (int taken = 0; taken < limit && inbox_.peek(&message); ++taken) {
             peer *from = message.sender < senders_.size() ? senders_[message.sender] : nullptr;
             if (nullptr == from && !new_sender(message.sender, &from)) {
-                break;
+                if (!put_aside(message)) {
+                    break;
+                }
+                inbox_.pop();
+                continue;
             }
             inbox_.pop();
-            if (from != nullptr && from->inbox.open()) {
-                // What was sent before it is in the fast box, to its end.
-                handled += drain_fast_box(*from, INT_MAX, handle);
-            }
-            if (nullptr == from || from->closed()) {
-                continue;
-            }
-            if (!take_fragment(*from, message.granule, handle)) {
-                from->close_for_nonsense();
-                continue;
-            }
-            ++handled;
-            if (messages_before_fast_box == from->next_sequence) {
-                open_fast_box(*from);
-            }
+            handled += take_from_fifo(from, message.granule, handle);
         }
         return handled;
+    }
+
+    // A message that the FIFO had, from a peer or, null, from nobody. Returns how many have been
+    // handled.
+    template <typename Handler>
+    [[gnu::always_inline]] int take_from_fifo(peer *from, std::uint32_t granule, Handler &handle)
+    {
+        int handled = 0;
+        if (from != nullptr && from->inbox.open()) {
+            // What was sent before it is in the fast box, to its end.
+            handled += drain_fast_box(*from, INT_MAX, handle);
+        }
+        if (nullptr == from || from->closed()) {
+            return handled;
+        }
+        if (!take_fragment(*from, granule, handle)) {
+            from->close_for_nonsense();
+            return handled;
+        }
+        if (messages_before_fast_box == from->next_sequence) {
+            open_fast_box(*from);
+        }
+        return handled + 1;
     }
 
     // The fragment of `from` whose turn it is. False: there is none at that place.
@@ -174,8 +205,17 @@ class node {
     }
 
     // The peer behind one of our peer slots, mapped on its first message; null: there is nobody,
-    // which has been said. False: it cannot be mapped now.
-    bool new_sender(std::uint32_t slot, peer **from);
+    // which has been said. False: it cannot be mapped now, or there is something put aside that
+    // comes first.
+    bool new_sender(std::uint32_t slot, peer **from)
+    {
+        return !put_aside_.contains(slot) && map_sender(slot, from);
+    }
+    bool map_sender(std::uint32_t slot, peer **from);
+    // False: that sender has more on the way than any has fragments.
+    bool put_aside(const fifo_message &message);
+    // The messages of the next sender that have been put aside, and which can be mapped now.
+    bool next_put_aside(peer **from, std::deque<std::uint32_t> *granules);
     void open_fast_box(peer &of);
 
     optional_mutex mutex_; // of peers_
@@ -185,7 +225,9 @@ class node {
     std::vector<peer *> senders_;    // by our peer slot; those that cannot be mapped are closed
     std::vector<peer *> fast_boxes_; // those that have one
     const std::uint32_t max_fast_boxes_;
-    bool told_that_it_waits_ = false;
+    // By peer slot: the granules of messages whose senders could not be mapped, oldest first.
+    std::map<std::uint32_t, std::deque<std::uint32_t>> put_aside_;
+    std::uint32_t last_tried_ = 0; // of these slots
     bool told_that_it_mends_ = false;
 };
 

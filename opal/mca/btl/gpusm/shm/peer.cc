@@ -16,6 +16,8 @@ namespace {
 // A FIFO that stays full this many flushes may belong to a dead process. Asking costs two
 // system calls, so not every time.
 constexpr std::uint32_t flushes_between_life_checks = 1U << 14;
+// A try to reach a peer takes some system calls, and every flush would make one.
+constexpr std::chrono::milliseconds pause_after_refusal{1};
 
 } // namespace
 
@@ -45,22 +47,32 @@ status peer::attach_locked()
     return status::not_found == s ? status::peer_gone : s;
 }
 
+// `busy`: it cannot be reached now.
 status peer::connect()
 {
     if (closed_) {
         return status::peer_gone;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now < connect_again_) {
+        return status::busy;
     }
     status s = attach_locked();
     if (status::ok == s) {
         s = segment_.claim_peer_slot(self_, &slot_);
         connected_.store(status::ok == s, std::memory_order_release);
     }
-    // attach() has said what is wrong with a bad segment.
-    if (status::ok != s && status::bad_peer != s && !std::exchange(told_, true)) {
-        log_line(log_level::error, "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s",
-                 identity_.vpid, identity_.jobid, to_string(s));
+    if (status::ok == s || status::bad_peer == s) { // attach() has said what is wrong with it
+        return s;
     }
-    return s;
+    const bool waits = status::peer_gone != s;
+    if (!std::exchange(told_, true) || !waits) {
+        log_line(log_level::error,
+                 "cannot connect to process %" PRIu32 " of job %08" PRIx32 ": %s%s", identity_.vpid,
+                 identity_.jobid, to_string(s), waits ? "; messages to it wait" : "");
+    }
+    connect_again_ = now + pause_after_refusal;
+    return waits ? status::busy : s;
 }
 
 inline status peer::post_now(const outgoing &fragment)
@@ -101,17 +113,18 @@ status peer::post(outgoing *fragment)
 {
     const std::lock_guard guard(mutex_);
     if (!connected_.load(std::memory_order_relaxed) || closed()) [[unlikely]] {
-        if (const status s = connect(); status::ok != s) {
+        if (const status s = connect(); status::ok != s && status::busy != s) {
             return s;
         }
     }
-    if (!outbox_.open()) {
+    const bool connected = connected_.load(std::memory_order_relaxed);
+    if (!outbox_.open() && connected) {
         look_for_fast_box();
     }
     fragment->sequence = next_to_post_;
     fragment->header->sequence = next_to_post_;
     fragment->next = nullptr;
-    const status s = nullptr == unposted_ ? post_now(*fragment) : status::busy;
+    const status s = connected && nullptr == unposted_ ? post_now(*fragment) : status::busy;
     ++next_to_post_;
     (nullptr == in_flight_ ? in_flight_ : last_->next) = fragment;
     last_ = fragment;
@@ -126,7 +139,9 @@ bool peer::flush()
 {
     bool posted = false;
     std::unique_lock guard(mutex_);
-    while (!closed_ && unposted_ != nullptr && status::ok == post_now(*unposted_)) {
+    const bool connected = connected_.load(std::memory_order_relaxed) ||
+                           (unposted_ != nullptr && status::ok == connect());
+    while (connected && !closed_ && unposted_ != nullptr && status::ok == post_now(*unposted_)) {
         unposted_ = unposted_->next;
         posted = true;
     }

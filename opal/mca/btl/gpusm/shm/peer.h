@@ -18,6 +18,7 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -41,9 +42,10 @@ class peer {
          bool threads);
 
     // Sends a fragment whose header and payload are complete; fills in its sequence number.
-    // `ok`: posted. `busy`: kept, and posted by a later flush(). Anything else: the fragment
-    // still is the caller's. `peer_gone` and `bad_peer` are final; `system_failed` and `no_memory`
-    // (the peer has no slot for us) may pass. Each is logged once.
+    // `ok`: posted. `busy`: kept, and posted by a later flush(), as the peer's FIFO is full, or as
+    // it cannot be connected to now, for want of memory, descriptors or a slot there, which is
+    // logged once. `peer_gone` and `bad_peer`, each logged once: the fragment still is the
+    // caller's, and nothing will ever be sent to it.
     status post(outgoing *fragment);
 
     // Sends a message of `bytes` without a fragment: fill(unsigned char *) writes the payload.
@@ -128,8 +130,9 @@ class peer {
     std::atomic<bool> attached_{false};
     std::atomic<bool> connected_{false}; // slot_ is ours
     std::atomic<bool> closed_{false};
-    bool told_ = false;               // why it could not be connected to
-    std::uint32_t slot_ = 0;          // ours, in the peer's segment
+    bool told_ = false;                                     // why it could not be connected to
+    std::chrono::steady_clock::time_point connect_again_{}; // not before
+    std::uint32_t slot_ = 0;                                // ours, in the peer's segment
     outgoing *in_flight_ = nullptr;   // oldest first; posted ones before unposted ones
     outgoing *last_ = nullptr;        // the newest of them
     outgoing *unposted_ = nullptr;    // the oldest that is not in the peer's FIFO yet

@@ -276,7 +276,8 @@ status peer_segment::attach(const char *directory, const segment_identity &ident
         if (ENOENT == errno) {
             return status::not_found;
         }
-        if (EMFILE == errno || ENFILE == errno || ENOMEM == errno) {
+        if (EMFILE == errno || ENFILE == errno || ENOMEM == errno || EINTR == errno ||
+            EAGAIN == errno) { // EAGAIN: somebody has a lease on the file
             return status::system_failed;
         }
         fault = std::strerror(errno);
