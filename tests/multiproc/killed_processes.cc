@@ -226,6 +226,8 @@ TEST(KilledProcesses, AKilledReaderIsNoticedAndGivesEverythingBack)
         ASSERT_TRUE(to.attach() == status::ok && to.shared().owner_alive() && !to.closed());
         children.kill_one(reader);
         EXPECT_FALSE(to.shared().owner_alive());
+        EXPECT_TRUE(to.has_ended());
+        EXPECT_FALSE(to.has_ended_in_order());
         const deadline end(30);
         while (!to.closed() && !end.over()) {
             (void)to.flush();

@@ -119,6 +119,34 @@ TEST_F(Stream, ARingThatWasStoppedServesAnotherPeer)
     EXPECT_TRUE(one.right());
 }
 
+// The pieces that it has published, and nobody has taken, are not taken for another peer's.
+TEST_F(Stream, TheRingsOfAPeerThatHasEndedServeOthers)
+{
+    message gone(50 * kibi);
+    ask_and_deliver(&gone);
+    peer &ended = reader_.towards(sender_);
+    peer &its_reader = sender_.towards(reader_);
+    EXPECT_FALSE(reader_.streams.in.forget(ended)) << "it is under way";
+    EXPECT_FALSE(sender_.streams.out.forget_peer(its_reader));
+    ended.close();
+    expect_end(gone, status::peer_gone, false);
+    EXPECT_EQ(nullptr, sender_.streams.progress()); // its last pieces
+    EXPECT_TRUE(reader_.streams.in.forget(ended));
+    its_reader.close();
+    EXPECT_EQ(nullptr, sender_.streams.progress());
+    EXPECT_TRUE(sender_.streams.out.forget_peer(its_reader));
+    EXPECT_EQ(0, sender_.opened);
+
+    stream_process other(folder_.path(), 3);
+    message one(50 * kibi, 7);
+    ASSERT_EQ(status::ok, reader_.streams.fetch(reader_.towards(other), &one.fetch));
+    EXPECT_EQ(nullptr, reader_.streams.progress()) << "it has not heard of it yet";
+    ASSERT_TRUE(reader_.deliver_to(other));
+    stream_with(other);
+    EXPECT_EQ(status::ok, one.fetch.outcome);
+    EXPECT_TRUE(one.right());
+}
+
 TEST_F(Stream, APieceThatMakesNoSenseClosesThePeerAndEndsItsMessages)
 {
     const log_capture log;

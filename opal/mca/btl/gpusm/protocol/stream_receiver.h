@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <vector>
 
 namespace gpusm {
@@ -33,6 +34,24 @@ class stream_receiver {
     // not now, as all rings are lent, or too much is wanted of the sender already. `no_memory`:
     // there is no ring of that pool.
     status fetch(peer &from, stream_fetch *message);
+
+    // The process of that peer, which is closed, has ended: its rings are for others. False: not
+    // yet, as something is under way; again after progress().
+    bool forget(const peer &ended)
+    {
+        const std::lock_guard guard(mutex_);
+        for (inlet &each : inlets_) {
+            if (each.from != &ended) {
+                continue;
+            }
+            if (each.listed) {
+                return false;
+            }
+            each.in.clear();
+            each.from = nullptr;
+        }
+        return true;
+    }
 
     // That are under way, and rings with which there is still something to do. A snapshot.
     std::size_t messages() const { return active_.load(std::memory_order_relaxed); }

@@ -71,6 +71,18 @@ void stream_sender::forget(const void *owner)
     }
 }
 
+bool stream_sender::forget_peer(const peer &ended)
+{
+    const std::lock_guard guard(mutex_);
+    const auto is_its = [&](const auto &each) { return each.first.first == &ended; };
+    if (std::any_of(outlets_.begin(), outlets_.end(),
+                    [&](const auto &each) { return is_its(each) && each.second.listed; })) {
+        return false;
+    }
+    std::erase_if(outlets_, is_its);
+    return true;
+}
+
 void stream_sender::end_range(outlet *of)
 {
     services_.close(of->wants.front().source);

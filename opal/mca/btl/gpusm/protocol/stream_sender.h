@@ -33,6 +33,10 @@ class stream_sender {
     // Nothing of a source with that owner is to be read any more.
     void forget(const void *owner);
 
+    // The same of all that a closed peer wants, whose segment is about to be unmapped. False: not
+    // yet, as something is under way; again after progress().
+    bool forget_peer(const peer &ended);
+
     // That are under way, and rings with which there is still something to do. A snapshot.
     std::size_t messages() const { return active_.load(std::memory_order_relaxed); }
     // Is there nothing to do for progress()? A snapshot.

@@ -148,6 +148,18 @@ class fifo_reader {
             fifo_word::empty(fifo_.lap_of_ticket(head_ + fifo_.slots)), std::memory_order_relaxed);
         ++head_;
     }
+    // Behind the last message that may be there now, counted from the first of all.
+    std::uint64_t end() const
+    {
+        // Who has put a message into its slot may have been killed before it moved the tail.
+        return fifo_.tail->load(std::memory_order_acquire) + 1;
+    }
+    // All that were there when end() was that have been taken.
+    bool has_taken_to(std::uint64_t end) const
+    {
+        fifo_message next;
+        return head_ >= end || !peek(&next);
+    }
     // To be called now and then. If a broken process has stored something over the tail or the slot
     // that is due, which would keep messages away, goes one step towards order. True: it has. What
     // has been posted behind is kept; messages that were overwritten are lost.

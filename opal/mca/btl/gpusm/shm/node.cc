@@ -6,6 +6,7 @@
 
 #include <cinttypes>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace gpusm {
@@ -94,15 +95,58 @@ void node::mend_inbox()
     }
 }
 
+bool node::has_read_all_of(const peer &ended, std::uint64_t end_of_inbox) const
+{
+    const auto is_its = [&](const auto &put_aside) {
+        const std::uint32_t slot = put_aside.first;
+        return peer::no_slot == ended.inbound_slot &&
+               (!own_.commit_peer(slot) || own_.view().peers[slot].identity == ended.identity());
+    };
+    return inbox_.has_taken_to(end_of_inbox) &&
+           std::none_of(put_aside_.begin(), put_aside_.end(), is_its) &&
+           (ended.closed() || !ended.inbox.open() || !ended.inbox.has(ended.next_sequence));
+}
+
+void node::forget(peer &ended)
+{
+    if (peer::no_slot == ended.inbound_slot) {
+        return;
+    }
+    if (ended.inbox.open()) {
+        std::erase(fast_boxes_, &ended);
+        free_fast_boxes_.push_back(ended.inbox_granule);
+        ended.inbox = {};
+    }
+    peer_slot &slot = own_.view().peers[ended.inbound_slot];
+    slot.consumed.store(0, std::memory_order_relaxed);
+    slot.refuses_single_copies.store(0, std::memory_order_relaxed);
+    slot.fast_box.store(0, std::memory_order_relaxed);
+    slot.fast_box_taken.store(0, std::memory_order_relaxed);
+    slot.ready.store(0, std::memory_order_release); // pairs with peer_segment::claim_peer_slot
+    // So that newcomers take it before they take memory for further ones.
+    std::atomic<std::uint32_t> &next = own_.view().header->peers_claimed;
+    next.store(std::min(next.load(std::memory_order_relaxed), ended.inbound_slot),
+               std::memory_order_relaxed);
+    senders_[ended.inbound_slot] = nullptr;
+    ended.inbound_slot = peer::no_slot;
+}
+
 void node::open_fast_box(peer &of)
 {
     std::uint32_t granule = 0;
-    if (fast_boxes_.size() >= max_fast_boxes_ ||
-        status::ok != own_.carve(sizeof(fast_box), &granule)) {
+    if (fast_boxes_.size() >= max_fast_boxes_) {
         return; // it goes on with fragments
+    }
+    if (!free_fast_boxes_.empty()) {
+        granule = free_fast_boxes_.back();
+        free_fast_boxes_.pop_back();
+        new (own_.at(granule)) fast_box{};
+    } else if (status::ok != own_.carve(sizeof(fast_box), &granule)) {
+        return;
     }
     peer_slot &slot = own_.view().peers[of.inbound_slot];
     auto *box = reinterpret_cast<fast_box *>(own_.at(granule));
+    of.inbox_granule = granule;
     box->unit[0].word.store(fast_box_word::unused(of.inbound_slot), std::memory_order_relaxed);
     of.inbox = fast_box_reader(box, &slot.fast_box_taken);
     fast_boxes_.push_back(&of);

@@ -44,6 +44,13 @@ class node {
 
     const std::vector<std::unique_ptr<peer>> &peers() const { return peers_; }
 
+    // These three by the thread that polls. Where what a peer that has ended may have posted ends.
+    std::uint64_t end_of_inbox() const { return inbox_.end(); }
+    // All that it has sent has been read, or, if it is closed, will not be.
+    bool has_read_all_of(const peer &ended, std::uint64_t end_of_inbox) const;
+    // Then, when it is closed: its peer slot and its fast box are for others.
+    void forget(peer &ended);
+
     // Takes about `limit` messages from the fast boxes and the FIFO and calls handle(peer &, const
     // frag_header &, const unsigned char *payload) for each. The header is a copy that the sender
     // cannot change any more; the payload may be read until `handle` returns. Returns how many. One
@@ -224,6 +231,7 @@ class node {
     std::vector<std::unique_ptr<peer>> peers_;
     std::vector<peer *> senders_;    // by our peer slot; those that cannot be mapped are closed
     std::vector<peer *> fast_boxes_; // those that have one
+    std::vector<std::uint32_t> free_fast_boxes_; // granules of those that ended peers had
     const std::uint32_t max_fast_boxes_;
     // By peer slot: the granules of messages whose senders could not be mapped, oldest first.
     std::map<std::uint32_t, std::deque<std::uint32_t>> put_aside_;

@@ -199,9 +199,24 @@ void peer::close()
     decide_on_inline();
 }
 
+bool peer::has_ended() const
+{
+    return attached() && !segment_.owner_alive();
+}
+
+void peer::unmap()
+{
+    const std::lock_guard guard(mutex_);
+    connected_.store(false, std::memory_order_release);
+    attached_.store(false, std::memory_order_release);
+    outbox_ = {};
+    decide_on_inline();
+    segment_ = {};
+}
+
 bool peer::lives()
 {
-    if (!closed() && attached() && !segment_.owner_alive()) {
+    if (!closed() && has_ended()) {
         log_line(log_level::error,
                  "process %" PRIu32 " of job %08" PRIx32 " has ended with messages on the way",
                  identity_.vpid, identity_.jobid);

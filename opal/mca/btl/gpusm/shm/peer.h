@@ -85,6 +85,13 @@ class peer {
     // Closes one that has sent what makes no sense, which is said once.
     void close_for_nonsense();
 
+    // Its process has ended, or its use of MPI has. Asks the system, as lives(); closes nothing.
+    bool has_ended() const;
+    // Of one that has ended: in order, as it has said.
+    bool has_ended_in_order() const { return segment_.owner_says_it_ends(); }
+    // Unmaps the segment of a closed peer, whatever is in flight; nobody may be using shared().
+    void unmap();
+
     bool closed() const { return closed_.load(std::memory_order_relaxed); }
     // No fragment is on the way. A snapshot: another thread may post or reap meanwhile.
     bool idle();
@@ -92,15 +99,16 @@ class peer {
     // Maps the peer's segment if that has not happened yet. `system_failed` may pass; any other
     // failure closes the peer.
     status attach();
-    // True once shared() may be used, by any thread.
+    // True while shared() may be used, by any thread: until unmap().
     bool attached() const { return attached_.load(std::memory_order_acquire); }
     const peer_segment &shared() const { return segment_; }
     const segment_identity &identity() const { return identity_; }
     const std::string &directory() const { return directory_; } // where its segment is
 
     // The peer has said that it cannot read this process's memory. A snapshot.
-    bool refuses_single_copies() const
+    bool refuses_single_copies()
     {
+        const std::lock_guard guard(mutex_); // it may be unmapped
         return connected_.load(std::memory_order_acquire) &&
                0 != segment_.view().peers[slot_].refuses_single_copies.load(
                         std::memory_order_relaxed);
@@ -112,6 +120,7 @@ class peer {
     fast_box_reader inbox;                // in our segment, once it is open
     std::uint64_t next_sequence = 0;      // of the message that is due
     std::uint32_t inbound_slot = no_slot; // in our segment, once a message has come
+    std::uint32_t inbox_granule = 0;      // there, while the inbox is open
     static constexpr std::uint32_t no_slot = UINT32_MAX;
 
   private:

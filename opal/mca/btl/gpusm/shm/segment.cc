@@ -209,6 +209,13 @@ status segment::create(const segment_options &options, segment *out, std::string
     return status::ok;
 }
 
+segment::~segment()
+{
+    if (valid()) {
+        reinterpret_cast<segment_header *>(base())->ended.store(1, std::memory_order_release);
+    }
+}
+
 status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment)
 {
     const std::lock_guard guard(*carving_);
@@ -320,7 +327,9 @@ status peer_segment::claim_peer_slot(const segment_identity &self, std::uint32_t
         }
         peer_slot &mine = view_.peers[index];
         std::uint32_t nobodys = 0;
-        if (mine.ready.compare_exchange_strong(nobodys, 2, std::memory_order_relaxed)) {
+        // Acquire pairs with node::forget, if it was somebody's before.
+        if (mine.ready.compare_exchange_strong(nobodys, 2, std::memory_order_acquire,
+                                               std::memory_order_relaxed)) {
             next.store(index + 1, std::memory_order_relaxed);
             mine.identity = self;
             mine.ready.store(1, std::memory_order_release); // pairs with node::new_sender

@@ -82,6 +82,7 @@ struct segment_view : segment_counts {
 class mapped_segment {
   public:
     bool valid() const { return mapping_.base() != nullptr; }
+    std::size_t len_bytes() const { return mapping_.len_bytes(); }
     const segment_view &view() const { return view_; }
     unsigned char *base() const { return mapping_.base(); }
     unsigned char *at(std::uint32_t granule) const
@@ -98,6 +99,12 @@ class mapped_segment {
 
 class segment : public mapped_segment {
   public:
+    segment() = default;
+    segment(segment &&) noexcept = default;
+    segment &operator=(segment &&) noexcept = default;
+    // Tells those who have it mapped that its owner has ended in order.
+    ~segment();
+
     // Makes the file with memory behind the header, the FIFO, the slots of the expected peers, the
     // event slots and the first fragments. When it fails, nothing is left behind and *why has the
     // cause. `no_memory`: the file system is full; `system_failed`: anything else the system said;
@@ -177,6 +184,11 @@ class peer_segment : public mapped_segment {
 
     // False once the owner's process has ended, in whatever way.
     bool owner_alive() const;
+    // The owner has said that it ends.
+    bool owner_says_it_ends() const
+    {
+        return 0 != view_.header->ended.load(std::memory_order_acquire);
+    }
 
   private:
     alignas(std::atomic_ref<std::uint64_t>::required_alignment) mutable std::uint64_t

@@ -160,6 +160,13 @@ class stream_reader {
     {
         return ring_->begun_bytes[number % stream_wants].load(std::memory_order_seq_cst);
     }
+    // Takes away what a writer has published that has ended: the next one begins with next().
+    void clear()
+    {
+        for (stream_piece &each : ring_->pieces) {
+            each.sequence.store(0, std::memory_order_relaxed);
+        }
+    }
     // Of the next piece to be released.
     std::uint64_t next() const { return next_; }
     // The ring is empty, and lent to nobody: it begins with its first slot again, which is in the

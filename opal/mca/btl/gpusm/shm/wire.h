@@ -71,7 +71,9 @@ struct segment_header {
     alignas(cache_line_bytes) std::atomic<std::uint64_t> committed_bytes;
     // Writer: the owner. Export slots that have memory behind them.
     std::atomic<std::uint32_t> exports_committed;
-    std::uint32_t reserved2;
+    // Writer: the owner, last of all: 1 when it has ended its use of MPI. One whose process ends
+    // without that has failed.
+    std::atomic<std::uint32_t> ended;
     // Writer: the owner, after it ended an export's generation. An importer that sees a new
     // value looks through its mappings of this owner for generations that are over.
     std::atomic<std::uint64_t> retire_epoch;
@@ -90,10 +92,12 @@ struct fifo_slot {
 };
 static_assert(sizeof(fifo_slot) == 8);
 
-// A peer that sends to the owner describes itself here, once, before its first post.
+// A peer that sends to the owner describes itself here, once, before its first post. When its
+// process has ended and all that it has sent has been read, the owner gives the slot to others.
 struct alignas(cache_line_bytes) peer_slot {
     segment_identity identity; // writer: the peer
-    // 0: nobody's; 2: taken; 1: its identity is complete. Writer: the peer that has taken it.
+    // 0: nobody's; 2: taken; 1: its identity is complete. Writer: the peer that has taken it, and
+    // of 0 the owner.
     std::atomic<std::uint32_t> ready;
     std::uint32_t reserved;
     // Writer: the owner. The owner is done with all messages of that peer before this sequence
