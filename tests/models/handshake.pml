@@ -190,7 +190,7 @@ proctype progress(byte me)
 {
     mtype what;
     bool asks, sent, offers;
-    {
+end_before_the_first: {
 end:
     do
     :: control[me]?what -> control_message(what); what = 0

@@ -293,6 +293,36 @@ ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
     EXPECT_EQ(theirs.receive(&got), status::ok) << "and goes on when they have been taken";
 }
 
+ALONE(ExportDirectory, WhoWaitsForDescriptorsOfAnOwnerThatHasEndedIsCalledAndNobodyElse)
+{
+    owner me;
+    static peer known(me.own.identity(), {1, 2, 3}, me.folder.path(), false);
+    fd_passing fds(me.own, me.exports,
+                   {[](std::uint32_t, const ipc_message &) { return true; },
+                    [](std::uint32_t) { return &known; }});
+    constexpr std::uint32_t ended = 3;
+    constexpr std::uint32_t other = 4;
+    const remote_handle handle{7, no_event_slot, share_kind::descriptors, 0, 1, 0, mib};
+    int told = 0;
+    int others_told = 0;
+    descriptor_message got;
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_TRUE(fds.ask(ended, handle, [&] {
+            ++told;
+            EXPECT_EQ(fds.take(ended, handle, &got), status::not_ready) << "none have come";
+        }));
+        EXPECT_TRUE(fds.ask(other, handle, [&] { ++others_told; }));
+    }
+    fds.drop_owner(ended);
+    EXPECT_EQ(told, 2);
+    EXPECT_EQ(others_told, 0);
+    fds.answered(ended, handle); // late
+    fds.drop_owner(ended);
+    EXPECT_EQ(told, 2);
+    fds.answered(other, handle);
+    EXPECT_EQ(others_told, 2);
+}
+
 ALONE(ExportDirectory, RandomRoundsKeepToTheRules)
 {
     constexpr std::uint32_t slots = 5;

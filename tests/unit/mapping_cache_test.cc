@@ -266,6 +266,23 @@ TEST_F(MappingCache, InvalidateAsksOnlyAboutThatOwnerAndClosesWhatMatchesOnceItI
     EXPECT_EQ(opens_, 1) << "the process has come back";
 }
 
+TEST_F(MappingCache, ItKnowsWhetherAnOwnerHasAnyMappingLeft)
+{
+    EXPECT_FALSE(cache_->has_any_of(1));
+    use_once(key_of(0, 1, 0));
+    use_once(key_of(9, 1, 2));
+    EXPECT_FALSE(cache_->has_any_of(1));
+    use_once(key_of(3, 1, 1));
+    mapping *used = acquire(key_of(4, 1, 1, 1));
+    const auto all = [](const mapping_key &) { return true; };
+    cache_->invalidate(1, all);
+    EXPECT_TRUE(cache_->has_any_of(1)) << "one is in use";
+    cache_->release(used);
+    EXPECT_FALSE(cache_->has_any_of(1));
+    EXPECT_TRUE(cache_->has_any_of(0));
+    EXPECT_TRUE(cache_->has_any_of(2));
+}
+
 TEST_F(MappingCache, IdleMappingsAreClosedOneByOneLeastRecentlyUsedFirst)
 {
     use_once(key_of(3));

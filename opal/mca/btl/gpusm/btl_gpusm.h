@@ -15,6 +15,7 @@
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
 //                           _stage* (memory that cannot be mapped) and _gpu (what gpu/ and ipc/
 //                           keep; is a buffer device memory?)
+//   btl_gpusm_peers.{h,cc}  peers that have ended
 //   btl_gpusm_help.cc       messages for the user
 //
 // State is in transport.h, and nowhere else.
@@ -25,6 +26,7 @@
 
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
 #include "opal/mca/btl/gpusm/ipc/handshake.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
@@ -50,6 +52,7 @@ struct single_copy {
     mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
     std::atomic<std::uint32_t> failures{0}; // of reads, in a row
     std::atomic<std::uint32_t> failed_writes{0};
+    std::atomic<std::uint32_t> users{0}; // threads that use `peer`
 };
 
 } // namespace gpusm
@@ -61,7 +64,8 @@ struct mca_btl_base_endpoint_t {
     std::uint32_t number;        // index in transport::endpoints
     bool active;                 // progress_sends will look after it
     std::uint32_t deferred;      // control messages to it that wait for fragments
-    bool given_up;               // ob1 knows that the peer is closed
+    bool given_up;               // ob1 knows that the peer is closed, or need not
+    gpusm::peer_end end;         // of the peer's process
     gpusm::single_copy single;
     std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
     bool reads_alone;                          // the peer cannot write to our memory
@@ -307,8 +311,6 @@ status make_node(std::size_t frags_bytes, std::string *why);
 bool post_modex();
 // component: ends the transport, if there is one.
 void release_component();
-// component: tells ob1 of the peers that have been closed.
-void give_up_closed_peers();
 // component: whether ob1 is to be called back about a get that has ended. Not about one from a peer
 // that is closed, or whose process has ended, which then is closed.
 bool is_awaited(mca_btl_base_endpoint_t *from, bool good);
@@ -323,6 +325,8 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
 // The endpoints of this process, by their number, counted from 0; null past the last one. They stay
 // until the transport goes. Any thread that does not hold the transport's lock.
 mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
+// The same of those whose peers have not ended, in any order, which changes when one has.
+mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index);
 
 // frags: fixes the payload of each size of fragments. Returns the bytes that all of them together,
 // and what longer messages need besides, can come to take of the segment.
@@ -342,6 +346,8 @@ mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits = false
 mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes);
 // Gives back a fragment that is in nobody's hands any more.
 void frag_return(mca_btl_gpusm_frag_t *frag);
+// Takes all of a closed peer's back. False: not yet; again later.
+bool take_frags_back(mca_btl_base_endpoint_t *from);
 // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
 // how many completed. Nothing to do unless sends_to_look_after.
 int progress_sends();

@@ -54,7 +54,7 @@ void release_component()
 // asked to tolerate that, reports the process as failed.
 void give_up_closed_peers()
 {
-    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = live_endpoint_at(i); ++i) {
         if (!each->peer->closed() || nullptr == each->proc || std::exchange(each->given_up, true)) {
             continue;
         }

@@ -286,7 +286,7 @@ mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
                 return frag;
             }
         }
-        for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = endpoint_at(i); ++i) {
+        for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = live_endpoint_at(i); ++i) {
             reclaim_frags_of(endpoint);
         }
         const std::lock_guard guard(here().lock);
@@ -406,6 +406,14 @@ status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const voi
         frag_return(frag);
     }
     return s;
+}
+
+bool take_frags_back(mca_btl_base_endpoint_t *from)
+{
+    while (outgoing *out = from->peer->reap()) {
+        complete(frag_around(out), OPAL_ERR_UNREACH);
+    }
+    return from->peer->idle() && !must_wait(from);
 }
 
 int progress_sends()

@@ -66,8 +66,8 @@ void gpu_side::sweep()
 {
     look_at_contexts();
     exports.sweep();
-    for (std::uint32_t i = 0; const mca_btl_base_endpoint_t *each = endpoint_at(i); ++i) {
-        imports.close_over(i, *each->peer);
+    for (std::uint32_t i = 0; const mca_btl_base_endpoint_t *each = live_endpoint_at(i); ++i) {
+        imports.close_over(each->number, *each->peer);
     }
     timespec now{};
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

@@ -17,10 +17,40 @@ namespace {
 // send that region in fragments. Who has failed some times in a row says so in the sender's slot
 // of its own segment, where the sender sees it before it offers the next message.
 
-// The framework's idea of the peer, asked for once; null when it cannot reach that process.
+// As long as one lives what the framework knows of that peer stays (smsc_forget).
+class smsc_user {
+  public:
+    explicit smsc_user(mca_btl_base_endpoint_t *endpoint) : users_(endpoint->single.users)
+    {
+        add_to(users_, std::uint32_t{1});
+        if (here().threads) {
+            // Before smsc_of asks whether the peer is closed; one of us sees the other.
+            std::atomic_thread_fence(std::memory_order_seq_cst);
+        }
+    }
+    ~smsc_user()
+    {
+        if (here().threads) {
+            users_.fetch_sub(1, std::memory_order_release); // pairs with smsc_forget
+        } else {
+            add_to(users_, ~std::uint32_t{0}); // one less
+        }
+    }
+    smsc_user(const smsc_user &) = delete;
+    smsc_user &operator=(const smsc_user &) = delete;
+
+  private:
+    std::atomic<std::uint32_t> &users_;
+};
+
+// The framework's idea of the peer, asked for once; null when it cannot reach that process. For an
+// smsc_user.
 mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
 {
     single_copy &with = endpoint->single;
+    if (endpoint->peer->closed()) {
+        return nullptr;
+    }
     if (with.asked.load(std::memory_order_acquire)) {
         return with.peer;
     }
@@ -267,6 +297,7 @@ bool smsc_reads_plainly()
 
 bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint)
 {
+    const smsc_user user(endpoint);
     return smsc_reads_plainly() && !endpoint->peer->refuses_single_copies() &&
            smsc_of(endpoint) != nullptr;
 }
@@ -274,6 +305,10 @@ bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint)
 status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
                  std::size_t bytes)
 {
+    const smsc_user user(endpoint);
+    if (endpoint->peer->closed()) {
+        return status::peer_gone; // others may have its slot already
+    }
     mca_smsc_endpoint_t *from = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
     single_copy &with = endpoint->single;
     // The address is the peer's word, but one in the peer's own memory, and the system checks it.
@@ -292,6 +327,7 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
 status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes)
 {
+    const smsc_user user(endpoint);
     mca_smsc_endpoint_t *to = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
     const bool good =
         to != nullptr &&
@@ -315,6 +351,16 @@ void smsc_release(mca_btl_base_endpoint_t *endpoint)
         MCA_SMSC_CALL(return_endpoint, peer);
     }
     with.asked.store(false, std::memory_order_relaxed);
+}
+
+bool smsc_forget(mca_btl_base_endpoint_t *endpoint)
+{
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (0 != endpoint->single.users.load(std::memory_order_acquire)) {
+        return false;
+    }
+    smsc_release(endpoint);
+    return true;
 }
 
 } // namespace gpusm

@@ -64,6 +64,12 @@ class host_side final : private stream_services {
                const host_get::arguments &arguments);
     // What `given` names, of which peers may be copying parts, is not to be read any more.
     void forget(registration *given) { sender_.forget(given); }
+    // The process of that peer, which is closed, has ended, and its segment is about to be
+    // unmapped. False: not yet, as something is under way; again after progress().
+    bool forget_peer(const peer &ended)
+    {
+        return receiver_.forget(ended) && sender_.forget_peer(ended);
+    }
     // A frag_kind::cooperative has come in; false: it makes no sense.
     bool message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
                       std::size_t bytes)
@@ -117,6 +123,8 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint);
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);
+// The same of a closed peer, for good. False: another thread is using it; again later.
+bool smsc_forget(mca_btl_base_endpoint_t *endpoint);
 
 } // namespace gpusm
 

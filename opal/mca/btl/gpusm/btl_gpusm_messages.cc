@@ -434,9 +434,8 @@ int mca_btl_gpusm_progress(void)
     }
     constexpr std::uint32_t calls_between_looks = 1024;
     if (0 == ++here->progress_calls % calls_between_looks) {
-        here->node->mend_inbox();
         events += here->node->take_put_aside(handle);
-        gpusm::give_up_closed_peers();
+        gpusm::look_after_peers();
     }
     // Where threads share a processor, the one that polls can keep it for a time slice from the one
     // that is to reply. Not after fewer polls: a thread that gets message after message by itself

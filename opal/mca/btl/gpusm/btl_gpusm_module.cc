@@ -154,6 +154,7 @@ mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
     made->handshake = new handshake;
     made->number = static_cast<std::uint32_t>(here().endpoints.size());
     here().endpoints.push_back(made);
+    here().live.push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;
 }
@@ -163,6 +164,13 @@ mca_btl_base_endpoint_t *endpoint_at(std::size_t number)
     const std::lock_guard guard(here().lock);
     const auto &all = here().endpoints;
     return number < all.size() ? all[number] : nullptr;
+}
+
+mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index)
+{
+    const std::lock_guard guard(here().lock);
+    const auto &live = here().live;
+    return index < live.size() ? live[index] : nullptr;
 }
 
 } // namespace gpusm

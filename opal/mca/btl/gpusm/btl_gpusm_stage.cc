@@ -171,6 +171,17 @@ bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char
     return stream_message_for(&sender_, from, payload, bytes);
 }
 
+bool stage_side::forget_peer(const peer &ended)
+{
+    if (!receiver_.forget(ended) || !sender_.forget_peer(ended)) {
+        return false;
+    }
+    if (here().gpu.load() != nullptr) {
+        services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
+    }
+    return true;
+}
+
 void stage_side::progress()
 {
     if (!sender_.idle()) {

@@ -29,6 +29,9 @@ class stage_side {
     bool share(get_request *get);
     // What `given` names is not to be read any more. Any thread.
     void forget(registration *given) { sender_.forget(given); }
+    // The process of that peer, which is closed, has ended, and its segment is about to be
+    // unmapped. False: not yet, as something is under way; again after progress().
+    bool forget_peer(const peer &ended);
     // A stream_message of a peer; false: it makes no sense. Takes the GPU lock itself.
     bool message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
                       std::size_t bytes);

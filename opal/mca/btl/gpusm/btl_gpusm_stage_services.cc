@@ -159,6 +159,21 @@ void stage_services::register_ring(const stream_source &source, std::size_t byte
     }
 }
 
+void stage_services::forget_rings(const unsigned char *begin, std::size_t len_bytes)
+{
+    std::erase_if(registered_, [&](const auto &each) {
+        const auto &[at, in] = each;
+        const bool is_there = at - reinterpret_cast<std::uint64_t>(begin) < len_bytes;
+        if (is_there && in != nullptr && gpu().devices.is_alive(*in)) {
+            (void)gpu().driver.report(
+                "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, start = at] {
+                    return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
+                }));
+        }
+        return is_there;
+    });
+}
+
 // A part of an export that the receiver has mapped goes into its host memory.
 void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                                  const stream_memory &target, stream_source *out)

@@ -98,6 +98,8 @@ class stage_services final : public stream_services {
     stream_pool *pool_for(const get_request *get);
     // No rings on that pool's device from now on.
     void give_up(const stream_pool *pool);
+    // That part of a peer's segment is about to be unmapped.
+    void forget_rings(const unsigned char *begin, std::size_t len_bytes);
     // What its rings may take of our segment.
     static std::size_t ring_bytes();
 

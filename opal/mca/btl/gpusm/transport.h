@@ -44,6 +44,7 @@ struct transport {
     optional_mutex lock;
     std::unique_ptr<gpusm::node> node;
     std::vector<mca_btl_base_endpoint_t *> endpoints; // owned
+    std::vector<mca_btl_base_endpoint_t *> live;      // of these, whose peers have not ended
     std::unique_ptr<registration_table> registrations;
     frag_store *frags = nullptr; // owned
     std::unique_ptr<host_side> host;
@@ -58,6 +59,8 @@ struct transport {
 
     std::atomic<bool> progressing{false};
     std::uint32_t progress_calls = 0;             // of the one that is progressing
+    std::size_t next_to_ask = 0;                  // of `live`: whether it lives
+    std::int64_t asked_at_ns = 0;                 // when one was asked that, by a coarse clock
     std::uint32_t empty_polls = 0;                // in a row, since the last yield
     std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends
     std::atomic<std::uint32_t> host_offers{0}; // host memory that peers may be reading, in messages

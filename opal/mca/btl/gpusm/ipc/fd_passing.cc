@@ -5,6 +5,7 @@
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace gpusm {
@@ -87,6 +88,22 @@ void fd_passing::drop_over(std::uint32_t owner, const segment_view &of)
         return each.owner == owner && each.answered &&
                is_over(of, each.handle.slot, each.handle.generation);
     });
+}
+
+void fd_passing::drop_owner(std::uint32_t owner)
+{
+    std::erase_if(unsent_, [&](const unsent &each) { return each.to == owner; });
+    std::vector<std::function<void()>> waiters;
+    std::erase_if(requests_, [&](request &each) {
+        if (each.owner != owner) {
+            return false;
+        }
+        std::move(each.waiters.begin(), each.waiters.end(), std::back_inserter(waiters));
+        return true;
+    });
+    for (const auto &each : waiters) {
+        each();
+    }
 }
 
 bool fd_passing::tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle)

@@ -49,6 +49,10 @@ class fd_passing {
     // Closes what has come for exports of that owner that are over.
     void drop_over(std::uint32_t owner, const segment_view &of);
 
+    // The owner is gone: who waits for its descriptors is called, and gets none. Drops what was to
+    // be sent to it, too.
+    void drop_owner(std::uint32_t owner);
+
     // --- the owner ---
 
     // Sends a peer the descriptors that it wants, and the answer; or only the answer, also when too

@@ -86,6 +86,9 @@ status import_table::event_of(std::uint32_t owner, const peer &from, const remot
 status import_table::import(std::uint32_t owner, const peer &from, const remote_handle &handle,
                             device &into, mapping **out)
 {
+    if (!from.attached()) {
+        return status::peer_gone;
+    }
     // Before memory is mapped anew, memory that its owner has freed is given back.
     close_over(owner, from);
     const bool of_pool = share_kind::pool == handle.kind;
@@ -323,10 +326,31 @@ void import_table::close_over(std::uint32_t owner, const peer &from)
     fds_.drop_over(owner, view);
 }
 
-void import_table::drop_owner(std::uint32_t owner)
+bool import_table::drop_owner(std::uint32_t owner)
 {
     release_anchors(owner, true);
     cache_.invalidate(owner, [](const mapping_key &) { return true; });
+    if (cache_.has_any_of(owner)) { // and who uses it may be going to wait for an event
+        return false;
+    }
+    std::erase_if(events_, [&](const auto &each) {
+        const bool is_its = owner == each.first[0];
+        if (is_its) {
+            close_event(each.first[2], each.second);
+        }
+        return is_its;
+    });
+    return true;
+}
+
+void import_table::close_event(std::uint32_t index, CUevent event)
+{
+    device &in = *devices_.all()[index];
+    if (devices_.is_alive(in)) {
+        (void)driver_.report("cuEventDestroy", in_context(driver_, in.context, [&] {
+                                 return driver_.event_destroy(event);
+                             }));
+    }
 }
 
 } // namespace gpusm

@@ -48,7 +48,7 @@ class import_table {
     // The mapping of a peer's export on the device of `into`, referenced once for the caller
     // (release). `owner` is the peer's number. `not_found`: that export is over. `not_ready`: the
     // peer's file descriptors are needed first, and have not come. `unsupported`: these two devices
-    // cannot share memory, of whatever buffer.
+    // cannot share memory, of whatever buffer. `peer_gone`: its segment is not mapped any more.
     status import(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                   mapping **out);
     void release(mapping *used) { cache_.release(used); }
@@ -73,8 +73,9 @@ class import_table {
     // time, as that may take the driver some hundred microseconds.
     void close_idle(std::int64_t second) { (void)cache_.close_idle(second, idle_seconds); }
     static constexpr std::uint64_t idle_seconds = 5;
-    // The peer is gone: closes all of its.
-    void drop_owner(std::uint32_t owner);
+    // The peer is gone: closes all of its, mappings and events. False: some are in use; again when
+    // they are not.
+    bool drop_owner(std::uint32_t owner);
 
     cache_statistics statistics() const; // without anchors
 
@@ -97,6 +98,7 @@ class import_table {
     status allow(void *pool, const device &into);
     device &home_of(device &into);
     bool close_legacy(device &into, std::uint64_t local_base, bool by_force);
+    void close_event(std::uint32_t index, CUevent event);
 
     const driver_api &driver_;
     device_table &devices_;

@@ -144,6 +144,12 @@ class mapping_cache {
     {
         return {mappings_.size() + postponed_.size(), bytes_ + postponed_bytes_};
     }
+    // Is any mapping of that owner open that is not about to be closed?
+    bool has_any_of(std::uint32_t owner) const
+    {
+        const auto first = mappings_.lower_bound({owner, 0, 0, 0});
+        return first != mappings_.end() && first->first.owner == owner;
+    }
 
   private:
     using index = std::map<mapping_key, mapping>;

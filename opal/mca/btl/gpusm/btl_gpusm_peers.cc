@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+
+#include "opal/mca/btl/gpusm/base/log.h"
+
+#include <mutex>
+
+#include <time.h>
+
+namespace gpusm {
+
+namespace {
+
+constexpr std::int64_t between_questions_ns = 1000 * 1000;
+// The runtime knows how a process has ended, and says so, if it acts.
+constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 1000;
+
+std::int64_t coarse_now_ns()
+{
+    timespec now{};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return std::int64_t{now.tv_sec} * 1000 * 1000 * 1000 + now.tv_nsec;
+}
+
+// Does a communicator of this process have that peer, and has it been used with it? Processes of
+// one job always share one. One of another job is referred to by the group of each communicator and
+// by ob1 for each that has been used with it, beside Open MPI's list of all processes and, it may
+// be, that of those with endpoints, where it stays. MPI_Comm_disconnect tells no BTL.
+bool is_connected(const mca_btl_base_endpoint_t *to)
+{
+    constexpr int references_of_lists = 2;
+    return to->proc != nullptr && (to->proc->proc_name.jobid == OPAL_PROC_MY_NAME.jobid ||
+                                   to->proc->super.super.obj_reference_count > references_of_lists);
+}
+
+// False: nothing is to be done yet.
+bool is_closed(mca_btl_base_endpoint_t *ended, std::int64_t now_ns)
+{
+    peer &its = *ended->peer;
+    if (its.closed()) {
+        return true;
+    }
+    const bool fails = !its.has_ended_in_order() && is_connected(ended);
+    if (fails && now_ns - ended->end.seen_at_ns < runtime_acts_within_ns) {
+        return false;
+    }
+    log_line(fails ? log_level::error : log_level::info, "process %u of job %08x has ended%s",
+             static_cast<unsigned>(its.identity().vpid),
+             static_cast<unsigned>(its.identity().jobid), fails ? " without MPI_Finalize" : "");
+    ended->given_up = !fails; // else ob1 is to be told
+    its.close();
+    return true;
+}
+
+// False: something of it is in flight; again later.
+bool give_back(mca_btl_base_endpoint_t *ended)
+{
+    transport &all = here();
+    peer &its = *ended->peer;
+    if (!take_frags_back(ended) || !all.host->forget_peer(its) || !smsc_forget(ended)) {
+        return false;
+    }
+    gpu_side *side = all.gpu;
+    std::unique_lock<optional_mutex> guard;
+    if (side != nullptr) {
+        guard = std::unique_lock(side->lock, std::try_to_lock);
+        if (!guard.owns_lock()) {
+            return false;
+        }
+        side->fds.drop_owner(ended->number);
+    }
+    if (!all.stage->forget_peer(its) ||
+        (side != nullptr && !side->imports.drop_owner(ended->number))) {
+        return false;
+    }
+    all.node->forget(its);
+    its.unmap();
+    const std::lock_guard list_guard(all.lock);
+    std::erase(all.live, ended);
+    return true;
+}
+
+} // namespace
+
+void look_after_peers()
+{
+    transport &all = here();
+    all.node->mend_inbox();
+    give_up_closed_peers();
+    const std::int64_t now_ns = coarse_now_ns();
+    if (now_ns - all.asked_at_ns < between_questions_ns) {
+        return;
+    }
+    all.asked_at_ns = now_ns;
+    mca_btl_base_endpoint_t *asked = live_endpoint_at(all.next_to_ask++);
+    if (nullptr == asked) {
+        all.next_to_ask = 0;
+        return;
+    }
+    peer_end &end = asked->end;
+    if (!end.seen) {
+        if (asked->peer->has_ended()) {
+            // What it has read by then is taken back before the next question.
+            end = {true, all.node->end_of_inbox(), now_ns};
+            all.asked_at_ns = 0; // where many end, one a millisecond may be too few
+        }
+    } else if (all.node->has_read_all_of(*asked->peer, end.end_of_inbox) &&
+               is_closed(asked, now_ns) && (asked->given_up || nullptr == asked->proc)) {
+        all.asked_at_ns = give_back(asked) ? 0 : now_ns;
+    }
+}
+
+} // namespace gpusm
