@@ -7,8 +7,10 @@
 #include "tests/unit/shm_support.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -164,6 +166,51 @@ TEST(Segment, WhatOthersHaveStoredOverItsHeaderIsNotBelieved)
     EXPECT_EQ(header.exports_committed.load(), 4U);
 }
 
+// --- a kernel whose posix_fallocate a signal interrupts, after which it begins at the beginning
+// ---
+
+std::size_t longest_that_gets_through = SIZE_MAX;
+int interrupted = 0;
+
+TEST(Segment, ItGetsMemoryWhereLongCallsForItAreAlwaysInterrupted)
+{
+    (void)alarm(30); // which would loop for ever
+    const scratch_folder folder;
+    segment_options options = small_options(folder.path(), 0);
+    options.segment_bytes = 64U << 20;
+    segment own = make_segment(options);
+    std::uint32_t granule = 0;
+    longest_that_gets_through = 64 * 1024;
+    interrupted = 0;
+    EXPECT_EQ(own.carve(32U << 20, &granule), status::ok);
+    EXPECT_GT(interrupted, 0);
+    struct stat about {};
+    EXPECT_EQ(stat(own.path().c_str(), &about), 0);
+    EXPECT_GE(about.st_blocks * 512, 32 << 20) << "there is memory behind all of it";
+    longest_that_gets_through = SIZE_MAX;
+}
+
+TEST(Segment, ItGivesUpWhereEveryCallForMemoryIsInterruptedAndTriesAgainLater)
+{
+    (void)alarm(30);
+    const expect_lines log(1);
+    const scratch_folder folder;
+    segment own = make_segment(folder.path(), 0);
+    std::uint32_t granule = 0;
+    longest_that_gets_through = 0;
+    EXPECT_EQ(own.carve(200000, &granule), status::no_memory);
+    segment none;
+    std::string why;
+    EXPECT_EQ(segment::create(small_options(folder.path(), 1), &none, &why), status::no_memory);
+    EXPECT_EQ(folder.files(), 1U);
+    longest_that_gets_through = SIZE_MAX;
+    status s = status::no_memory;
+    for (const deadline end(10); status::ok != s && !end.over();) {
+        s = own.carve(200000, &granule);
+    }
+    EXPECT_EQ(s, status::ok);
+}
+
 TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
 {
     const scratch_folder folder;
@@ -246,3 +293,15 @@ TEST(SegmentSweep, LeavesAloneFilesThatOthersOwn)
 }
 
 } // namespace
+
+// In the place of the C library's.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t len)
+{
+    using function = int(int, off_t, off_t);
+    static auto *const real = reinterpret_cast<function *>(dlsym(RTLD_NEXT, "posix_fallocate"));
+    if (static_cast<std::size_t>(len) > longest_that_gets_through) {
+        ++interrupted;
+        return EINTR;
+    }
+    return real(fd, offset, len);
+}

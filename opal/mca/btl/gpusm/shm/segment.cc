@@ -71,13 +71,25 @@ segment_view view_of(unsigned char *base, const segment_counts &checked)
 // touch with SIGBUS instead of an error. Returns an errno value, 0 for success.
 int allocate_range(int fd, std::size_t offset, std::size_t len_bytes)
 {
-    const std::size_t from = offset / page_bytes * page_bytes;
+    // A call that a signal interrupts has got nothing, on some kernels, however far it was. A timer
+    // that is faster than a long call would interrupt it for ever, so it becomes shorter.
+    constexpr int most_in_a_row = 64;
+    std::size_t from = offset / page_bytes * page_bytes;
     const std::size_t to = round_up(offset + len_bytes, page_bytes);
-    int error = 0;
-    do {
-        error = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(to - from));
-    } while (EINTR == error);
-    return error;
+    std::size_t step = to - from;
+    for (int interrupted = 0; from < to;) {
+        step = std::min(step, to - from);
+        const int error = posix_fallocate(fd, static_cast<off_t>(from), static_cast<off_t>(step));
+        if (0 == error) {
+            from += step;
+            interrupted = 0;
+        } else if (EINTR == error && ++interrupted < most_in_a_row) {
+            step = round_up(step / 2, page_bytes);
+        } else {
+            return error;
+        }
+    }
+    return 0;
 }
 
 // What is wrong with the counts, or with the length of a segment that has them; null: nothing.
@@ -146,9 +158,10 @@ status segment::create(const segment_options &options, segment *out, std::string
 {
     std::string path;
     const auto give_up = [&](const char *what, int error) {
-        const status answer = 0 == error                           ? status::bad_argument
-                              : ENOSPC == error || ENOMEM == error ? status::no_memory
-                                                                   : status::system_failed;
+        const bool no_memory = ENOSPC == error || ENOMEM == error || EINTR == error;
+        const status answer = 0 == error  ? status::bad_argument
+                              : no_memory ? status::no_memory
+                                          : status::system_failed;
         *why = std::string("cannot ") + what + " the segment " + path + ": " +
                (0 == error ? to_string(answer) : std::strerror(error));
         return answer;
