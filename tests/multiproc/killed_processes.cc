@@ -189,6 +189,46 @@ TEST(KilledProcesses, TheReaderGetsEverythingThatLivingProcessesSent)
     EXPECT_EQ(living_files, of_the_living.size()) << "the file of a living process was swept";
 }
 
+// A child that the owner has forked holds nothing that makes the owner live on.
+TEST(KilledProcesses, OneWhoseForkedChildLivesIsDeadAndItsFileIsSwept)
+{
+    (void)alarm(deadline_s);
+    const log_capture log;
+    const scratch_folder folder;
+    struct {
+        segment_identity identity;
+        pid_t grandchild;
+    } about{};
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(0, pipe(ends));
+    family children;
+    const pid_t owner = children.start([&] {
+        const segment own = make_segment(options(folder.path(), 50));
+        about.identity = own.identity();
+        about.grandchild = fork();
+        if (0 != about.grandchild) {
+            (void)!write(ends[1], &about, sizeof(about));
+        }
+        for (;;) {
+            (void)pause();
+        }
+    });
+    ASSERT_EQ(read(ends[0], &about, sizeof(about)), ssize_t{sizeof(about)});
+    ASSERT_GT(about.grandchild, 0);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    peer_segment seen;
+    ASSERT_EQ(status::ok, peer_segment::attach(folder.path().c_str(), about.identity, &seen));
+    EXPECT_TRUE(seen.owner_alive());
+    EXPECT_EQ(segment_sweep(folder.path()), 0);
+    children.kill_one(owner);
+    EXPECT_EQ(0, kill(about.grandchild, 0)) << "the child of the dead one lives";
+    EXPECT_FALSE(seen.owner_alive());
+    EXPECT_EQ(segment_sweep(folder.path()), 1);
+    EXPECT_EQ(folder.files(), 0U);
+    (void)kill(about.grandchild, SIGKILL);
+}
+
 TEST(KilledProcesses, AKilledReaderIsNoticedAndGivesEverythingBack)
 {
     (void)alarm(deadline_s);

@@ -4,6 +4,7 @@
 
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/shm/fast_box.h"
+#include "opal/mca/btl/gpusm/shm/lock_descriptors.h"
 
 #include <algorithm>
 #include <bit>
@@ -145,7 +146,14 @@ file_mapping::~file_mapping()
 
 bool file_mapping::map(std::size_t len_bytes)
 {
-    void *base = mmap(nullptr, len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    const int fd = path_.empty() ? fd_ : open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        return false;
+    }
+    void *base = mmap(nullptr, len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd != fd_) {
+        (void)close(fd);
+    }
     if (MAP_FAILED == base) {
         return false;
     }
@@ -191,6 +199,7 @@ status segment::create(const segment_options &options, segment *out, std::string
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         return give_up("lock", errno);
     }
+    keep_from_children(fd);
     if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
         return give_up("size", errno);
     }
@@ -224,6 +233,7 @@ status segment::create(const segment_options &options, segment *out, std::string
 
 segment::~segment()
 {
+    forget_lock_descriptor(mapping_.fd());
     if (valid()) {
         reinterpret_cast<segment_header *>(base())->ended.store(1, std::memory_order_release);
     }

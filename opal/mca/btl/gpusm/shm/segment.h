@@ -7,8 +7,9 @@
 //   peer_segment   somebody else's, mapped and checked
 //   segment_sweep  removes files of owners that died without removing them
 //
-// The owner holds a lock (flock) on its file as long as it lives, however it ends. That is how
-// others tell a live owner from a dead one, across PID namespaces and without signals.
+// The owner holds a lock (flock) on its file as long as it lives, however it ends, and its children
+// do not. That is how others tell a live owner from a dead one, across PID namespaces and without
+// signals.
 #ifndef GPUSM_SHM_SEGMENT_H
 #define GPUSM_SHM_SEGMENT_H
 
@@ -52,7 +53,8 @@ class file_mapping {
     }
     ~file_mapping();
 
-    // Maps the first `len_bytes` of the file for reading and writing; false: errno says why.
+    // Maps the first `len_bytes` of the file for reading and writing; false: errno says why. A file
+    // with a path is opened once more for that, as the mapping would hold the lock of what it maps.
     bool map(std::size_t len_bytes);
 
     int fd() const { return fd_; }
