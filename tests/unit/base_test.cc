@@ -31,6 +31,25 @@ TEST(Log, TheSinkGetsFormattedLinesWithoutANewlineUpToTheThreshold)
     EXPECT_EQ(log.text(), "slot has 7\n");
 }
 
+TEST(Log, WhatIsTriedAgainIsNoWarning)
+{
+    const log_capture log(log_level::warn);
+    {
+        const log_as_retry first(false);
+        log_line(log_level::warn, "first");
+        const log_as_retry again(true);
+        {
+            const log_as_retry inner(false);
+            log_line(log_level::warn, "again");
+        }
+        log_line(log_level::warn, "once more");
+        log_line(log_level::error, "bad");
+        std::thread([] { log_line(log_level::warn, "other thread"); }).join();
+    }
+    log_line(log_level::warn, "after");
+    EXPECT_EQ(log.text(), "first\nbad\nother thread\nafter\n");
+}
+
 TEST(Log, ATooLongLineIsCutAndNotOverrun)
 {
     const log_capture log;

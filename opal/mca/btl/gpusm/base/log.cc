@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
+#include <utility>
 
 namespace gpusm {
 
@@ -19,6 +20,7 @@ void to_stderr(log_level, const char *line)
 
 std::atomic<log_sink> current_sink{to_stderr};
 std::atomic<int> current_threshold{static_cast<int>(log_level::warn)};
+thread_local bool current_retry = false;
 
 } // namespace
 
@@ -28,8 +30,21 @@ void log_install(log_sink sink, log_level threshold) noexcept
     current_threshold.store(static_cast<int>(threshold), std::memory_order_relaxed);
 }
 
+log_as_retry::log_as_retry(bool on) noexcept
+    : before_(std::exchange(current_retry, current_retry || on))
+{
+}
+
+log_as_retry::~log_as_retry()
+{
+    current_retry = before_;
+}
+
 void log_line(log_level level, const char *format, ...) noexcept
 {
+    if (log_level::warn == level && current_retry) {
+        level = log_level::info;
+    }
     if (static_cast<int>(level) > current_threshold.load(std::memory_order_relaxed)) {
         return;
     }

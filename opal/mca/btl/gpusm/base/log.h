@@ -19,6 +19,19 @@ void log_install(log_sink sink, log_level threshold) noexcept;
 
 [[gnu::format(printf, 2, 3)]] void log_line(log_level level, const char *format, ...) noexcept;
 
+// While one lives, what this thread would warn of is said at `info`, if it is `on`: something that
+// has been said before is tried again.
+class log_as_retry {
+  public:
+    explicit log_as_retry(bool on) noexcept;
+    ~log_as_retry();
+    log_as_retry(const log_as_retry &) = delete;
+    log_as_retry &operator=(const log_as_retry &) = delete;
+
+  private:
+    const bool before_;
+};
+
 } // namespace gpusm
 
 #endif

@@ -22,7 +22,7 @@ enum class [[nodiscard]] status{
     system_failed, // a system call answered with an error
 };
 
-// What has failed so many times in a row is not tried any more.
+// What has failed so many times in a row is left alone for a while (base/reach.h).
 inline constexpr unsigned failures_in_a_row = 4;
 
 // A constant string, never null; for messages.
