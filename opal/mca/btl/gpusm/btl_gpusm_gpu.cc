@@ -84,12 +84,13 @@ void gpu_side::sweep()
     }
 }
 
-// Pinned fragments make the staged path several times faster. A refusal costs that, no more.
+// Pinned fragments make the staged path several times faster. A refusal costs that, no more, and
+// for a while.
 void gpu_side::register_segment()
 {
     segment &own = here().node->own();
     device *any = nullptr;
-    if (!mca_btl_gpusm_component.register_segments || registration_failed_ ||
+    if (!mca_btl_gpusm_component.register_segments || !registration_.may_try() ||
         status::ok != devices.for_host(&any)) {
         return;
     }
@@ -104,11 +105,13 @@ void gpu_side::register_segment()
         return driver.mem_host_register(own.base() + from, to - from, CU_MEMHOSTREGISTER_PORTABLE);
     });
     if (CUDA_SUCCESS != result) {
-        registration_failed_ = true;
-        log_line(log_level::info, "the segment stays unregistered with the driver: %s",
-                 driver.error_name(result));
+        if (registration_.failed(status::driver_failed)) {
+            log_line(log_level::info, "the segment stays unregistered with the driver for now: %s",
+                     driver.error_name(result));
+        }
         return;
     }
+    (void)registration_.worked();
     registrations_.emplace_back(own.base() + from, any);
     registered_to_ = to;
 }
@@ -119,7 +122,11 @@ bool gpu_side::kernel_touches(device &in, const unsigned char *at)
     for (const auto &[start, in_context_of] : registrations_) { // one behind the other
         by = at >= start ? in_context_of : by;
     }
-    if (by != &in) { // with a context goes what was registered in it
+    // With a context goes what was registered in it.
+    if (by != &in || at >= here().node->own().base() + registered_to_) {
+        return false;
+    }
+    if (!in.same_host_addresses && !host_addresses_.may_try(in.index)) {
         return false;
     }
     if (!in.same_host_addresses) {
@@ -127,22 +134,39 @@ bool gpu_side::kernel_touches(device &in, const unsigned char *at)
         const CUresult result = in_context(driver, in.context, [&] {
             return driver.mem_host_get_device_pointer(&there, const_cast<unsigned char *>(at), 0);
         });
-        in.same_host_addresses =
-            CUDA_SUCCESS == result && reinterpret_cast<std::uint64_t>(at) == there;
+        if (CUDA_SUCCESS != result) {
+            (void)host_addresses_.failed(in.index, status::driver_failed);
+            return false;
+        }
+        (void)host_addresses_.worked(in.index);
+        in.same_host_addresses = reinterpret_cast<std::uint64_t>(at) == there;
     }
     return *in.same_host_addresses;
 }
 
-unsigned char *gpu_side::bounce_memory(std::size_t bytes)
+status gpu_side::bounce_memory(std::size_t bytes, unsigned char **out)
 {
     segment &own = here().node->own();
-    std::uint32_t granule = 0;
-    // In this order, as what is carved cannot be given back.
-    return is_registered(own.base() + own.view().frag_offset, 1) &&
-                   status::ok == own.carve(bytes, &granule, page_bytes) &&
-                   is_registered(own.at(granule), bytes)
-               ? own.at(granule)
-               : nullptr;
+    if (!mca_btl_gpusm_component.register_segments) {
+        return status::unsupported;
+    }
+    // In this order, as what is carved cannot be given back. It is kept for the next question.
+    if (!is_registered(own.base() + own.view().frag_offset, 1)) {
+        return status::driver_failed;
+    }
+    if (bounce_bytes_ < bytes) {
+        std::uint32_t granule = 0;
+        if (const status s = own.carve(bytes, &granule, page_bytes); status::ok != s) {
+            return s;
+        }
+        bounce_memory_ = own.at(granule);
+        bounce_bytes_ = bytes;
+    }
+    if (!is_registered(bounce_memory_, bytes)) {
+        return status::driver_failed;
+    }
+    *out = bounce_memory_;
+    return status::ok;
 }
 
 status gpu_side::read(void *peer, void *local, std::uint64_t remote, std::size_t bytes)
@@ -179,7 +203,7 @@ bool gpu_side::is_registered(const unsigned char *at, std::size_t len_bytes)
 {
     register_segment();
     const segment &own = here().node->own();
-    return !registration_failed_ && at + len_bytes <= own.base() + registered_to_;
+    return at + len_bytes <= own.base() + registered_to_;
 }
 
 // --- is a buffer device memory?

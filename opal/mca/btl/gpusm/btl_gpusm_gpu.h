@@ -7,6 +7,7 @@
 #define BTL_GPUSM_GPU_H
 
 #include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/gpu/bounce_copies.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
@@ -79,7 +80,7 @@ class gpu_side final : private bounce_services {
     // Device memory has been packed into a fragment: more of it may follow, so the sweep registers
     // what there is of our segment. Any thread.
     void packs_fragments() { packs_fragments_.store(true, std::memory_order_relaxed); }
-    // Registers new parts of our segment with the driver.
+    // Registers new parts of our segment with the driver, unless it has refused lately.
     void register_segment();
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
@@ -92,7 +93,7 @@ class gpu_side final : private bounce_services {
     void look_at_contexts();
 
   private:
-    unsigned char *bounce_memory(std::size_t bytes) override;
+    status bounce_memory(std::size_t bytes, unsigned char **out) override;
     status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes) override;
 
@@ -103,7 +104,10 @@ class gpu_side final : private bounce_services {
     std::uint32_t sweeps_ = 0;
     std::size_t registered_to_ = 0; // where the registered part of our segment ends
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
-    bool registration_failed_ = false;
+    reach registration_;                                     // of the segment
+    reach_table<std::uint32_t> host_addresses_; // device::same_host_addresses, by index
+    unsigned char *bounce_memory_ = nullptr;    // carved, and perhaps registered
+    std::size_t bounce_bytes_ = 0;
 };
 
 // The GPU side, made on the first call that finds a CUDA driver; null without one, or when the

@@ -201,22 +201,32 @@ void bounce_copies::make_pieces(unsigned char *memory, std::size_t share)
 
 bool bounce_copies::available()
 {
-    if (std::exchange(asked_for_memory_, true)) {
-        return !pieces_.empty();
+    if (!pieces_.empty()) {
+        return true;
     }
-    std::size_t share = 1;
-    unsigned char *memory = services_.bounce_memory(memory_bytes());
-    if (nullptr == memory) {
-        share = small_share;
-        memory = services_.bounce_memory(memory_bytes(share));
-    }
-    if (nullptr == memory) {
-        log_line(log_level::info,
-                 "device memory goes to host memory directly, without registered memory between");
+    if (!memory_.may_try()) {
         return false;
     }
-    make_pieces(memory, share);
-    return true;
+    std::size_t share = 1;
+    unsigned char *memory = nullptr;
+    status s = services_.bounce_memory(memory_bytes(), &memory);
+    if (status::no_memory == s) {
+        share = small_share;
+        s = services_.bounce_memory(memory_bytes(share), &memory);
+    }
+    if (status::ok == s) {
+        (void)memory_.worked();
+        make_pieces(memory, share);
+        return true;
+    }
+    const bool never = status::unsupported == s;
+    if (never ? memory_.never_again(s) : memory_.failed(s)) {
+        log_line(log_level::info,
+                 "device memory goes to host memory directly, without registered memory between "
+                 "(%s)%s",
+                 to_string(s), never ? "" : "; that is asked for again later");
+    }
+    return false;
 }
 
 std::size_t bounce_copies::memory_bytes(std::size_t share)

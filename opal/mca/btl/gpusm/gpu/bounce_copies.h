@@ -11,6 +11,7 @@
 #define GPUSM_GPU_BOUNCE_COPIES_H
 
 #include "opal/mca/btl/gpusm/base/queue.h"
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/copy_engine.h"
 
@@ -78,8 +79,9 @@ inline constexpr std::array<bounce_pool, 4> bounce_pools = {
 // What these copies need of others.
 class bounce_services {
   public:
-    // Registered memory of that size, from a page on, for good; null: there is none.
-    virtual unsigned char *bounce_memory(std::size_t bytes) = 0;
+    // Registered memory of that size, from a page on, for good. `unsupported`: there never is any;
+    // else there may be some later.
+    virtual status bounce_memory(std::size_t bytes, unsigned char **out) = 0;
     // May a kernel in the context of `in` touch that memory?
     virtual bool kernel_touches(device &in, const unsigned char *at) = 0;
     // Single copies out of and into host memory of a peer. `read`: so many bytes will go to our
@@ -104,7 +106,7 @@ class bounce_copies {
     bounce_copies(const bounce_copies &) = delete;
     bounce_copies &operator=(const bounce_copies &) = delete;
 
-    // Is there memory for pieces? The first call asks for it.
+    // Is there memory for pieces? Asks for it until there is, with pauses.
     bool available();
     // Begins a copy of 1 byte or more; available() has been true.
     void start(bounce *job);
@@ -114,7 +116,7 @@ class bounce_copies {
     // wait longer, and sends out further pieces.
     void progress();
 
-    // The most that it asks for, once; or what pieces take that are so many times fewer.
+    // The most that it takes; or what pieces take that are so many times fewer.
     static std::size_t memory_bytes(std::size_t share = 1);
 
   private:
@@ -132,7 +134,7 @@ class bounce_copies {
     const std::uint8_t part_of_;
     std::array<bounce_pool, bounce_pools.size()> pools_ = bounce_pools;
     std::vector<bounce_piece> pieces_; // of all pools; empty: they have no memory
-    bool asked_for_memory_ = false;
+    reach memory_;
 
     queue<bounce> waiting_; // for places of pieces that the device fills
     queue<bounce> pulling_; // for places of pieces that are pulled

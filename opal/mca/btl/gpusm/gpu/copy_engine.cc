@@ -123,16 +123,18 @@ void copy_engine::prepare(device &on)
 // Under the lane's context, as the next.
 bool copy_engine::load_kernel(lane &of)
 {
-    if (of.kernel.loaded() || of.kernel_refused || 0 == limits_.kernel_blocks) {
-        return of.kernel.loaded() && !of.kernel_refused;
-    }
-    if (of.kernel.load()) {
-        add_streams(&of.kernel_streams, kernel_streams);
-        if (of.kernel_streams.size() < kernel_streams) {
-            unload_kernel(of);
+    if (!of.kernel.loaded() && limits_.kernel_blocks > 0 && of.launches.may_try()) {
+        const log_as_retry quiet(of.launches.failures() > 0);
+        if (of.kernel.load()) {
+            add_streams(&of.kernel_streams, kernel_streams);
+            if (of.kernel_streams.size() < kernel_streams) {
+                unload_kernel(of);
+            }
+        }
+        if (!of.kernel.loaded()) {
+            (void)of.launches.refused(status::driver_failed);
         }
     }
-    of.kernel_refused = !of.kernel.loaded();
     return of.kernel.loaded();
 }
 
@@ -140,9 +142,8 @@ bool copy_engine::load_kernel(lane &of)
 // waits for a message that this process is to bring would keep it waiting for ever.
 bool copy_engine::has_kernel(lane &of, bool within_device)
 {
-    return (within_device || clock::now() >= of.no_kernel_until) &&
-           (of.kernel.loaded() ? !of.kernel_refused
-                               : driver_.legacy_stream_is_idle() && load_kernel(of));
+    return (within_device || clock::now() >= of.no_kernel_until) && of.launches.may_try() &&
+           (of.kernel.loaded() || (driver_.legacy_stream_is_idle() && load_kernel(of)));
 }
 
 void copy_engine::add_streams(std::vector<CUstream> *to, std::size_t until)
@@ -257,12 +258,14 @@ bool copy_engine::start_by_kernel(lane &of, std::uint32_t slot)
             {each->destination, each->source, static_cast<std::uint32_t>(each->len_bytes), 0});
     }
     in.stream = of.kernel_streams[++of.kernel_turn % kernel_streams];
+    const log_as_retry quiet(of.launches.failures() > 0);
     const status s =
         driver_.report("cuLaunchKernel",
                        of.kernel.launch(in.stream, slot, copies_.data(), in.requests.load.copies));
-    if (s != status::ok) {
-        of.kernel_refused = true;
-        log_line(log_level::warn, "no further copies by kernel on device %d", of.on->ordinal);
+    if (status::ok == s) {
+        (void)of.launches.worked();
+    } else if (of.launches.failed(s)) {
+        log_line(log_level::info, "no copies by kernel on device %d for now", of.on->ordinal);
     }
     return status::ok == s;
 }

@@ -11,6 +11,7 @@
 #ifndef GPUSM_GPU_COPY_ENGINE_H
 #define GPUSM_GPU_COPY_ENGINE_H
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/copy_choice.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
@@ -131,7 +132,7 @@ class copy_engine {
         std::vector<CUstream> kernel_streams;
         std::uint32_t kernel_turn = 0;
         gather_kernel kernel;
-        bool kernel_refused = false; // loading it, or a launch, was, so there are no more
+        reach launches; // of the kernel, and loading it
         // A launch had to wait for kernels of the program: until then the driver makes the copies
         // that are not within a device.
         clock::time_point no_kernel_until{};
