@@ -8,6 +8,7 @@
 #include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/descriptor_support.h"
+#include "tests/unit/failing_recvmsg.h"
 
 #include <cerrno>
 #include <csignal>
@@ -292,6 +293,47 @@ TEST_F(DescriptorSocket, AFolderMayBeLongerThanAnAddressOfASocket)
         expect_text("one");
     }
     EXPECT_EQ(rmdir(deep.c_str()), 0) << "something was left in it";
+}
+
+TEST_F(DescriptorSocket, AnInterruptedReceiveGoesOn)
+{
+    ASSERT_EQ(send(2, 5, {one_.get()}), status::ok);
+    fail_to_receive(100, EINTR);
+    EXPECT_EQ(receive(), status::ok);
+    expect_text("one");
+}
+
+TEST_F(DescriptorSocket, WhatCannotBeReceivedNowArrivesLater)
+{
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_EQ(send(2, 5, {one_.get()}), status::ok);
+        fail_to_receive(failures_in_a_row - 1, ENOMEM);
+        for (unsigned i = 1; i < failures_in_a_row; ++i) {
+            EXPECT_EQ(receive(), status::system_failed);
+        }
+        EXPECT_EQ(receive(), status::ok);
+        expect_text("one");
+    }
+    EXPECT_EQ(0U, log_.count()) << log_.text();
+}
+
+TEST_F(DescriptorSocket, OneThatCannotBeReceivedFromIsRemovedSoThatNobodyWaitsForRoomInIt)
+{
+    ASSERT_EQ(send(2, 5, {one_.get()}), status::ok);
+    fail_to_receive(failures_in_a_row, ENOMEM);
+    for (unsigned i = 0; i < failures_in_a_row; ++i) {
+        EXPECT_TRUE(receiver_->valid());
+        EXPECT_EQ(receive(), status::system_failed);
+    }
+    EXPECT_FALSE(receiver_->valid());
+    EXPECT_FALSE(exists(path_of(2)));
+    EXPECT_EQ(receive(), status::not_found);
+    EXPECT_EQ(send(2, 5, {one_.get()}), status::peer_gone);
+    EXPECT_EQ(1U, log_.count());
+    expect_said("cannot receive file descriptors");
+    receiver_.emplace(in_, identity_of(2));
+    ASSERT_EQ(send(2, 5, {one_.get()}), status::ok);
+    EXPECT_EQ(receive(), status::ok) << "a new one takes its place";
 }
 
 TEST_F(DescriptorSocket, OneThatCannotBeMadeSaysWhyAndNeitherSendsNorReceives)

@@ -6,6 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/reach.h"
 
 #include <mutex>
 
@@ -18,13 +19,6 @@ namespace {
 constexpr std::int64_t between_questions_ns = 1000 * 1000;
 // The runtime knows how a process has ended, and says so, if it acts.
 constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 1000;
-
-std::int64_t coarse_now_ns()
-{
-    timespec now{};
-    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return std::int64_t{now.tv_sec} * 1000 * 1000 * 1000 + now.tv_nsec;
-}
 
 // Does a communicator of this process have that peer, and has it been used with it? Processes of
 // one job always share one. One of another job is referred to by the group of each communicator and

@@ -105,8 +105,14 @@ descriptor_socket::descriptor_socket(const std::string &directory, const segment
 
 descriptor_socket::~descriptor_socket()
 {
+    remove();
+}
+
+void descriptor_socket::remove()
+{
     if (valid()) {
         (void)unlink(path_.c_str());
+        const file_descriptor closed = std::move(socket_);
     }
 }
 
@@ -170,14 +176,22 @@ status descriptor_socket::receive(descriptor_message *out)
         header.msg_control = &control;
         header.msg_controllen = sizeof(control);
         const ssize_t bytes = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        if (bytes < 0) {
-            if (EAGAIN != errno) { // what can never be emptied would hold up who sends to it
-                log_line(log_level::error, "cannot receive file descriptors at %s: %s",
-                         path_.c_str(), std::strerror(errno));
-                socket_ = {};
-            }
+        if (bytes < 0 && EINTR == errno) {
+            continue;
+        }
+        if (bytes < 0 && EAGAIN == errno) {
             break;
         }
+        if (bytes < 0) {
+            const int error = errno;
+            if (receives_.failed(status::system_failed)) {
+                log_line(log_level::warn, "cannot receive file descriptors at %s: %s",
+                         path_.c_str(), std::strerror(error));
+                remove();
+            }
+            return status::system_failed;
+        }
+        (void)receives_.worked();
         std::vector<file_descriptor> fds = take_descriptors(&header);
         if (packet.magic == descriptor_magic && packet.version == wire_version &&
             packet.to == self_ && packet.count > 0 && packet.count <= most_descriptors &&

@@ -12,6 +12,7 @@
 #ifndef GPUSM_IPC_DESCRIPTOR_SOCKET_H
 #define GPUSM_IPC_DESCRIPTOR_SOCKET_H
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/shm/wire.h"
 
@@ -104,15 +105,20 @@ class descriptor_socket {
     // Takes the oldest message. Never waits. `not_found`: there is none. What cannot be a message
     // of ours is dropped with its descriptors and with one line in the log; so is a message for
     // whose descriptors this process has no room, because the system does not give it twice.
+    // `system_failed`: it cannot be received now. When that has happened some times in a row it is
+    // not valid() any more, as what is never emptied would hold up who sends to it.
     status receive(descriptor_message *out);
 
     bool valid() const { return socket_.valid(); }
     const std::string &path() const { return path_; }
 
   private:
+    void remove();
+
     const segment_identity self_;
     const std::string path_;
     file_descriptor socket_;
+    reach receives_;
 };
 
 // The file of the socket of `identity`, which segment_sweep() removes when that process is dead.

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
+#include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 
 #include <algorithm>
@@ -10,13 +11,34 @@
 
 namespace gpusm {
 
-// Made when it is first needed, on either side.
+// Made when it is first needed, on either side, and anew when it could not be made, or received
+// from, a while ago.
 descriptor_socket &fd_passing::socket()
 {
-    if (!socket_.has_value()) {
+    if (!socket_.has_value() || (!socket_->valid() && receiving_.may_try())) {
+        const log_as_retry quiet(receiving_.failures() > 0);
         socket_.emplace(own_.directory(), own_.identity());
+        if (!socket_->valid()) {
+            (void)receiving_.failed(status::system_failed);
+        }
     }
     return *socket_;
+}
+
+// False: there is none, or none can be received now.
+bool fd_passing::receive(descriptor_message *out)
+{
+    const log_as_retry quiet(receiving_.failures() > 0);
+    if (!socket_.has_value() || !socket_->valid()) {
+        return false;
+    }
+    const status s = socket_->receive(out);
+    if (status::ok == s) {
+        (void)receiving_.worked();
+    } else if (!socket_->valid()) {
+        (void)receiving_.refused(s);
+    }
+    return status::ok == s;
 }
 
 std::vector<fd_passing::request>::iterator fd_passing::find(std::uint32_t owner,
@@ -46,8 +68,7 @@ bool fd_passing::ask(std::uint32_t owner, const remote_handle &handle, std::func
 void fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
 {
     // What nobody has asked for is closed.
-    for (descriptor_message message;
-         socket_.has_value() && status::ok == socket_->receive(&message);) {
+    for (descriptor_message message; receive(&message);) {
         const auto wanted = std::find_if(requests_.begin(), requests_.end(), [&](request &each) {
             return each.handle.slot == message.slot &&
                    each.handle.generation == message.generation &&

@@ -8,6 +8,7 @@
 #ifndef GPUSM_IPC_FD_PASSING_H
 #define GPUSM_IPC_FD_PASSING_H
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
 #include "opal/mca/btl/gpusm/ipc/export_directory.h"
@@ -40,7 +41,7 @@ class fd_passing {
     // --- the importer ---
 
     // Asks for the descriptors of that export, unless that has been done. False: nothing can be
-    // asked, now or ever. `then` is called when the owner has answered, whatever the answer is.
+    // asked now. `then` is called when the owner has answered, whatever the answer is.
     bool ask(std::uint32_t owner, const remote_handle &handle, std::function<void()> then = {});
     // The owner has answered.
     void answered(std::uint32_t owner, const remote_handle &handle);
@@ -77,6 +78,7 @@ class fd_passing {
     };
 
     descriptor_socket &socket();
+    bool receive(descriptor_message *out);
     std::vector<request>::iterator find(std::uint32_t owner, const remote_handle &handle);
     status try_to_send(const unsent &what);
     bool tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle);
@@ -84,7 +86,8 @@ class fd_passing {
     const segment &own_;
     const export_directory &exports_;
     const fd_passing_calls calls_;
-    std::optional<descriptor_socket> socket_; // not valid: it could not be made
+    std::optional<descriptor_socket> socket_; // not valid: it could not be made, or not be used
+    reach receiving_;                         // by a socket, also that it can be made
     std::vector<request> requests_;
     std::vector<unsent> unsent_;
 };

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/ipc/import_table.h"
 
+#include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
 #include "opal/mca/btl/gpusm/ipc/legacy.h"
 
@@ -195,10 +196,11 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         return status::not_found;
     }
     out->device_uuid = std::to_array(entry.device_uuid);
-    unsigned &failures = failures_[{out->device_uuid, into.ordinal, entry.kind}];
-    if (failures >= failures_in_a_row) {
+    const std::tuple of_what{out->device_uuid, into.ordinal, entry.kind};
+    if (!reach_.may_try(of_what)) {
         return status::unsupported;
     }
+    const log_as_retry quiet(reach_.has_failed(of_what));
     status s = share_kind::legacy == entry.kind || !message->fds.empty()
                    ? status::ok
                    : fds_.take(owner, handle, message);
@@ -227,9 +229,15 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         }
     }
     if (status::ok == s) {
-        failures = 0;
+        (void)reach_.worked(of_what);
     } else if (status::unsupported == s || status::driver_failed == s) {
-        ++failures;
+        if (reach_.failed(of_what, s)) {
+            log_line(log_level::info,
+                     "memory of peers on a device cannot be mapped on device %d (%s); it is tried "
+                     "again later",
+                     into.ordinal, to_string(s));
+        }
+        s = reach_.is_refused(of_what) ? status::unsupported : s;
     }
     return s;
 }

@@ -6,6 +6,7 @@
 #ifndef GPUSM_IPC_IMPORT_TABLE_H
 #define GPUSM_IPC_IMPORT_TABLE_H
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
@@ -48,7 +49,9 @@ class import_table {
     // The mapping of a peer's export on the device of `into`, referenced once for the caller
     // (release). `owner` is the peer's number. `not_found`: that export is over. `not_ready`: the
     // peer's file descriptors are needed first, and have not come. `unsupported`: these two devices
-    // cannot share memory, of whatever buffer. `peer_gone`: its segment is not mapped any more.
+    // cannot share memory, of whatever buffer, or could not some times in a row; then they are
+    // asked again after a while. `peer_gone`: its
+    // segment is not mapped any more.
     status import(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                   mapping **out);
     void release(mapping *used) { cache_.release(used); }
@@ -106,9 +109,8 @@ class import_table {
     const bool kernels_wait_;
     std::map<std::array<std::uint32_t, 3>, CUevent> events_; // by owner, slot and device
     std::map<void *, imported_pool> pools_;                  // by their handles here
-    // How many times in a row memory of this kind of the one device could not be mapped for the
-    // other.
-    std::map<std::tuple<device_uuid, int, share_kind>, unsigned> failures_;
+    // Can memory of this kind of the one device be mapped for the other?
+    reach_table<std::tuple<device_uuid, int, share_kind>> reach_;
     // Mapped as long as their exports live, by owner and device, so that memory of that device is
     // always opened fast.
     std::map<std::pair<std::uint32_t, std::uint32_t>, mapping *> anchors_;
