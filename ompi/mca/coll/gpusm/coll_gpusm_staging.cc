@@ -133,7 +133,7 @@ staging_block staging_pool::take(std::size_t len_bytes)
         for (const staging_block &each : free_) {
             lent_bytes -= each.len_bytes;
         }
-        may_lock = !refused_ && lent_bytes + wanted <= kept_bytes_;
+        may_lock = lent_bytes + wanted <= kept_bytes_ && locking_.may_try();
         while (may_lock && locked_bytes_ + wanted > kept_bytes_) {
             too_small.push_back(free_.back());
             locked_bytes_ -= free_.back().len_bytes;
@@ -151,11 +151,12 @@ staging_block staging_pool::take(std::size_t len_bytes)
     if (may_lock) {
         const staging_block block = lock_new(wanted);
         if (nullptr != block.base) {
+            (void)locking_.worked();
             return block;
         }
+        (void)locking_.failed(status::driver_failed);
         const std::lock_guard guard(mutex_);
         locked_bytes_ -= wanted;
-        refused_ = true;
     }
     return {static_cast<char *>(std::malloc(len_bytes)), len_bytes, false};
 }

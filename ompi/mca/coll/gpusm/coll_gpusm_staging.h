@@ -10,6 +10,8 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 
+#include "opal/mca/btl/gpusm/base/reach.h"
+
 #include <cstddef>
 #include <mutex>
 #include <vector>
@@ -45,7 +47,7 @@ class staging_pool {
     std::mutex mutex_;
     std::vector<staging_block> free_; // page-locked ones
     std::size_t locked_bytes_ = 0;    // of all page-locked ones, free or taken
-    bool refused_ = false;            // the driver does not lock memory here
+    reach locking_;                   // by the driver
 };
 
 // The buffers of one call on this rank. Counts are in elements of the call's datatype; a buffer
