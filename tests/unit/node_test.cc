@@ -430,10 +430,14 @@ TEST_F(NodeFastBox, OneThatCannotReadOurMemorySaysSo)
 {
     (void)one_.send(two_, "a");
     (void)two_.poll();
-    EXPECT_FALSE(one_.towards(two_).refuses_single_copies());
-    two_.its().refuse_single_copies(two_.towards(one_));
-    EXPECT_TRUE(one_.towards(two_).refuses_single_copies());
-    EXPECT_FALSE(two_.towards(one_).refuses_single_copies());
+    EXPECT_EQ(0U, one_.towards(two_).single_copy_refusals());
+    for (const std::uint32_t times : {1U, 2U}) {
+        two_.its().refuse_single_copies(two_.towards(one_));
+        EXPECT_EQ(times, one_.towards(two_).single_copy_refusals());
+    }
+    EXPECT_EQ(0U, two_.towards(one_).single_copy_refusals());
+    two_.its().refuse_single_copies(two_.towards(one_), false); // it can, after all
+    EXPECT_EQ(0U, one_.towards(two_).single_copy_refusals());
 }
 
 } // namespace

@@ -24,6 +24,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
@@ -47,12 +48,14 @@ struct stream_message;
 
 // Single copies between our memory and a peer's (btl_gpusm_host.cc).
 struct single_copy {
-    bool same_pids = false;                 // both are in one PID namespace
-    std::atomic<bool> asked{false};         // `peer` is known
-    mca_smsc_endpoint_t *peer = nullptr;    // owned; null: fragments
-    std::atomic<std::uint32_t> failures{0}; // of reads, in a row
-    std::atomic<std::uint32_t> failed_writes{0};
-    std::atomic<std::uint32_t> users{0}; // threads that use `peer`
+    bool same_pids = false;                     // both are in one PID namespace
+    std::atomic<bool> asked{false};             // `peer` is known
+    mca_smsc_endpoint_t *peer = nullptr;        // owned; null: fragments
+    reach found;                                // `peer`, by the framework
+    reach reads, writes;                        // of the peer's memory
+    reach its_reads;                            // of our memory, as the peer says
+    std::atomic<std::uint32_t> its_refusals{0}; // as they were counted when we last looked
+    std::atomic<std::uint32_t> users{0};        // threads that use `peer`
 };
 
 } // namespace gpusm
@@ -68,7 +71,8 @@ struct mca_btl_base_endpoint_t {
     gpusm::peer_end end;         // of the peer's process
     gpusm::single_copy single;
     std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
-    bool reads_alone;                          // the peer cannot write to our memory
+    gpusm::reach its_writes;                   // of a part of a message, to our memory
+    gpusm::reach its_pushes;                   // the same of its device memory
     bool get_enabled;                          // ob1 offers our device memory to the peer
     // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
     std::uint64_t staged_devices;

@@ -14,8 +14,9 @@ namespace {
 
 // Single copies are not tried between PID namespaces. Elsewhere it is known per pair and direction
 // only when it is tried: permissions and kinds of memory are in the way. A get that fails makes ob1
-// send that region in fragments. Who has failed some times in a row says so in the sender's slot
-// of its own segment, where the sender sees it before it offers the next message.
+// send that region in fragments. Who has failed some times in a row counts that in the sender's
+// slot of its own segment, where the sender sees it before it offers the next message. The sender
+// then lets it try again after a while (base/reach.h).
 
 // As long as one lives what the framework knows of that peer stays (smsc_forget).
 class smsc_user {
@@ -43,7 +44,7 @@ class smsc_user {
     std::atomic<std::uint32_t> &users_;
 };
 
-// The framework's idea of the peer, asked for once; null when it cannot reach that process. For an
+// The framework's idea of the peer; null when it cannot reach that process, never or now. For an
 // smsc_user.
 mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
 {
@@ -55,12 +56,20 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
         return with.peer;
     }
     opal_proc_t *proc = endpoint->proc;
-    if (nullptr == proc) {
+    if (nullptr == proc || !with.found.may_try()) {
         return nullptr; // a sender that add_procs has not spoken of yet
     }
     // Outside of the lock, since it asks the runtime. CMA finds a process by the number that it has
     // in its own PID namespace; in another one some other process has it, or this one.
     mca_smsc_endpoint_t *made = with.same_pids ? MCA_SMSC_CALL(get_endpoint, proc) : nullptr;
+    if (with.same_pids && nullptr == made) {
+        if (with.found.failed(status::system_failed)) {
+            log_line(log_level::info, "host memory of process %u is read in fragments for now",
+                     static_cast<unsigned>(endpoint->peer->identity().vpid));
+        }
+        return nullptr;
+    }
+    (void)with.found.worked();
     {
         const std::lock_guard guard(here().lock);
         if (!with.asked.load(std::memory_order_relaxed)) {
@@ -74,7 +83,6 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     log_line(log_level::info, "host memory of process %u is read %s",
              static_cast<unsigned>(endpoint->peer->identity().vpid),
              with.peer != nullptr ? "in a single copy"
-             : with.same_pids     ? "in fragments"
                                   : "in fragments, because it may be in another PID namespace");
     return with.peer;
 }
@@ -180,7 +188,7 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     const bool streams = is_streamed_from(endpoint, len_bytes);
     // Where messages go both ways both processors are busy already; two single copies at the same
     // time then bring nothing.
-    if (!streams && (len_bytes < cooperative_least_bytes || endpoint->reads_alone ||
+    if (!streams && (len_bytes < cooperative_least_bytes || !endpoint->its_writes.may_try() ||
                      here().host_offers.load(std::memory_order_relaxed) > 0)) {
         return false;
     }
@@ -221,7 +229,7 @@ int host_side::progress()
         host_get *get = get_around(each);
         mca_btl_base_endpoint_t *endpoint = get->endpoint;
         const bool good = status::ok == each->outcome;
-        endpoint->reads_alone = endpoint->reads_alone || each->sender_cannot;
+        note_part_of_sender(endpoint, &endpoint->its_writes, *each);
         const std::uint64_t by_ring =
             each->pool == &rings_ ? std::min(each->received, each->len_bytes) : 0;
         if (good && by_ring > 0) {
@@ -241,6 +249,17 @@ int host_side::progress()
         }
     }
     return ended;
+}
+
+void note_part_of_sender(const mca_btl_base_endpoint_t *sender, reach *fact,
+                         const stream_fetch &over)
+{
+    if (over.written > 0) {
+        (void)fact->worked();
+    } else if (over.sender_cannot && fact->refused(status::unsupported)) {
+        log_line(log_level::info, "process %u does not write a part of its messages for now",
+                 static_cast<unsigned>(sender->peer->identity().vpid));
+    }
 }
 
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
@@ -295,11 +314,22 @@ bool smsc_reads_plainly()
            !mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION);
 }
 
+bool reads_our_memory(mca_btl_base_endpoint_t *endpoint)
+{
+    single_copy &with = endpoint->single;
+    const std::uint32_t refusals = endpoint->peer->single_copy_refusals();
+    if (refusals != with.its_refusals.load(std::memory_order_relaxed)) [[unlikely]] {
+        with.its_refusals.store(refusals, std::memory_order_relaxed);
+        (void)(0 == refusals ? with.its_reads.worked()
+                             : with.its_reads.refused(status::unsupported));
+    }
+    return with.its_reads.may_try();
+}
+
 bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint)
 {
     const smsc_user user(endpoint);
-    return smsc_reads_plainly() && !endpoint->peer->refuses_single_copies() &&
-           smsc_of(endpoint) != nullptr;
+    return smsc_reads_plainly() && reads_our_memory(endpoint) && smsc_of(endpoint) != nullptr;
 }
 
 status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
@@ -315,10 +345,19 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
     if (from != nullptr &&
         OPAL_SUCCESS == MCA_SMSC_CALL(copy_from, from, local,
                                       reinterpret_cast<void *>(remote_address), bytes, nullptr)) {
-        with.failures.store(0, std::memory_order_relaxed);
+        if (with.reads.worked()) {
+            here().node->refuse_single_copies(*endpoint->peer, false);
+        }
         return status::ok;
     }
-    if (nullptr == from || ++with.failures >= failures_in_a_row) {
+    const bool never = !smsc_reads_plainly() || (nullptr == from && with.asked);
+    if (never ? with.reads.never_again(status::unsupported)
+              : with.reads.failed(status::system_failed)) {
+        log_line(log_level::info, "host memory of process %u cannot be read here%s",
+                 static_cast<unsigned>(endpoint->peer->identity().vpid),
+                 never ? "" : "; it is tried again later");
+    }
+    if (with.reads.is_refused()) {
         here().node->refuse_single_copies(*endpoint->peer);
     }
     return status::unsupported;
@@ -333,15 +372,14 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
         to != nullptr &&
         OPAL_SUCCESS == MCA_SMSC_CALL(copy_to, to, const_cast<void *>(local),
                                       reinterpret_cast<void *>(remote_address), bytes, nullptr);
-    std::atomic<std::uint32_t> &failures = endpoint->single.failed_writes;
-    failures.store(good ? 0 : failures + 1, std::memory_order_relaxed);
+    (void)(good ? endpoint->single.writes.worked()
+                : endpoint->single.writes.failed(status::system_failed));
     return good ? status::ok : status::unsupported;
 }
 
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    return smsc_reads_plainly() && endpoint->single.same_pids &&
-           endpoint->single.failed_writes < failures_in_a_row;
+    return smsc_reads_plainly() && endpoint->single.same_pids && endpoint->single.writes.may_try();
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

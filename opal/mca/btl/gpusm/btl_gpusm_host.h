@@ -94,6 +94,9 @@ class host_side final : private stream_services {
     stream_sender sender_;
 };
 
+// A message is here of which its sender was to copy a part: remembers whether it could.
+void note_part_of_sender(const mca_btl_base_endpoint_t *sender, reach *fact,
+                         const stream_fetch &over);
 // Is a host message longer than the eager limit faster in fragments than offered (RGET)?
 bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size);
 // Sender's side of register_mem for host memory: the peer reads it by itself if it can, or asks for
@@ -110,7 +113,10 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
 
 // May this process make single copies?
 bool smsc_reads_plainly();
-// Can the peer read this process's host memory by itself? It has not said that it cannot.
+// May the peer try to read this process's host memory by itself? It has not said that it cannot,
+// or that was a while ago.
+bool reads_our_memory(mca_btl_base_endpoint_t *endpoint);
+// Can it, as far as is known?
 bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint);
 // Reads host memory of the peer into host memory, and returns when that is done; `remote_address`
 // need not have been checked. Anything but `ok`: nothing, or a part, has been read.
@@ -119,7 +125,7 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
 // The other way round; counted nowhere.
 status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
                   std::uint64_t remote_address, std::size_t bytes);
-// Has that not failed some times in a row?
+// May that be tried? It has not failed some times in a row, or that was a while ago.
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint);
 // Forgets what is known of the peer; nothing of it may be under way.
 void smsc_release(mca_btl_base_endpoint_t *endpoint);

@@ -106,7 +106,7 @@ void stage_side::end(get_request *get)
     release_target(get);
     if (get->mapping != nullptr) { // both have copied
         here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-        get->endpoint->reads_alone = get->endpoint->reads_alone || stream.sender_cannot;
+        note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, stream);
         count(counter::pushed_host_bytes, stream.written);
         finish_get(get, stream.outcome);
         return;
@@ -151,7 +151,7 @@ bool stage_side::share(get_request *get)
 {
     mca_btl_base_endpoint_t *owner = get->endpoint;
     if (get->copy.len_bytes < shared_least_bytes || get->copy.wait_for != nullptr ||
-        !smsc_reads_plainly() || owner->reads_alone || owner->peer->refuses_single_copies()) {
+        !smsc_reads_plainly() || !owner->its_pushes.may_try() || !reads_our_memory(owner)) {
         return false;
     }
     stream_fetch &stream = new_stream(get, &services_.without_slots);

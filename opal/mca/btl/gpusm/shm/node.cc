@@ -119,7 +119,7 @@ void node::forget(peer &ended)
     }
     peer_slot &slot = own_.view().peers[ended.inbound_slot];
     slot.consumed.store(0, std::memory_order_relaxed);
-    slot.refuses_single_copies.store(0, std::memory_order_relaxed);
+    slot.single_copy_refusals.store(0, std::memory_order_relaxed);
     slot.fast_box.store(0, std::memory_order_relaxed);
     slot.fast_box_taken.store(0, std::memory_order_relaxed);
     slot.ready.store(0, std::memory_order_release); // pairs with peer_segment::claim_peer_slot

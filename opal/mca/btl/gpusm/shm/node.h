@@ -33,12 +33,15 @@ class node {
     // The peer with that identity, made if it is new; the node owns it. Nothing is mapped.
     peer *add_peer(const segment_identity &identity, const std::string &directory);
 
-    // Tells a peer that we cannot read its host memory and want fragments.
-    void refuse_single_copies(const peer &from)
+    // Tells a peer that we cannot read its host memory and want fragments; or that we can, after
+    // all, as it has let us try again.
+    void refuse_single_copies(const peer &from, bool refuse = true)
     {
         if (from.inbound_slot != peer::no_slot) {
-            own_.view().peers[from.inbound_slot].refuses_single_copies.store(
-                1, std::memory_order_relaxed);
+            auto &refusals = own_.view().peers[from.inbound_slot].single_copy_refusals;
+            const std::uint32_t so_far = refusals.load(std::memory_order_relaxed);
+            // Threads may count two of them as one.
+            refusals.store(refuse ? std::max(so_far + 1, 1U) : 0, std::memory_order_relaxed);
         }
     }
 

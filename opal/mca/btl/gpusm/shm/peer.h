@@ -105,13 +105,15 @@ class peer {
     const segment_identity &identity() const { return identity_; }
     const std::string &directory() const { return directory_; } // where its segment is
 
-    // The peer has said that it cannot read this process's memory. A snapshot.
-    bool refuses_single_copies()
+    // How often the peer has said that it cannot read this process's memory, since it could. A
+    // snapshot.
+    std::uint32_t single_copy_refusals()
     {
         const std::lock_guard guard(mutex_); // it may be unmapped
-        return connected_.load(std::memory_order_acquire) &&
-               0 != segment_.view().peers[slot_].refuses_single_copies.load(
-                        std::memory_order_relaxed);
+        return connected_.load(std::memory_order_acquire)
+                   ? segment_.view().peers[slot_].single_copy_refusals.load(
+                         std::memory_order_relaxed)
+                   : 0;
     }
 
     // Free for the layer above: its endpoint, or null.

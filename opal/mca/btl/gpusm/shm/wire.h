@@ -104,8 +104,9 @@ struct alignas(cache_line_bytes) peer_slot {
     // number; told after fragments only. They are handled in the order of their posting, so one
     // counter gives them all back.
     std::atomic<std::uint64_t> consumed;
-    // Writer: the owner; 1 when it could not read that peer's host memory, and asks for fragments.
-    std::atomic<std::uint32_t> refuses_single_copies;
+    // Writer: the owner. How often it has asked for fragments, as it could not read that peer's
+    // host memory, since it last could. The peer offers its memory again after a while.
+    std::atomic<std::uint32_t> single_copy_refusals;
     // Writer: the owner. The granule of that peer's fast box; 0: it has none.
     std::atomic<std::uint32_t> fast_box;
     // Writer: the owner. Units of the fast box that it has read, from the start of all; wraps.
