@@ -7,6 +7,9 @@
 #include "opal/mca/btl/gpusm/ipc/fd_passing.h"
 
 #include "tests/unit/counted_driver.h"
+#include "tests/unit/descriptor_support.h"
+#include "tests/unit/failing_recvmsg.h"
+#include "tests/unit/test_clock.h"
 
 #include <cstdio>
 #include <algorithm>
@@ -42,15 +45,16 @@ struct owner {
         remote_handle handle;
         exported *entry; // held, until it is released
     };
-    answer hold(CUdeviceptr at, std::size_t len_bytes = small, std::uint64_t without = 0)
+    answer hold(CUdeviceptr at, std::size_t len_bytes = small,
+                const mappings_of_exports &by_peer = {})
     {
         answer made{};
-        made.s = exports.export_range(at, len_bytes, 0, &made.entry, &made.handle, without);
+        made.s = exports.export_range(at, len_bytes, 0, &made.entry, &made.handle, by_peer);
         return made;
     }
-    answer try_offer(CUdeviceptr at, std::size_t len_bytes, std::uint64_t without = 0)
+    answer try_offer(CUdeviceptr at, std::size_t len_bytes, const mappings_of_exports &by_peer = {})
     {
-        const answer made = hold(at, len_bytes, without);
+        const answer made = hold(at, len_bytes, by_peer);
         if (status::ok == made.s) {
             exports.release(made.entry);
         }
@@ -103,7 +107,7 @@ ALONE(ExportDirectory, DescribesAnAllocationWholeAndOnce)
     EXPECT_EQ(me.exports.live(), 1U);
     const remote_handle now = me.offer(at);
     EXPECT_EQ(me.generation_in(now.slot), now.generation);
-    EXPECT_NE(me.exports.device_of(now), 0U);
+    EXPECT_NE(me.exports.live_export(now), nullptr);
 }
 
 ALONE(ExportDirectory, TellsTheKindOfAllMemoryAndGivesDescriptorsForWhatNeedsThem)
@@ -160,7 +164,6 @@ ALONE(ExportDirectory, FreedMemoryEndsItsExportBeforeAnotherIsMadeAndInARoundOfS
     EXPECT_EQ(me.exports.live(), 36U);
     EXPECT_EQ(me.generation_in(first.slot), 0U);
     EXPECT_EQ(me.exports.live_export(first), nullptr);
-    EXPECT_EQ(me.exports.device_of(first), 0U);
     EXPECT_EQ(me.epoch(), 5U);
 }
 
@@ -223,16 +226,30 @@ ALONE(ExportDirectory, MemoryThatCannotBeExportedIsAskedAboutOnce)
     EXPECT_EQ(me.exports.live(), 40U);
 }
 
-ALONE(ExportDirectory, MemoryOfADeviceThatIsLeftOutIsNotExported)
+ALONE(ExportDirectory, MemoryThatThePeerCannotMapIsNotOfferedForAWhile)
 {
     owner me;
     const CUdeviceptr at = allocate(mib);
-    EXPECT_EQ(me.try_offer(at, mib, 1).s, status::unsupported);
+    mappings_of_exports refused;
+    mappings_of_exports others;
+    (void)refused.refused({0, share_kind::legacy}, status::unsupported);
+    for (const auto &[device, kind] :
+         {std::pair{1, share_kind::legacy}, std::pair{0, share_kind::pool}}) {
+        (void)others.refused({device, kind}, status::unsupported);
+    }
+    EXPECT_EQ(me.try_offer(at, mib, refused).s, status::unsupported);
     EXPECT_EQ(me.exports.live(), 0U);
-    const auto made = me.try_offer(at, mib, 2);
+    const auto made = me.try_offer(at, mib, others);
     EXPECT_EQ(made.s, status::ok);
-    EXPECT_EQ(me.exports.device_of(made.handle), 1U);
-    EXPECT_EQ(me.try_offer(at, mib, 1).s, status::unsupported) << "also if it is already";
+    EXPECT_EQ(made.handle.flags, 0U);
+    EXPECT_EQ(me.try_offer(at, mib, refused).s, status::unsupported) << "also if it is already";
+    // After the pause it is, and the peer is asked to say what comes of it.
+    clock_gained_ns += reach::first_pause_ns;
+    const auto again = me.try_offer(at, mib, refused);
+    EXPECT_EQ(again.s, status::ok);
+    EXPECT_EQ(again.handle.flags, asks_for_answer);
+    EXPECT_TRUE(refused.worked({0, share_kind::legacy}));
+    EXPECT_EQ(me.try_offer(at, mib, refused).handle.flags, 0U);
 }
 
 // A buffer in the old part, one across the border, and so on in turns: one export serves them all.
@@ -321,6 +338,46 @@ ALONE(ExportDirectory, WhoWaitsForDescriptorsOfAnOwnerThatHasEndedIsCalledAndNob
     EXPECT_EQ(told, 2);
     fds.answered(other, handle);
     EXPECT_EQ(others_told, 2);
+}
+
+// Of the importer's socket: as often as it fails, and not for longer than the pauses.
+ALONE(ExportDirectory, DescriptorsAreReceivedAgainAfterReceivingHasFailed)
+{
+    owner me;
+    const segment_identity sender{1, 2, 3};
+    static peer known(me.own.identity(), sender, me.folder.path(), false);
+    fd_passing fds(me.own, me.exports,
+                   {[](std::uint32_t, const ipc_message &) { return true; },
+                    [](std::uint32_t) { return &known; }});
+    const descriptor_socket by(me.folder.path(), sender);
+    const file_descriptor file = file_with("one");
+    std::uint64_t generation = 0;
+    // Asks for an export's descriptors, which come, and takes them.
+    const auto fetch = [&] {
+        remote_handle handle{};
+        handle.generation = ++generation;
+        if (!fds.ask(0, handle)) {
+            return false;
+        }
+        descriptor_message sent{sender, generation, 0, {8}, {}};
+        sent.fds.emplace_back(dup(file.get()));
+        EXPECT_EQ(by.send(me.folder.path(), me.own.identity(), sent), status::ok);
+        fds.answered(0, handle);
+        descriptor_message got;
+        return status::ok == fds.take(0, handle, &got);
+    };
+    EXPECT_TRUE(fetch());
+    for (std::int64_t pause_ns = reach::first_pause_ns; pause_ns < 100 * reach::first_pause_ns;
+         pause_ns *= 2) {
+        fail_to_receive(failures_in_a_row, ENOMEM);
+        for (unsigned i = 0; i < failures_in_a_row; ++i) {
+            EXPECT_FALSE(fetch());
+        }
+        EXPECT_FALSE(fetch()) << "not for a while";
+        clock_gained_ns += std::min(pause_ns, reach::longest_pause_ns);
+    }
+    EXPECT_TRUE(fetch());
+    EXPECT_TRUE(fetch());
 }
 
 ALONE(ExportDirectory, RandomRoundsKeepToTheRules)

@@ -13,8 +13,8 @@
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
 //   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
-//                           _stage* (memory that cannot be mapped) and _gpu (what gpu/ and ipc/
-//                           keep; is a buffer device memory?)
+//                           _stage*, _rings (memory that cannot be mapped) and _gpu (what gpu/ and
+//                           ipc/ keep; is a buffer device memory?)
 //   btl_gpusm_peers.{h,cc}  peers that have ended
 //   btl_gpusm_help.cc       messages for the user
 //
@@ -74,14 +74,12 @@ struct mca_btl_base_endpoint_t {
     gpusm::reach its_writes;                   // of a part of a message, to our memory
     gpusm::reach its_pushes;                   // the same of its device memory
     bool get_enabled;                          // ob1 offers our device memory to the peer
-    // Devices of this process, by ordinal, whose memory it cannot map and which we stage for it.
-    std::uint64_t staged_devices;
-    bool gpu_warned; // the user has been told why not
-    // Copies into the peer's memory that could not be made, in a row.
-    std::atomic<std::uint32_t> failed_direct_copies;
+    bool gpu_warned;                           // the user has been told why not
+    gpusm::reach direct_copies; // of page-locked memory into the peer's device memory
     // Under the GPU lock.
-    std::uint32_t failed_rings; // copies into or out of rings on devices, in a row
-    bool streams_by_host;       // one of us cannot map such a ring of the other one
+    gpusm::reach_table<std::pair<int, gpusm::share_kind>> its_mappings; // mappings_of_exports
+    gpusm::reach_table<std::uint32_t> rings;     // on devices of ours, by device::index
+    gpusm::reach_table<std::uint32_t> its_rings; // on its devices, from one of ours
 };
 
 // A send descriptor and the shared fragment that belongs to it for good. A control message that

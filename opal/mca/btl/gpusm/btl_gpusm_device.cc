@@ -68,7 +68,7 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     const bool asked = has_asked() && std::exchange(here().declined, 0) == address;
     const status s = side.exports.export_range(
         address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
-        &made->handle.remote, endpoint->staged_devices);
+        &made->handle.remote, endpoint->its_mappings);
     if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }
@@ -193,7 +193,9 @@ status start_get(get_request *get)
         return wait_for_descriptors(get);
     }
     if (status::unsupported == s) {
-        cannot_map(get->endpoint, get->remote, refuse_reason::no_peer_access);
+        cannot_map(get->endpoint, get->remote, *get->into);
+    } else if (status::ok == s && 0 != (get->remote.flags & asks_for_answer)) {
+        can_map_after_all(get->endpoint, get->remote);
     }
     if (status::ok == s) {
         s = side.event_of(*get->endpoint, get->remote, *get->into, &get->copy.wait_for);

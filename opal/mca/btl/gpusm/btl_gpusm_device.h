@@ -79,9 +79,11 @@ void finish_get(get_request *get, status outcome);
 // which are asked for if nobody has yet. `busy`: it waits, and start_get is called again when they
 // are there, or it ends as failed. Anything else: it does not wait. Under the GPU lock.
 status wait_for_descriptors(get_request *get);
-// ipc: the memory of that export cannot be mapped here: asks its owner to stage what is on that
-// device from now on, in host memory. Under the GPU lock.
-void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason);
+// ipc: the memory of that export cannot be mapped for the device `into`: asks its owner to stage
+// what is of that kind and on that device for a while, in host memory. Under the GPU lock.
+void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, const device &into);
+// ipc: it can, and its owner has asked.
+void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &handle);
 
 // ipc: sends a control message; false: it could not be taken.
 bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);

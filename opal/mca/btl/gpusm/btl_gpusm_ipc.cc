@@ -18,10 +18,15 @@ bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &mess
     return status::ok == s || status::busy == s;
 }
 
-void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, refuse_reason reason)
+void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, const device &into)
 {
-    owner->streams_by_host = true;
-    (void)send_ipc_message(owner, {ipc_operation::ack, reason, {}, handle});
+    (void)owner->rings.refused(into.index, status::unsupported);
+    (void)send_ipc_message(owner, {ipc_operation::ack, refuse_reason::no_peer_access, {}, handle});
+}
+
+void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &handle)
+{
+    (void)send_ipc_message(owner, {ipc_operation::ack, refuse_reason::none, {}, handle});
 }
 
 status wait_for_descriptors(get_request *get)
@@ -88,6 +93,23 @@ void answer(gpu_side &side, mca_btl_base_endpoint_t *from)
     reply(from, ipc_operation::ack);
 }
 
+// Whether the peer can map that memory of ours, and what else is of that kind and device. Under the
+// GPU lock.
+void note_mapping(gpu_side &side, mca_btl_base_endpoint_t *by, const ipc_message &message)
+{
+    const exported *entry = side.exports.live_export(message.handle);
+    if (nullptr == entry) {
+        return; // it is over, or the message names none
+    }
+    const std::pair of_what{entry->ordinal, entry->kind};
+    if (refuse_reason::none != message.reason) {
+        (void)by->its_mappings.refused(of_what, status::unsupported);
+    } else if (by->its_mappings.worked(of_what)) {
+        log_line(log_level::info, "process %u fetches memory of device %d again",
+                 static_cast<unsigned>(by->peer->identity().vpid), entry->ordinal);
+    }
+}
+
 } // namespace
 
 void enable_get(mca_btl_base_endpoint_t *endpoint)
@@ -143,9 +165,9 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     case ipc_operation::req:
         return answer(*side, endpoint);
     case ipc_operation::ack:
-        // Also without having been asked, when a later buffer could not be mapped.
+        // Also without having been asked, when a later buffer could not be mapped, or could.
+        note_mapping(*side, endpoint, message);
         if (refuse_reason::none != message.reason) {
-            endpoint->staged_devices |= side->exports.device_of(message.handle);
             tell_user(endpoint, message.reason);
         }
         break;

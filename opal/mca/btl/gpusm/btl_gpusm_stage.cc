@@ -89,7 +89,6 @@ status stage_side::begin(get_request *get)
     }
     status s = receiver_.fetch(*get->endpoint->peer, &stream);
     if (status::no_memory == s && stream.pool->device != nullptr) {
-        services_.give_up(stream.pool);
         stream.pool = &services_.host_pool;
         s = receiver_.fetch(*get->endpoint->peer, &stream);
     }
@@ -112,16 +111,20 @@ void stage_side::end(get_request *get)
         return;
     }
     if (status::not_found == stream.outcome && on_device) {
-        if (!std::exchange(get->endpoint->streams_by_host, true)) {
+        if (get->endpoint->rings.refused(get->into->index, status::unsupported)) {
             log_line(log_level::info,
                      "process %u cannot map a ring on a device of this process; its messages come "
-                     "through host memory",
+                     "through host memory for now",
                      static_cast<unsigned>(get->endpoint->peer->identity().vpid));
         }
         waiting_.append(get);
         return;
     }
     const bool good = status::ok == stream.outcome;
+    if (on_device) {
+        (void)(good ? get->endpoint->rings.worked(get->into->index)
+                    : get->endpoint->rings.failed(get->into->index, stream.outcome));
+    }
     if (good && stream.written > 0) {
         count(counter::direct_host_messages, 1);
         count(counter::direct_host_bytes, stream.len_bytes);

@@ -17,9 +17,9 @@ constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
 
 void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 {
-    if (failures_in_a_row == ++to->failed_direct_copies) {
+    if (to->direct_copies.failed(why)) {
         log_line(log_level::info,
-                 "memory of process %u is not written from here any more (%s); host memory is "
+                 "memory of process %u is not written from here for now (%s); host memory is "
                  "streamed there",
                  static_cast<unsigned>(to->peer->identity().vpid), to_string(why));
     }
@@ -30,24 +30,19 @@ void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes)
 {
     return mca_btl_gpusm_component.use_direct_host && len_bytes >= direct_least_bytes &&
-           reader->failed_direct_copies < failures_in_a_row;
+           reader->direct_copies.may_try();
 }
 
 stage_services::~stage_services()
 {
     for (const auto &[start, in] : registered_) {
-        if (in != nullptr) {
-            (void)gpu().driver.report(
-                "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, at = start] {
-                    return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
-                }));
-        }
+        (void)gpu().driver.report(
+            "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, at = start] {
+                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
+            }));
     }
-    for (const device_pool &each : pools_) {
-        for (exported *ring : each.rings) {
-            free_device(gpu().driver, *each.on, ring->base);
-            gpu().exports.release(ring);
-        }
+    if (gpu_side *side = here().gpu; side != nullptr) {
+        device_rings_.free(*side);
     }
 }
 
@@ -108,7 +103,7 @@ bool stage_services::open_target(sending *made, const stream_message &message,
     }
     const status s = map_target(made, target, message.address);
     if (status::ok == s) {
-        made->failures = made->to->failed_direct_copies;
+        made->failures = made->to->direct_copies.failures();
         out->target = made->mapped->local_base + (target.address - made->mapped->remote_base);
         return true;
     }
@@ -131,29 +126,37 @@ bool stage_services::waits_for_legacy(device &of)
         marked_.resize(of.index + 1, mark::unknown);
     }
     mark &known = marked_[of.index];
-    if (mark::unknown == known) {
-        known = status::ok == make_copies_synchronous(gpu().driver, of) ? mark::synchronous
-                                                                        : mark::cannot;
+    if (mark::unknown == known && marks_.may_try(of.index)) {
+        const log_as_retry quiet(marks_.has_failed(of.index));
+        const status s = make_copies_synchronous(gpu().driver, of);
+        known = status::ok == s            ? mark::synchronous
+                : status::unsupported == s ? mark::cannot
+                                           : mark::unknown;
+        (void)(mark::unknown == known ? marks_.failed(of.index, s) : marks_.worked(of.index));
     }
-    return mark::cannot == known || mca_btl_gpusm_component.use_cuda_events;
+    return mark::synchronous != known || mca_btl_gpusm_component.use_cuda_events;
 }
 
-// Registered memory is copied without the processor's help. A refusal costs that, no more.
+// Registered memory is copied without the processor's help. A refusal costs that, no more, and for
+// a while.
 void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
 {
     // The pages that the slots lie in.
     const std::uint64_t pages = source.slots / page_bytes * page_bytes;
     if (!mca_btl_gpusm_component.register_segments || 0 != bytes % page_bytes ||
         std::any_of(registered_.begin(), registered_.end(),
-                    [&](const auto &each) { return each.first == pages; })) {
+                    [&](const auto &each) { return each.first == pages; }) ||
+        !registrations_.may_try(pages)) {
         return;
     }
     const CUresult result = in_context(gpu().driver, in->context, [&] {
         return gpu().driver.mem_host_register(reinterpret_cast<void *>(pages), bytes + page_bytes,
                                               CU_MEMHOSTREGISTER_PORTABLE);
     });
-    registered_.emplace_back(pages, CUDA_SUCCESS == result ? in : nullptr);
-    if (CUDA_SUCCESS != result) {
+    if (CUDA_SUCCESS == result) {
+        registered_.emplace_back(pages, in);
+        (void)registrations_.worked(pages);
+    } else if (registrations_.failed(pages, status::driver_failed)) {
         log_line(log_level::info, "the ring of a peer stays unregistered with the driver: %s",
                  gpu().driver.error_name(result));
     }
@@ -230,7 +233,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         if (made->over_bus) {
             register_ring(*out, ring_bytes, made->on);
         } else {
-            const status s = made->to->failed_rings < failures_in_a_row &&
+            const status s = made->to->its_rings.may_try(made->on->index) &&
                                      share_kind::legacy == memory->handle.kind
                                  ? gpu().import(*made->to, memory->handle, *made->on, &made->mapped)
                                  : status::unsupported;
@@ -308,9 +311,10 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
     stage_copy *made = take_copy(copy);
     made->with = from->to;
     made->way = 0 != source.target ? stage_copy::is::target
-                : from->over_bus   ? stage_copy::is::host_ring
+                : from->over_bus   ? stage_copy::is::none
                                    : stage_copy::is::device_ring;
     made->failures = from->failures;
+    made->on = from->on;
     made->copy.wait_for = from->wait_for;
     made->copy.for_kernel = from->for_kernel;
     made->copy.over_bus = from->over_bus;
@@ -321,65 +325,30 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 
 void stage_services::made_ring(const unsigned char *ring, std::size_t bytes)
 {
-    rings_are_registered_ = gpu().is_registered(ring, bytes) && rings_are_registered_;
+    (void)gpu().is_registered(ring, bytes); // or later
     log_line(log_level::info, "a ring of %zu KiB in host memory", bytes / 1024);
 }
 
 status stage_services::make_slots(const stream_pool &pool, std::size_t bytes, std::uint64_t *slots,
                                   stream_memory *memory)
 {
-    device &on = *static_cast<device *>(pool.device);
-    exported *entry = nullptr;
-    if (const status s = alloc_device(gpu().driver, on, bytes, slots); status::ok != s) {
-        return s;
-    }
-    status s = gpu().exports.export_range(*slots, bytes, 0, &entry, &memory->handle);
-    if (status::ok == s && share_kind::legacy != memory->handle.kind) {
-        gpu().exports.release(entry);
-        s = status::unsupported;
-    }
-    if (status::ok != s) {
-        free_device(gpu().driver, on, *slots);
-        return s;
-    }
-    memory->address = *slots;
-    memory->handle.event_slot = no_event_slot;
-    pools_[on.index].rings.push_back(entry);
-    log_line(log_level::info, "a ring of %zu KiB on device %d", bytes / 1024, on.ordinal);
-    return status::ok;
+    return device_rings_.make(gpu(), pool, bytes, slots, memory);
+}
+
+void stage_services::name_slots(const stream_pool &pool, std::uint64_t slots, stream_memory *memory)
+{
+    device_rings_.name(pool, slots, memory);
 }
 
 stream_pool *stage_services::pool_for(const get_request *get)
 {
     if (share_kind::staged != get->remote.kind || is_for_host(get) || nullptr == get->into ||
-        0 == mca_btl_gpusm_component.staging_device_bytes || get->endpoint->streams_by_host ||
-        get->endpoint->failed_rings >= failures_in_a_row) {
+        0 == mca_btl_gpusm_component.staging_device_bytes ||
+        !get->endpoint->rings.may_try(get->into->index)) {
         return &host_pool;
     }
-    while (pools_.size() <= get->into->index) {
-        pools_.emplace_back();
-    }
-    device_pool &found = pools_[get->into->index];
-    if (nullptr == found.on) {
-        found.on = get->into;
-        found.pool = pool_of(mca_btl_gpusm_component.staging_device_bytes / device_rings,
-                             device_rings, get->into);
-    }
-    if (std::any_of(found.rings.begin(), found.rings.end(),
-                    [](const exported *each) { return each->retired; })) {
-        give_up(&found.pool);
-    }
-    return found.unusable ? &host_pool : &found.pool;
-}
-
-void stage_services::give_up(const stream_pool *pool)
-{
-    const auto *on = static_cast<const device *>(pool->device);
-    if (!std::exchange(pools_[on->index].unusable, true)) {
-        log_line(log_level::info,
-                 "no rings on device %d; messages that need one come through host memory",
-                 on->ordinal);
-    }
+    stream_pool *found = device_rings_.pool_on(gpu(), *get->into);
+    return nullptr == found ? &host_pool : found;
 }
 
 void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
@@ -389,11 +358,10 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
     stage_copy *made = take_copy(copy);
     made->with = get->endpoint;
-    made->way = by_host ? stage_copy::is::host_ring : stage_copy::is::device_ring;
+    made->way = stage_copy::is::none;
     made->copy.over_bus = by_host;
     made->copy.for_kernel =
-        get->copy.for_kernel &&
-        (!by_host || (rings_are_registered_ && gpu().kernel_touches(*get->into, from)));
+        get->copy.for_kernel && (!by_host || gpu().kernel_touches(*get->into, from));
     gpu().copies.submit(*get->into, &made->copy);
 }
 
@@ -414,11 +382,12 @@ void stage_services::copied(copy_request *copy)
     const bool good = status::ok == copy->outcome;
     over->of->state = good ? stream_copy::is::done : stream_copy::is::failed;
     if (stage_copy::is::device_ring == over->way) {
-        with->failed_rings = good ? 0 : with->failed_rings + 1;
+        (void)(good ? with->its_rings.worked(over->on->index)
+                    : with->its_rings.failed(over->on->index, copy->outcome));
     } else if (stage_copy::is::target == over->way && good) {
-        with->failed_direct_copies = 0;
+        (void)with->direct_copies.worked();
     } else if (stage_copy::is::target == over->way &&
-               over->failures == with->failed_direct_copies) {
+               over->failures == with->direct_copies.failures()) {
         count_failed_write(with, copy->outcome); // else one that failed with it has been counted
     }
     copies_.give(over);

@@ -10,10 +10,10 @@
 #define BTL_GPUSM_STAGE_SERVICES_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_rings.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -21,7 +21,7 @@ namespace gpusm {
 
 // Rings in host memory, and on each device, where they share staging_device_bytes.
 inline constexpr std::uint32_t host_rings = 8;
-inline constexpr std::uint32_t device_rings = 4;
+inline constexpr std::uint32_t most_device_rings = 4;
 // What a sender brings from its device into a receiver's host memory: each part is a copy of the
 // device and a system call.
 inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024, 3};
@@ -50,8 +50,10 @@ struct stage_copy {
     copy_request copy;
     stream_copy *of;
     mca_btl_base_endpoint_t *with;
-    enum class is : std::uint8_t { host_ring, device_ring, target } way;
+    // Into what of the peer's; `none`: whatever comes of it, nothing about the peer.
+    enum class is : std::uint8_t { none, device_ring, target } way;
     std::uint32_t failures;
+    const device *on;
 };
 
 // A part that is copied through registered memory, for a stream.
@@ -59,14 +61,6 @@ struct stage_bounce {
     bounce job;
     stream_copy *of;
     recycled<stage_bounce> *list; // where it comes from
-};
-
-// The rings on a device.
-struct device_pool {
-    device *on;
-    stream_pool pool;
-    bool unusable;                 // for good
-    std::vector<exported *> rings; // their slots; referenced
 };
 
 inline get_request *get_of(const stream_fetch *fetch)
@@ -88,6 +82,7 @@ class stage_services final : public stream_services {
     void made_ring(const unsigned char *ring, std::size_t bytes) override;
     status make_slots(const stream_pool &pool, std::size_t bytes, std::uint64_t *slots,
                       stream_memory *memory) override;
+    void name_slots(const stream_pool &pool, std::uint64_t slots, stream_memory *memory) override;
     void copy_in(const stream_source &source, stream_copy *copy) override;
     void copy_out(const stream_fetch &fetch, stream_copy *copy) override;
     void copy_back(const stream_fetch &fetch, stream_copy *copy) override;
@@ -96,8 +91,6 @@ class stage_services final : public stream_services {
     void copied(copy_request *copy);
     // From which rings of ours a get is streamed.
     stream_pool *pool_for(const get_request *get);
-    // No rings on that pool's device from now on.
-    void give_up(const stream_pool *pool);
     // That part of a peer's segment is about to be unmapped.
     void forget_rings(const unsigned char *begin, std::size_t len_bytes);
     // What its rings may take of our segment.
@@ -123,13 +116,14 @@ class stage_services final : public stream_services {
     recycled<sending> sendings_;
     recycled<stage_copy> copies_;
     recycled<stage_bounce> parts_;
-    std::deque<device_pool> pools_;
-    bool rings_are_registered_ = true; // of ours
-    // Peers' rings, with the driver, and in whose context; null: the driver refused.
+    device_rings device_rings_;
+    // Peers' rings, with the driver, and in whose context; and those that the driver refuses.
     std::vector<std::pair<std::uint64_t, device *>> registered_;
+    reach_table<std::uint64_t> registrations_;
     // Are copies that return to the program complete? By device.
     enum class mark : std::uint8_t { unknown, synchronous, cannot };
     std::vector<mark> marked_;
+    reach_table<std::uint32_t> marks_;
 };
 
 // Would this process copy so many bytes of page-locked host memory into that peer's device memory

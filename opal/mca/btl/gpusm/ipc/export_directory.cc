@@ -14,11 +14,6 @@ namespace {
 static_assert(sizeof(memory_handle) == ipc_handle_bytes);
 static_assert(sizeof(CUipcEventHandle) == ipc_handle_bytes);
 
-std::uint64_t bit_of(int ordinal)
-{
-    return std::uint64_t{1} << (ordinal & 63);
-}
-
 } // namespace
 
 // The live export that covers the range, whether or not its memory still exists.
@@ -49,7 +44,7 @@ bool export_directory::still_exported(const exported &entry, std::uint64_t addre
 
 status export_directory::export_range(std::uint64_t address, std::size_t len_bytes,
                                       unsigned long long buffer_id, exported **out,
-                                      remote_handle *handle, std::uint64_t without)
+                                      remote_handle *handle, const mappings_of_exports &by_peer)
 {
     exported *entry = find(address, len_bytes);
     if (entry != nullptr && !still_exported(*entry, address, len_bytes, buffer_id)) {
@@ -60,8 +55,13 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
     if (nullptr == entry || use_events_) {
         const pointer_facts facts = devices_.facts_of(address);
         const std::uint64_t id = facts.buffer_id;
+        const auto mapped_as = [&](share_kind kind) {
+            return by_peer.may_try({facts.ordinal, kind});
+        };
         if (!facts.on_device || (id != 0 && refused_[id % refused_.size()] == id) ||
-            0 != (without & bit_of(facts.ordinal))) {
+            (facts.legacy_ipc
+                 ? !mapped_as(share_kind::legacy)
+                 : !mapped_as(share_kind::descriptors) && !mapped_as(share_kind::pool))) {
             return status::unsupported;
         }
         status s = devices_.for_memory(facts, &of);
@@ -75,11 +75,13 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
             return status::unsupported; // the range goes on in the next allocation
         }
     }
-    if (0 != (without & bit_of(entry->ordinal))) {
+    const std::pair of_what{entry->ordinal, entry->kind};
+    if (!by_peer.may_try(of_what)) {
         return status::unsupported;
     }
+    const std::uint8_t flags = by_peer.is_refused(of_what) ? asks_for_answer : 0;
     *handle = {entry->slot,       use_events_ ? record_event(*of) : no_event_slot,
-               entry->kind,       0,
+               entry->kind,       flags,
                entry->generation, entry->base,
                entry->len_bytes};
     add_reference(entry);
@@ -278,12 +280,6 @@ exported *export_directory::live_export(const remote_handle &handle) const
                    still_exported(*entry, handle.base, handle.len_bytes, 0)
                ? entry
                : nullptr;
-}
-
-std::uint64_t export_directory::device_of(const remote_handle &handle) const
-{
-    const exported *entry = live_export(handle);
-    return nullptr == entry ? 0 : bit_of(entry->ordinal);
 }
 
 status export_directory::descriptors_of(const remote_handle &handle, descriptor_message *out) const

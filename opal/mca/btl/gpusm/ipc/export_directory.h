@@ -6,6 +6,7 @@
 #ifndef GPUSM_IPC_EXPORT_DIRECTORY_H
 #define GPUSM_IPC_EXPORT_DIRECTORY_H
 
+#include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/gpu/device.h"
 #include "opal/mca/btl/gpusm/gpu/driver.h"
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -40,6 +42,9 @@ struct exported : exported_memory {
     std::uint64_t last_use = 0;   // counts insertions and releases
 };
 
+// Which memory of this process a peer can map: by the ordinal of its device and its kind.
+using mappings_of_exports = reach_table<std::pair<int, share_kind>>;
+
 // Not thread-safe: the caller holds its GPU lock.
 //
 // Live (= not retired) exports do not overlap. One with a reference keeps its slot. When there is
@@ -57,10 +62,11 @@ class export_directory {
     // The export that covers [address, address + len_bytes), made if there is none or if the one
     // there is over; referenced once for the caller, who gives it back with release(). `buffer_id`
     // is what the driver says about the address, 0 if it is to be asked. `unsupported`: this memory
-    // cannot be exported, or is of one of the devices (bits, by ordinal) that `without` names.
-    // `no_memory`: all slots are in use.
+    // cannot be exported, or the peer that it is for cannot map it. `no_memory`: all slots are in
+    // use.
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
-                        exported **out, remote_handle *handle, std::uint64_t without = 0);
+                        exported **out, remote_handle *handle,
+                        const mappings_of_exports &by_peer = {});
     void add_reference(exported *entry) { ++entry->references; }
     void release(exported *entry);
     // Live exports but anchors.
@@ -68,8 +74,6 @@ class export_directory {
 
     // The export that a peer's handle names, if it is not over; else null.
     exported *live_export(const remote_handle &handle) const;
-    // The device whose memory that is, as a bit; 0: the export is over.
-    std::uint64_t device_of(const remote_handle &handle) const;
     // The file descriptors that an importer needs to map it, and how long each piece is.
     // `not_found`: that export is over, or needs none.
     status descriptors_of(const remote_handle &handle, descriptor_message *out) const;

@@ -34,8 +34,8 @@
 
 namespace gpusm {
 
-// Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait; where there
-// is no memory for so many, they become fewer.
+// Rings of one kind. Who streams here at the same time beyond `most_rings` has to wait, and so
+// where there is no memory for so many.
 struct stream_pool {
     std::uint32_t slot_bytes; // a multiple of a cache line
     std::uint32_t pieces;     // of a ring, most_stream_pieces at most
@@ -141,6 +141,8 @@ class stream_services {
     {
         return status::unsupported;
     }
+    // How that memory is named now.
+    virtual void name_slots(const stream_pool &, std::uint64_t, stream_memory *) {}
     // Starts a copy of pieces to a device.
     virtual void copy_out(const stream_fetch &, stream_copy *copy) { fail(copy); }
 

@@ -36,10 +36,19 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     const std::size_t bytes =
         on_device ? sizeof(stream_ring)
                   : (stream_slots_offset + slots_bytes + page_bytes - 1) / page_bytes * page_bytes;
-    // In this order, as slots cannot be given back.
-    if (status::ok != local_.own().carve(bytes, &granule, page_bytes) ||
-        (on_device && status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory))) {
+    // In this order, as slots cannot be given back. What was carved for a ring on a device that did
+    // not come about is for the next one.
+    if (on_device && spare_ring_ != 0) {
+        granule = spare_ring_;
+    } else if (status::ok != local_.own().carve(bytes, &granule, page_bytes)) {
         return status::no_memory;
+    }
+    if (on_device) {
+        spare_ring_ = granule;
+        if (status::ok != services_.make_slots(pool, slots_bytes, &slots, &memory)) {
+            return status::no_memory;
+        }
+        spare_ring_ = 0;
     }
     auto *ring = reinterpret_cast<stream_ring *>(local_.own().at(granule));
     if (!on_device) {
@@ -52,7 +61,7 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     return status::ok;
 }
 
-status stream_receiver::ring_for(peer &from, stream_pool &pool, inlet **out)
+status stream_receiver::ring_for(peer &from, const stream_pool &pool, inlet **out)
 {
     std::size_t rings = 0;
     inlet *free = nullptr;
@@ -71,14 +80,9 @@ status stream_receiver::ring_for(peer &from, stream_pool &pool, inlet **out)
         *out = free;
         return status::ok;
     }
-    if (const status s = rings < pool.most_rings ? make_ring(pool, out) : status::busy;
-        status::ok == s || 0 == rings) {
-        return s;
-    }
-    // There is no memory for more, and each question takes the driver's time or some of the
-    // segment.
-    pool.most_rings = static_cast<std::uint32_t>(rings);
-    return status::busy;
+    const status s = rings < pool.most_rings ? make_ring(pool, out) : status::busy;
+    // Where there is no memory for more, those that there are will do.
+    return 0 == rings || status::ok == s ? s : status::busy;
 }
 
 status stream_receiver::fetch(peer &from, stream_fetch *message)
@@ -95,6 +99,9 @@ status stream_receiver::fetch(peer &from, stream_fetch *message)
         ring->in.rewind();
     }
     const stream_pool &pool = *message->pool;
+    if (pool.device != nullptr) {
+        services_.name_slots(pool, ring->slots, &ring->memory);
+    }
     const bool has_target = share_kind::none != message->target.handle.kind;
     const stream_memory *memory = pool.device != nullptr ? &ring->memory
                                   : has_target           ? &message->target

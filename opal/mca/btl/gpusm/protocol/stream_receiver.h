@@ -107,7 +107,7 @@ class stream_receiver {
     };
     using ended_list = queue<stream_fetch>;
 
-    status ring_for(peer &from, stream_pool &pool, inlet **out);
+    status ring_for(peer &from, const stream_pool &pool, inlet **out);
     status make_ring(const stream_pool &pool, inlet **out);
     bool receive_some(inlet *from, std::uint64_t *copied_bytes, ended_list *ended);
     bool copy_run(inlet *from, awaited *range, const stream_piece_facts &first);
@@ -124,7 +124,8 @@ class stream_receiver {
     node &local_;
     stream_services &services_;
     optional_mutex mutex_;
-    std::deque<inlet> inlets_; // all ever made
+    std::deque<inlet> inlets_;     // all ever made
+    std::uint32_t spare_ring_ = 0; // granule of one on a device, carved; 0: there is none
     std::vector<inlet *> receiving_;
     std::vector<back_part *> to_begin_; // in this call of progress()
     std::atomic<std::size_t> active_{0};

@@ -152,7 +152,8 @@ enum class ipc_operation : std::uint8_t {
     none = 0, // never sent
     req = 1,
     // With a reason: it cannot map the memory that `handle` names, and fetches what its owner
-    // stages in host memory. That may be said without a question, too.
+    // stages in host memory. That may be said without a question, too. With such a handle and no
+    // reason: it can, after all.
     ack = 2,
     not_ready = 3,
     refuse = 4,
@@ -191,7 +192,7 @@ struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
     share_kind kind;
-    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked
+    std::uint8_t flags; // of kind `host`: no_single_copy, page_locked; else asks_for_answer
     std::uint64_t generation;
     std::uint64_t base;
     std::uint64_t len_bytes;
@@ -209,6 +210,8 @@ inline constexpr std::uint16_t no_event_slot = 0xffffU;
 inline constexpr std::uint8_t no_single_copy = 1; // the reader has refused or cannot
 // The program has page-locked the memory, and its owner would copy it into memory of the reader.
 inline constexpr std::uint8_t page_locked = 2;
+// With an export: the importer is to say whether it can map it, as it could not before.
+inline constexpr std::uint8_t asks_for_answer = 4;
 inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
