@@ -5,7 +5,9 @@
 // library fails: a system call, or an allocation. What others call is left alone.
 //
 //   GPUSM_TEST_FAIL        name:n:errno: the n-th call (0: every call) of that function by gpusm's
-//                          components does nothing and fails
+//                          components does nothing and fails; name:n-m:errno: the n-th to the m-th
+//   GPUSM_TEST_FAIL_LATER  calls are counted from gpusm_test_begin_to_fail() on, which the program
+//                          calls
 //   GPUSM_TEST_FAIL_LOG    a folder; each process appends to <pid>.calls the name of each function
 //                          when gpusm calls it, and a star behind a call that fails
 #include <cerrno>
@@ -31,14 +33,18 @@ namespace {
 
 struct settings {
     char name[32] = "";
-    int which = -1;
+    int first = -1;
+    int last = -1;
     int code = 0;
     int log = -1;
 
     settings()
     {
         if (const char *text = std::getenv("GPUSM_TEST_FAIL")) {
-            (void)std::sscanf(text, "%31[^:]:%d:%d", name, &which, &code);
+            if (std::sscanf(text, "%31[^:]:%d-%d:%d", name, &first, &last, &code) != 4) {
+                (void)std::sscanf(text, "%31[^:]:%d:%d", name, &first, &code);
+                last = first;
+            }
         }
         if (const char *folder = std::getenv("GPUSM_TEST_FAIL_LOG")) {
             char path[4096];
@@ -49,6 +55,8 @@ struct settings {
         }
     }
 };
+
+std::atomic<bool> counts{nullptr == std::getenv("GPUSM_TEST_FAIL_LATER")};
 
 bool by_gpusm(const void *caller)
 {
@@ -69,7 +77,11 @@ bool fails(const char *name, const void *caller)
     static const settings all;
     const bool chosen = 0 == std::strcmp(all.name, name);
     const bool mine = (chosen || all.log >= 0) && by_gpusm(caller);
-    const bool now = mine && chosen && (0 == all.which || ++calls == all.which);
+    bool now = mine && chosen && counts;
+    if (now && all.first != 0) {
+        const int call = ++calls;
+        now = call >= all.first && call <= all.last;
+    }
     if (mine && all.log >= 0) {
         char line[40];
         const int n = std::snprintf(line, sizeof(line), "%s%s\n", name, now ? " *" : "");
@@ -83,6 +95,11 @@ bool fails(const char *name, const void *caller)
 }
 
 } // namespace
+
+extern "C" void gpusm_test_begin_to_fail()
+{
+    counts = true;
+}
 
 // The function `name`, which answers `failed` or does what the C library's does.
 #define REPLACED(type, failed, name, parameters, arguments)                                        \

@@ -79,6 +79,7 @@ constexpr subtest subtests[] = {
     {"truncation", test_truncation, ranks::pair, true},
     {"datatypes", test_datatypes, ranks::pair, true},
     {"ways", test_ways, ranks::pair, true},
+    {"recovery", test_recovery, ranks::pair, true},
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"persistent", test_persistent, ranks::by_get, true},

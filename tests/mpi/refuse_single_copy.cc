@@ -5,6 +5,7 @@
 // process's memory fail, as they do where ptrace is restricted; or are the end.
 //
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
+//   GPUSM_TEST_REFUSE_FIRST   only so many calls fail (default: no bound)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
 //   GPUSM_TEST_REFUSE_KILL    the so manieth call that writes kills its process half-way
 //
@@ -38,8 +39,11 @@ static ssize_t now_and_then(function real, pid_t pid, const struct iovec *local,
 {
     static const char *every = std::getenv("GPUSM_TEST_REFUSE_EVERY");
     static const char *log = std::getenv("GPUSM_TEST_REFUSE_LOG");
+    static const char *first = std::getenv("GPUSM_TEST_REFUSE_FIRST");
     static std::atomic<int> calls{0};
-    if (++calls % (nullptr == every ? 1 : std::atoi(every)) != 0) {
+    const int call = ++calls;
+    if (call % (nullptr == every ? 1 : std::atoi(every)) != 0 ||
+        (first != nullptr && call > std::atoi(first))) {
         return real(pid, local, local_count, remote, remote_count, flags);
     }
     copy_half(real, pid, local, remote, flags);
