@@ -80,6 +80,7 @@ constexpr subtest subtests[] = {
     {"datatypes", test_datatypes, ranks::pair, true},
     {"ways", test_ways, ranks::pair, true},
     {"recovery", test_recovery, ranks::pair, true},
+    {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"persistent", test_persistent, ranks::by_get, true},

@@ -3,16 +3,20 @@
 //
 // exchange_recovery.cc: messages of which some meet a call that fails, a few times and then never
 // again, for as long as it takes until everything has been tried again; then which way they go is
-// counted and printed. The shell drivers compare that with a run in which nothing has failed.
+// counted and printed. The shell drivers compare that with a run in which nothing has failed. And
+// messages of one thread while another one tells the user what has failed.
 #include "tests/mpi/exchange_tools.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <thread>
 #include <tuple>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace gpusm::exchange {
 
@@ -123,6 +127,53 @@ void test_recovery(context &c)
     if (0 == c.rank) {
         std::printf("recovery:%s\n", line.c_str());
     }
+}
+
+// Where a text for the user waits until another thread has begun to send device memory
+// (slow_help.cc).
+void test_told(context &c)
+{
+    constexpr int their_tag = tag + 1;
+    constexpr int most_rounds = 1000;
+    constexpr std::size_t len = 65536;
+    const char *folder = std::getenv("GPUSM_TEST_HELP");
+    const auto path_of = [folder](const char *name) {
+        return std::string(nullptr == folder ? "." : folder) + "/" + name + "." +
+               std::to_string(getpid());
+    };
+    auto out = c.make(memory_kind::device, 2 * len);
+    auto in = c.make(memory_kind::device, 2 * len);
+    auto from_there = c.make(memory_kind::device, len);
+    std::atomic<bool> is_over{false};
+    std::atomic<bool> has_sent{false};
+    std::thread other([&] {
+        c.use_gpu();
+        auto mine = c.make(memory_kind::device, len);
+        c.expect(mine->fill(0, len, 1), "fill");
+        while (!is_over && 0 != access(path_of("inside").c_str(), F_OK)) {
+            pause_ms(1);
+        }
+        requests under_way(c);
+        under_way.send(mine->data(), len, 1 - c.rank, their_tag);
+        (void)close(open(path_of("go").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        has_sent = true;
+        under_way.wait();
+    });
+    char both = 0;
+    for (int i = 0; 0 == both && i < most_rounds; ++i) {
+        swap_side_by_side(c, *out, *in, len, 1, tag, "until the user has been told");
+        const char mine = has_sent ? 1 : 0;
+        char theirs = 0;
+        c.send_receive(&mine, 1, &theirs, 1, 1 - c.rank, tag);
+        both = mine != 0 && theirs != 0 ? 1 : 0;
+    }
+    c.expect_true(1 == both, "the user is told, and other threads go on meanwhile");
+    is_over = true;
+    at_step("the message of the other thread");
+    if (c.receive(from_there->data(), len, 1 - c.rank, their_tag)) {
+        c.expect(from_there->compare(0, len, 1), "the message of the other thread");
+    }
+    other.join();
 }
 
 } // namespace gpusm::exchange

@@ -4,12 +4,18 @@
 #
 # run_recovery.sh: calls that fail five times and then never again: after some seconds messages go the
 # ways that they go where nothing has failed. A sample of campaign/recovery, with a clock that makes
-# the seconds short.
+# the seconds short. And nobody waits for the user to be told what has failed.
 # shellcheck disable=SC2016,SC2154,SC2034 # conditions are evaluated later; set by common.sh
 . "$(dirname "$0")/common.sh"
 
 need_gpusm recovery || finish
 need_softcuda recovery || finish
+
+mkdir "$work/help"
+launch 60 2 -x GPUSM_SOFTCUDA_PEERS=0 -x GPUSM_TEST_HELP="$work/help" \
+    -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/slow_help.so" "$exchange" told
+judge threads-go-on-while-the-user-is-told 0 $? '[ "$(ls "$work/help" | grep -c inside)" -gt 0 ]' \
+    "the user was told nothing"
 
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
     skip recovery "failing_calls.so and the sanitizer would both replace the allocator"

@@ -167,9 +167,6 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
     case ipc_operation::ack:
         // Also without having been asked, when a later buffer could not be mapped, or could.
         note_mapping(*side, endpoint, message);
-        if (refuse_reason::none != message.reason) {
-            tell_user(endpoint, message.reason);
-        }
         break;
     case ipc_operation::not_ready:
         event = ipc_event::not_ready;
@@ -192,7 +189,10 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         log_line(log_level::info, "process %u fetches device memory of this process",
                  static_cast<unsigned>(endpoint->peer->identity().vpid));
         enable_get(endpoint);
-    } else if (ipc_action::tell_user == action) {
+    }
+    // That waits for the runtime, so no lock is held.
+    if (ipc_action::tell_user == action ||
+        (ipc_event::ack == event && refuse_reason::none != message.reason)) {
         tell_user(endpoint, message.reason);
     }
 }
