@@ -18,8 +18,10 @@
 #define MESSAGES(of) ((of) == 0 -> OURS : THEIRS)
 
 mtype = { idle, asked, ready, refused }; // ipc_state
-mtype = { req, ack, cannot_map, not_ready, refuse }; // ipc_operation; cannot_map: ack, with a reason
-mtype = { fragments, exported, staged, fetched, failed }; // ob1: EAGER/FRAG, RGET of two kinds, FIN, ACK
+mtype = { req, ack, cannot_map, can_map, not_ready, refuse }; // ipc_operation; cannot_map: ack, with a
+                                                              // reason; can_map: with a handle only
+mtype = { fragments, exported, staged, again, fetched, failed }; // ob1: EAGER/FRAG, RGET of two kinds, and
+                                                                // `again` asks_for_answer, FIN, ACK
 
 chan control[2] = [ROOM] of { mtype }; // to that process
 chan ob1[2] = [ROOM] of { mtype };
@@ -29,7 +31,8 @@ bool side[2];   // transport::gpu
 bool locked[2]; // gpu_side::lock
 mtype state[2] = idle;
 byte pause[2], next_pause[2] = 1;
-bool staged_device[2], streams_by_host[2]; // of the endpoint
+bool staged_device[2], no_ring[2]; // of the endpoint: its_mappings, rings
+bool tries_again[2];               // the pause of its_mappings is over
 byte fault = FAULTS;
 
 // What is asserted of.
@@ -118,7 +121,8 @@ proctype program(byte me)
             LOCK;
             if
             :: staged_device[me] -> ob1[PEER]!staged
-            :: !staged_device[me] -> ob1[PEER]!exported
+            :: !staged_device[me] && tries_again[me] -> ob1[PEER]!again
+            :: !staged_device[me] && !tries_again[me] -> ob1[PEER]!exported
             :: atomic { MAY_FAIL -> offers = false; } // the export
             fi;
             UNLOCK
@@ -149,10 +153,14 @@ inline control_message(what)
         UNLOCK
     :: what != req && side[me] ->
         LOCK;
-        if :: what == cannot_map -> staged_device[me] = true :: else fi;
+        if // note_mapping
+        :: what == cannot_map -> staged_device[me] = true; tries_again[me] = false
+        :: what == can_map -> staged_device[me] = false; tries_again[me] = false
+        :: else
+        fi;
         d_step { // handshake::step, ipc_table
             if
-            :: state[me] == asked && (what == ack || what == cannot_map) -> state[me] = ready;
+            :: state[me] == asked && (what == ack || what == cannot_map || what == can_map) -> state[me] = ready;
             :: state[me] == asked && what == not_ready -> step_not_ready();
             :: state[me] == asked && what == refuse -> state[me] = refused;
             :: else
@@ -172,11 +180,13 @@ inline get(kind)
     :: (!side[me] || !context[me]) && !NO_CHECK -> what = failed
     :: what == staged && (NO_CHECK || (side[me] && context[me])) -> what = fetched
     :: what == exported && (NO_CHECK || (side[me] && context[me])) -> what = fetched
+    :: what == again && (NO_CHECK || (side[me] && context[me])) ->
+        what = fetched; send_control(can_map); sent = false
     :: atomic { MAY_FAIL -> what = failed; } // a call of the driver, a stream
-    :: what == exported && fault > 0 -> // the devices have no access to each other
+    :: (what == exported || what == again) && fault > 0 -> // the devices have no access to each other
         fault--;
         what = failed;
-        streams_by_host[me] = true; // cannot_map()
+        no_ring[me] = true; // cannot_map()
         if :: !SAYS_NOTHING -> send_control(cannot_map) :: else fi;
         sent = false
     fi;
@@ -197,7 +207,7 @@ end:
     :: ob1[me]?what ->
         if
         :: what == fragments -> arrived[me]++
-        :: what == exported || what == staged -> get(what)
+        :: what == exported || what == staged || what == again -> get(what)
         :: what == failed && !NO_FALLBACK -> offer_or_not(); ob1[PEER]!fragments // prepare_src
         :: what == fetched || (what == failed && NO_FALLBACK)
         fi;
@@ -220,6 +230,7 @@ end:
     do
     :: d_step { driver[0] && !context[0] -> context[0] = true; }
     :: d_step { driver[1] && !context[1] -> context[1] = true; }
+    :: d_step { PAUSES_END && staged_device[0] -> staged_device[0] = false; tries_again[0] = true; }
     :: d_step { deaths > 0 && !gone[0] -> deaths--; gone[0] = true; }
     :: timeout -> break
     od;
@@ -230,11 +241,12 @@ end:
         :: else ->
             assert(arrived[PEER] == MESSAGES(me)); // each message once, by whichever way
             assert(empty(control[me]) && empty(ob1[me]));
-            assert(state[me] != ready || said[me] == ack || streams_by_host[PEER]);
+            assert(state[me] != ready || said[me] == ack || no_ring[PEER]);
             assert(state[me] != refused || said[me] == refuse);
             assert(state[me] != asked || unsent[me]);
             assert(state[me] != idle || said[me] != refuse || unsent[PEER]);
-            assert(staged_device[me] == streams_by_host[PEER] || unsent[me]);
+            assert(!staged_device[me] || no_ring[PEER]);
+            assert(staged_device[me] == no_ring[PEER] || unsent[me] || PAUSES_END);
         fi
     }
 }

@@ -17,7 +17,7 @@ fifo="SENDERS=2 MORTAL=1 SLOTS=2 MESSAGES=3 FRAGMENTS=2 LAPS=8 MENDS=1 VANDAL=0 
     CLAIM_THEN_PUBLISH=0 OVERWRITE_WHEN_FULL=0 NO_SECOND_LOOK=0 NO_HELP=0 CONSUMED_TOO_EARLY=0
     MEND_LOOKS_AT_SLOT_FIRST=0 NO_MEND=0"
 handshake="OURS=1 THEIRS=1 FAULTS=1 DEATHS=0 ROOM=8 NO_CHECK=0 WAITS_FOR_ANSWER=0 NO_COUNTDOWN=0
-    ANSWERS_WHEN_IDLE=0 NO_RETRY=0 SAYS_NOTHING=0 NO_FALLBACK=0"
+    ANSWERS_WHEN_IDLE=0 NO_RETRY=0 SAYS_NOTHING=0 NO_FALLBACK=0 PAUSES_END=0"
 
 # explore MODEL KIND SETTING=VALUE...: what the verifier says of it, with these settings and the usual
 # ones for the rest. Kind `ends` looks for errors and for processes that wait, `cycles` for loops.
@@ -84,6 +84,7 @@ breaks "found when nobody mends" 'invalid end state' fifo ends VANDAL=1 NO_MEND=
 
 holds "every message arrives by one way, and both sides know which, when both ask at once" handshake ends
 holds "also later, by memory that is staged" handshake ends OURS=2 THEIRS=0
+holds "also when what could not be mapped is tried again" handshake ends OURS=2 THEIRS=0 FAULTS=2 PAUSES_END=1
 holds "nobody waits for a peer that ends" handshake ends DEATHS=1 THEIRS=0 FAULTS=0
 holds "no question is asked for ever" handshake cycles
 breaks "found when a get takes a context for granted" side handshake ends NO_CHECK=1
