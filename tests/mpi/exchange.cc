@@ -120,6 +120,7 @@ constexpr subtest subtests[] = {
     {"sessions", test_sessions, ranks::everyone, true, MPI_THREAD_SINGLE, frame::own},
     {"forks", test_forks, ranks::pair, true},
     {"children", test_children, ranks::everyone, true},
+    {"children-and-threads", test_children, ranks::everyone, true, MPI_THREAD_MULTIPLE},
     {"ending-child", ending_child, ranks::everyone, true},
     {"lost-child", test_lost_child, ranks::everyone, true},
     {"dying-child", dying_child, ranks::everyone, true},

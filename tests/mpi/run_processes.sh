@@ -19,14 +19,15 @@ done
 for each in H $few; do
     check "children-$each" 60 1 "$exchange" children --kinds "$each" --rounds "${GPUSM_TEST_CHILDREN:-24}"
 done
+check children-and-threads 60 1 "$exchange" children-and-threads --kinds "${few:-H}"
 
 # One that is killed is told to who waits for it, whatever the runtime does about another job's processes.
 # After it has disconnected it is nobody's failure. mpirun's status is that of the child.
-launch 30 1 "$exchange" lost-child --kinds H
+launch 30 1 "$exchange" lost-child --kinds "${few:-H}"
 judge child-killed-while-it-is-waited-for $? $? 'says "btl/gpusm: messages to and from process 0 have ended"' \
     "the parent is not told" '! says DEADLINE' "the parent waits on"
-launch 30 1 --with-ft ulfm "$exchange" lost-child --kinds H
-judge child-killed-while-it-is-waited-for-ulfm $? $? 'says "lost child: the receive has ended"' \
+launch 30 1 --with-ft ulfm "$exchange" lost-child --kinds "${few:-H}"
+judge child-killed-while-it-is-waited-for-ulfm $? $? 'says "lost child: all requests have ended"' \
     "the parent is not told" '! says FAILED' "it is told something else"
 launch 30 1 "$exchange" left-child --kinds H
 judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent lives"' "the parent has ended, too" \
