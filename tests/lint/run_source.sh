@@ -61,7 +61,7 @@ done)"
 # Open MPI ignores a parameter that nobody has registered. The second list is every BTL's.
 own=$(sed -n 's/^    {"\([a-z_]*\)", [a-z].*/\1/p' $btl/btl_gpusm_params.cc | tr '\n' '|')
 report "parameters that are set exist" "$(grep -rnoE '(--mca |OMPI_MCA_)btl_gpusm_[a-z_]+' $everything |
-    grep -vE "btl_gpusm_(${own}flags|get_limit|((rndv|accelerator)_)?(eager_limit|max_send_size))\$")"
+    grep -vE "btl_gpusm_(${own}exclusivity|flags|get_limit|((rndv|accelerator)_)?(eager_limit|max_send_size))\$")"
 report "scripts that users run are executable" "$(printf '%s\n' $everything | grep -v '^\./tests/' |
     while read -r file; do
         if [ "$(head -c 2 "$file" | tr -d '\0')" = '#!' ] && [ ! -x "$file" ]; then echo "$file"; fi

@@ -78,6 +78,7 @@ constexpr subtest subtests[] = {
     {"many", test_many, ranks::pair, true},
     {"truncation", test_truncation, ranks::pair, true},
     {"datatypes", test_datatypes, ranks::pair, true},
+    {"random-types", test_random_types, ranks::pair, true},
     {"ways", test_ways, ranks::pair, true},
     {"recovery", test_recovery, ranks::pair, true},
     {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
@@ -169,6 +170,8 @@ bool parse(int argc, char **argv, context &c)
             std::erase_if(c.sizes, [&](std::size_t size) { return size > most; });
         } else if ("--rounds" == argument) {
             c.rounds = std::atoi(value);
+        } else if ("--seed" == argument) {
+            c.next_seed = std::strtoull(value, nullptr, 10);
         } else if ("--live" == argument) {
             c.live = std::atoi(value);
         } else if ("--fill" == argument) {
@@ -228,10 +231,11 @@ int report(context &c, const char *name)
 
 int usage()
 {
-    std::fprintf(stderr,
-                 "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
-                 "[--allow-errors] [--rounds N] [--mebibytes N] [--live N] [--fill FOLDER]\n"
-                 "subtests: print-gpu");
+    std::fprintf(
+        stderr,
+        "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
+        "[--allow-errors] [--rounds N] [--seed N] [--mebibytes N] [--live N] [--fill FOLDER]\n"
+        "subtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
     }

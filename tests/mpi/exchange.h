@@ -48,7 +48,7 @@ struct context {
     std::atomic<int> failures{0};
     std::atomic<int> mpi_errors{0};
     std::atomic<long> messages{0}; // checked messages
-    std::uint64_t next_seed = 1;   // drawn in step by all ranks
+    std::uint64_t next_seed = 1;   // --seed, and then drawn in step by all ranks
     std::string skip_because;      // why this rank cannot run the subtest; then nobody has
 
     std::uint64_t draw_seeds(std::size_t count) // the first of them
@@ -142,6 +142,7 @@ std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, co
 // One per subtest, by the file that has it; exchange.cc has the table.
 using test_function = void(context &);
 test_function test_pairs, test_datatypes;
+test_function test_random_types;
 test_function test_alltoall, test_random;
 test_function test_any_source, test_unexpected, test_many, test_truncation;
 test_function test_recovery, test_told, test_ways, test_late, test_gather, test_gather_from_host,

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_coexistence.sh: with gpusm where Open MPI finds it, the stock transports and the choice that
-# Open MPI makes by itself work as before.
+# run_coexistence.sh: with gpusm where Open MPI finds it, the stock transports work as before, and so
+# does the choice that Open MPI makes by itself. That gpusm shares no peer: run_datatypes.sh.
 . "$(dirname "$0")/common.sh"
 
 some=$([ "$have_gpu" = yes ] && echo HD || echo H)

@@ -6,6 +6,7 @@
 //
 //   btl_gpusm_component.cc  register, open, init, close; housekeeping
 //   btl_gpusm_params.cc     MCA parameters and performance variables
+//   btl_gpusm_exclusive.cc  no peer is shared with another BTL
 //   btl_gpusm_module.cc     the segment and the modex, add_procs, del_procs, finalize
 //   btl_gpusm_messages.cc   what ob1 calls for every message: sendi, send, alloc, prepare_src,
 //                           register_mem, get; and progress    START HERE
@@ -300,6 +301,12 @@ inline void count(counter which, unsigned long long amount)
 {
     add_to(mca_btl_gpusm_component.counters[static_cast<unsigned>(which)], amount);
 }
+
+// exclusive: takes an exclusivity that no BTL has which has been opened. Before any peer is added,
+// as Open MPI then brings the modules into their order.
+void raise_above_equals();
+// Whether no other module has ours; if one has, the user is told, and gpusm takes no peers.
+bool has_peers_alone();
 
 // help: prints the text of a [topic] of help-mpi-btl-gpusm.txt, filled in like printf.
 void show_help(const char *topic, ...);

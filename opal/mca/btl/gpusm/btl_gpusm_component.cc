@@ -92,7 +92,10 @@ static std::string difference_of_open_mpi()
         GPUSM_ABI_CLASS(opal_proc_t),
         GPUSM_ABI_CLASS(opal_datatype_t),
         GPUSM_ABI_CLASS(opal_convertor_t),
+        GPUSM_ABI_CLASS(mca_base_component_list_item_t),
+        GPUSM_ABI_CLASS(mca_btl_base_selected_module_t),
         GPUSM_ABI_VARIABLE(mca_btl_base_active_message_trigger),
+        GPUSM_ABI_VARIABLE(opal_btl_base_framework),
         GPUSM_ABI_VARIABLE(opal_accelerator),
         GPUSM_ABI_VARIABLE(opal_process_info),
     };
@@ -139,6 +142,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
     if (!gpusm::check_parameters()) {
         return nullptr;
     }
+    gpusm::raise_above_equals();
     component.transport = new gpusm::transport(enable_mpi_threads, gpusm::is_oversubscribed());
     for (mca_btl_gpusm_t *module : {&mca_btl_gpusm, &mca_btl_gpusm_self}) {
         module->super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);

@@ -181,12 +181,13 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
                      mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable)
 {
     const opal_proc_t *self = opal_proc_local_get();
+    const bool alone = gpusm::has_peers_alone();
     for (size_t i = 0; i < nprocs; ++i) {
         endpoints[i] = nullptr;
         gpusm::segment_identity identity;
         std::string directory;
         bool same_pids = false;
-        if (procs[i] == self ||
+        if (!alone || procs[i] == self ||
             !gpusm::find_segment_of(*procs[i], &identity, &directory, &same_pids)) {
             continue;
         }

@@ -202,7 +202,9 @@ void register_parameters()
     }
 
     set_limits_of_self();
-    module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH;
+    // Above btl/sm (HIGH) and btl/smcuda (one more): btl_gpusm_exclusive.cc says why never beside
+    // one.
+    module.btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + 2;
     // With a header of ob1's, none of which is longer.
     constexpr size_t header_bytes = 256;
     const std::size_t eager = default_eager_bytes();
@@ -214,9 +216,7 @@ void register_parameters()
     // ob1 takes every module with GET for one with PUT when it plans the rest of a host message
     // longer than this, and would call btl_put, which there is none of.
     module.btl_min_rdma_pipeline_size = SIZE_MAX;
-    // Behind btl/sm (latency 1), so that beside it host messages stay there and only GPU
-    // messages come here.
-    module.btl_latency = 2;
+    module.btl_latency = 1;
     module.btl_bandwidth = 10000;
     (void)mca_btl_base_param_register(&component.super.btl_version, &module);
     module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);

@@ -58,6 +58,8 @@ struct transport {
     // about it again and registers it in the same call of the program, in which nobody can free it.
     std::uint64_t declined = 0;
 
+    std::atomic<bool> told_of_equal{false}; // the user knows that another BTL has our exclusivity
+
     std::atomic<bool> progressing{false};
     std::uint32_t progress_calls = 0;             // of the one that is progressing
     std::size_t next_to_ask = 0;                  // of `live`: whether it lives
