@@ -77,6 +77,7 @@ constexpr subtest subtests[] = {
     {"unexpected", test_unexpected, ranks::everyone, true},
     {"many", test_many, ranks::pair, true},
     {"truncation", test_truncation, ranks::pair, true},
+    {"truncation-at-end", test_truncation_at_end, ranks::pair, true},
     {"datatypes", test_datatypes, ranks::pair, true},
     {"random-types", test_random_types, ranks::pair, true},
     {"ways", test_ways, ranks::pair, true},

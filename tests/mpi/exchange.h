@@ -144,7 +144,8 @@ using test_function = void(context &);
 test_function test_pairs, test_datatypes;
 test_function test_random_types;
 test_function test_alltoall, test_random;
-test_function test_any_source, test_unexpected, test_many, test_truncation;
+test_function test_any_source, test_unexpected, test_many;
+test_function test_truncation, test_truncation_at_end;
 test_function test_recovery, test_told, test_ways, test_late, test_gather, test_gather_from_host,
     test_behind_end, test_cooperative_late;
 test_function test_persistent, test_context_lost, test_closed;

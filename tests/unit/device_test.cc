@@ -238,6 +238,27 @@ TEST_F(DeviceOfAnAddress, MemoryOfAContextIsPlainToTheEndOfItsAllocation)
     EXPECT_EQ(fake().calls["pointer_get_attribute"], 2) << "the same allocation";
 }
 
+TEST_F(DeviceOfAnAddress, ABufferDoesNotLeaveItsAllocation)
+{
+    struct {
+        std::uint64_t inside;
+        std::size_t len;
+        bool fits;
+    } const table[] = {
+        {0, len_bytes, true},      {0, len_bytes + 1, false}, {len_bytes - 1, 1, true},
+        {len_bytes - 1, 2, false}, {1, SIZE_MAX, false},      {8, 0, true},
+    };
+    for (const auto &row : table) {
+        SCOPED_TRACE(&row - table);
+        ASSERT_EQ(table_->for_address(start + row.inside, &found_, &plain_bytes_), status::ok);
+        EXPECT_EQ(table_->can_hold(start + row.inside, row.len), row.fits);
+    }
+    answers = {CUmemorytype{}, nullptr, 0, 0, 0, 0};
+    EXPECT_TRUE(table_->can_hold(16, len_bytes)) << "of host memory nothing is known";
+    answers = {CU_MEMORYTYPE_DEVICE, context_1, 0, start + 2 * len_bytes, 0, 2};
+    EXPECT_TRUE(table_->can_hold(start + 2 * len_bytes, 1)) << "the driver does not say";
+}
+
 TEST_F(DeviceOfAnAddress, AnotherBufferIdIsAnotherAllocation)
 {
     ASSERT_EQ(table_->for_address(start, &found_, &plain_bytes_), status::ok);

@@ -61,6 +61,17 @@ bool has_asked()
     return mca_btl_gpusm_component.check_addr != nullptr && !here().threads;
 }
 
+// Receiver's side. The length is that of the message: pml/ob1 of Open MPI 5.0 does not look at the
+// buffer's. Where it leaves the allocation the receive is too short, and ob1 has to take fragments,
+// which end with the buffer.
+status find_target(gpu_side &side, registration *made, std::uint64_t address, std::size_t size)
+{
+    const status s = find_device(side, made, address, has_asked());
+    return status::ok == s && made->device != nullptr && !side.devices.can_hold(address, size)
+               ? status::bad_argument
+               : s;
+}
+
 // Sender's side, device memory: makes it known to the peer.
 status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
              std::uint64_t address, std::size_t size)
@@ -170,7 +181,7 @@ status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, 
     const auto address = reinterpret_cast<std::uint64_t>(base);
     const std::lock_guard guard(side.lock);
     return for_peers ? offer(side, endpoint, made, address, size)
-                     : find_device(side, made, address, has_asked());
+                     : find_target(side, made, address, size);
 }
 
 void deregister_device(gpu_side &side, registration *given)

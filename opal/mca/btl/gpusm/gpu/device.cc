@@ -97,6 +97,7 @@ pointer_facts inspect_pointer(const driver_api &driver, std::uint64_t address)
     const CUresult result = ask(driver, address, all_attributes, &facts, &raw);
     facts.answered = CUDA_SUCCESS == result || CUDA_ERROR_NOT_INITIALIZED == result;
     facts.legacy_ipc = facts.on_device && !facts.managed && 0 != raw.legacy_ipc;
+    facts.range_end = facts.start + facts.len_bytes;
     // Of VMM memory the range is the whole run of chunks, of which each lives for itself.
     if (facts.on_device && nullptr == facts.context) {
         if (CUDA_SUCCESS != driver.mem_get_address_range(&facts.start, &facts.len_bytes, address)) {
@@ -239,6 +240,12 @@ status device_table::for_address(std::uint64_t address, device **out, std::uint6
     const status s = is_known ? status::ok : for_memory(of, &of.on);
     *out = of.on;
     return s;
+}
+
+bool device_table::can_hold(std::uint64_t address, std::size_t len_bytes)
+{
+    const allocation &of = look_up(address, true);
+    return !of.on_device || address >= of.range_end || len_bytes <= of.range_end - address;
 }
 
 status device_table::for_host(device **out)

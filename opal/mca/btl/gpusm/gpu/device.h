@@ -59,6 +59,7 @@ struct pointer_facts : memory_place {
     unsigned long long buffer_id = 0; // changes when the address is allocated anew
     CUdeviceptr start = 0;            // of the allocation, of VMM memory of the chunk
     std::size_t len_bytes = 0;        // likewise
+    CUdeviceptr range_end = 0;        // of the allocation, of VMM memory of the reservation
 
     // Memory that a kernel on its device can touch without harm, from its start to its end.
     bool plain() const { return on_device && !managed && (context != nullptr || accessible); }
@@ -120,6 +121,10 @@ class device_table {
     // `asked` as for facts_of.
     status for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes,
                        bool asked = false);
+
+    // Whether [address, address + len_bytes) can be one buffer of a program, as far as the driver
+    // tells: not if it leaves its allocation. After for_address or facts_of.
+    bool can_hold(std::uint64_t address, std::size_t len_bytes);
 
     // A device for work that touches only host memory here: the calling thread's current
     // context, else the device used last. `not_ready` when this program has used none so far.
