@@ -67,9 +67,9 @@ find_openmpi() {
         complete_headers
         return
     fi
-    # The key covers the options and the text of what builds it.
-    key=$(printf '%s\n' "${openmpi_options[@]}" "$(declare -f build_openmpi)" \
-        "$(sed -n 's/^#define CUDA_VERSION *//p' "$cuda_dir/include/cuda.h")" |
+    # The key covers the options, the patches, and the text of what builds it.
+    key=$(printf '%s\n' "${openmpi_options[@]}" "$(declare -f build_openmpi patch_openmpi)" \
+        "$(cat "$top"/patches/*.patch)" "$(sed -n 's/^#define CUDA_VERSION *//p' "$cuda_dir/include/cuda.h")" |
         sha256sum | cut -c1-12)
     if [ -z "$openmpi_tarball" ] && [ "$whose_openmpi" != distribution ]; then
         built=$(built_openmpi "$key")
@@ -181,7 +181,8 @@ find_openmpi_source() {
 
 make_openmpi() {
     local key=$1 tarball version
-    need_packages flex m4 perl libnuma-dev zlib1g-dev xz-utils bzip2 file
+    need_packages flex m4 perl libnuma-dev zlib1g-dev xz-utils bzip2 file patch
+    need_tools patch
     find_libcuda_stub
     find_openmpi_source "--with-openmpi=PREFIX (5.0, configured --with-cuda and --with-devel-headers)"
     openmpi_dir=$cache/openmpi-$version-$key
@@ -190,6 +191,26 @@ make_openmpi() {
     build_openmpi "$tarball" "$openmpi_dir"
 }
 
+# patch_openmpi SOURCE: mends what gpusm cannot mend itself (patches/), as far as it fits this version,
+# and sets openmpi_package, by which that build tells what it is (configure --with-package-string).
+patch_openmpi() {
+    local patch name applied=
+    for patch in "$top"/patches/*.patch; do
+        name=$(basename "$patch" .patch)
+        if patch -d "$1" -p1 --forward --force --dry-run <"$patch" >"$logs/openmpi-patch.log" 2>&1 &&
+            patch -d "$1" -p1 --forward --force <"$patch" >"$logs/openmpi-patch.log" 2>&1; then
+            say "patched Open MPI: patches/$name.patch"
+            applied+=" $name"
+        else
+            say "not patched, as it does not fit this version of Open MPI: patches/$name.patch ($logs/openmpi-patch.log)"
+        fi
+    done
+    openmpi_package="Open MPI, built by gpusm${applied:+, patched:$applied}"
+}
+
+# openmpi_patches PREFIX: names of the patches that its build has; nothing when it has none
+openmpi_patches() { openmpi_says "$1" package | sed -n 's/.*, patched: //p'; }
+
 # build_openmpi TARBALL PREFIX: PREFIX/.complete appears when everything is there.
 build_openmpi() {
     local tarball=$1 prefix=$2 work=$2.build
@@ -197,10 +218,11 @@ build_openmpi() {
     mkdir -p "$work/source" "$work/build"
     step "unpacking Open MPI" "$logs/openmpi-unpack.log" \
         tar xf "$tarball" -C "$work/source" --strip-components=1
+    patch_openmpi "$work/source"
     cd "$work/build"
     step "configuring Open MPI" "$logs/openmpi-configure.log" \
         ../source/configure --prefix="$prefix" --with-cuda="$cuda_dir" \
-        --with-cuda-libdir="$libcuda_dir" "${openmpi_options[@]}"
+        --with-cuda-libdir="$libcuda_dir" --with-package-string="$openmpi_package" "${openmpi_options[@]}"
     grep -q '^#define OPAL_CUDA_SUPPORT 1' opal/include/opal_config.h ||
         fail "Open MPI's configure did not accept CUDA from $cuda_dir and $libcuda_dir ($logs/openmpi-configure.log)"
     step "compiling Open MPI" "$logs/openmpi-make.log" make -j"$(job_count)"

@@ -16,10 +16,10 @@ wheel_openmpi_options=(
 # find_wheel_openmpi: sets openmpi_dir and openmpi_version_built.
 find_wheel_openmpi() {
     local key candidate
-    # The key covers the options and the text of what builds it.
+    # The key covers the options, the patches, and the text of what builds it.
     key=$(printf '%s\n' "${openmpi_options[@]}" "${wheel_openmpi_options[@]}" \
-        "$(declare -f build_wheel_openmpi arrange_libraries)" \
-        "$(cat "$top/tools/wheel/library_prefix.c")" |
+        "$(declare -f build_wheel_openmpi patch_openmpi arrange_libraries)" \
+        "$(cat "$top"/patches/*.patch)" "$(cat "$top/tools/wheel/library_prefix.c")" |
         sha256sum | cut -c1-12)
     if [ -z "$openmpi_tarball" ]; then
         for candidate in "$cache"/wheel-openmpi-5.0.*-"$key"; do
@@ -46,12 +46,14 @@ build_wheel_openmpi() {
     mkdir -p "$work/source" "$work/build"
     step "unpacking Open MPI" "$logs/openmpi-unpack.log" \
         tar xf "$tarball" -C "$work/source" --strip-components=1
+    patch_openmpi "$work/source"
     cat "$top/tools/wheel/library_prefix.c" \
         >>"$work/source/3rd-party/openpmix/src/mca/pinstalldirs/env/pmix_pinstalldirs_env.c"
     cd "$work/build"
     step "configuring Open MPI" "$logs/openmpi-configure.log" env USER=builder HOSTNAME=localhost \
         ../source/configure --prefix=/opt/gpusm --with-cuda="$cuda_dir" \
-        --with-cuda-libdir="$libcuda_dir" "${openmpi_options[@]}" "${wheel_openmpi_options[@]}" \
+        --with-cuda-libdir="$libcuda_dir" --with-package-string="$openmpi_package" \
+        "${openmpi_options[@]}" "${wheel_openmpi_options[@]}" \
         CFLAGS="-O2 -ffile-prefix-map=$work=/openmpi"
     # What ompi_info and its kin say of the build shall not name this machine's folders.
     find . \( -name '*_config.h' -o -name version.h -o -path '*_info/Makefile' \) \
