@@ -25,6 +25,14 @@ counted two-ranks 300 2 reductions
 counted three-ranks-little-locked-memory 300 3 reductions --mca coll_gpusm_staging_bytes 300000
 # Without coll/cuda, which otherwise is the next component.
 counted four-ranks-without-coll-cuda 300 4 reductions --mca coll ^cuda
+# Components that know host memory only, above all others; the user's own choice of ours stays.
+counted two-ranks-with-coll-adapt-above 300 2 reductions --mca coll_adapt_priority 100
+counted threads-with-coll-sm-above 120 2 reductions-threads --mca coll_sm_priority 1000 \
+    --mca coll_adapt_priority 99
+launch 120 2 --mca coll_gpusm_priority 77 --mca coll_tuned_priority 80 --mca coll_base_verbose 9 \
+    "$exchange" pairs --kinds D --max-size 1
+judge priority-that-the-user-has-chosen 0 $? 'says "selecting *gpusm, priority  77, Enabled"' \
+    "it is not kept" 'says "selecting *tuned, priority  80, Enabled"' "another one's is changed"
 for ranks in 2 3 4; do
     counted "two-groups-of-$ranks-ranks" 120 "$ranks" reductions-inter
 done

@@ -7,9 +7,11 @@
 
 #include "opal/mca/btl/gpusm/base/abi.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gpusm {
 
@@ -63,6 +65,74 @@ extern "C" mca_coll_base_module_t *comm_query(ompi_communicator_t *, int *priori
     return module;
 }
 
+constexpr int highest_priority = 100; // Open MPI takes higher ones for this
+
+// The variable of a component's priority; nullptr where it has registered none. *is_set: the user
+// has given it a value.
+int *priority_of(const char *name, bool *is_set = nullptr)
+{
+    const int index = mca_base_var_find("ompi", "coll", name, "priority");
+    int *priority = nullptr;
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    if (index < 0 || OPAL_SUCCESS != mca_base_var_get_value(index, &priority, &source, nullptr)) {
+        return nullptr;
+    }
+    if (nullptr != is_set) {
+        *is_set = MCA_BASE_VAR_SOURCE_DEFAULT != source;
+    }
+    return priority;
+}
+
+// The priorities of the components that have been opened and that read and write buffers with the
+// processor: not of those that know device memory, or only pass calls on, which may be above us.
+std::vector<int *> priorities_to_exceed()
+{
+    static constexpr std::string_view others[] = {"cuda",       "gpusm", "hcoll",
+                                                  "monitoring", "sync",  "ucc"};
+    std::vector<int *> found;
+    mca_base_component_list_item_t *each = nullptr;
+    OPAL_LIST_FOREACH(each, &ompi_coll_base_framework.framework_components,
+                      mca_base_component_list_item_t)
+    {
+        const char *name = each->cli_component->mca_component_name;
+        int *priority = priority_of(name);
+        if (nullptr != priority &&
+            std::end(others) == std::find(std::begin(others), std::end(others), name)) {
+            found.push_back(priority);
+        }
+    }
+    return found;
+}
+
+// A component above ours would be given device memory. So ours goes above all that are not made for
+// it, unless the user has chosen its priority. Those that have the highest one there is get the
+// next lower one, and if others have that, those too, so that their order stays.
+void rise_above_the_others()
+{
+    bool is_set = false;
+    if (nullptr == priority_of("gpusm", &is_set) || is_set) {
+        return;
+    }
+    const std::vector<int *> others = priorities_to_exceed();
+    const auto taken = [&](int priority) {
+        return std::any_of(others.begin(), others.end(), [&](const int *each) {
+            return std::min(*each, highest_priority) == priority;
+        });
+    };
+    int nobodys = highest_priority;
+    while (taken(nobodys)) {
+        --nobodys;
+    }
+    for (int *each : others) {
+        if (*each > nobodys) {
+            *each = std::min(*each, highest_priority) - 1;
+        }
+    }
+    for (const int *each : others) {
+        component.priority = std::max(component.priority, *each + 1);
+    }
+}
+
 // Without an accelerator there is no device memory, and nothing to say about it.
 extern "C" int init_query(bool, bool) noexcept
 {
@@ -71,6 +141,7 @@ extern "C" int init_query(bool, bool) noexcept
         component.priority < 0) {
         return OMPI_ERR_NOT_AVAILABLE;
     }
+    rise_above_the_others();
     component.pool = new staging_pool(component.staging_bytes);
     component.requests = new request_list();
     return OMPI_SUCCESS;
@@ -102,7 +173,8 @@ extern "C" int component_register() noexcept
     (void)mca_base_component_var_register(
         &component.super.collm_version, "priority",
         "Priority of coll/gpusm, which carries out reductions on device memory with what the "
-        "components of lower priority do on host memory; negative: it is not used",
+        "components of lower priority do on host memory; negative: it is not used. Unless it is "
+        "set, it is raised above that of each component that only knows host memory",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
     component.staging_bytes = 64 * 1024 * 1024;

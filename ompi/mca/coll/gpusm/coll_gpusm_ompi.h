@@ -16,6 +16,7 @@
 #undef opal_hash_table_get_value_ptr
 #include "ompi/constants.h"
 #include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"
 #include "ompi/request/request.h"
 #include "opal/mca/accelerator/accelerator.h"
