@@ -6,7 +6,8 @@
 #   OMPI_PREFIX OMPI_VERSION OMPI_COMPONENT_DIR OMPI_DATA_DIR OMPI_BIN_DIR OMPI_LIB_DIR
 #   OMPI_CUDA_AWARE          yes or no
 #   MPIRUN OMPI_INFO         its programs
-#   PMIX_COMPONENT_PATH      what PMIx's file of parameters sets for components; mostly nothing
+#   PMIX_COMPONENT_PATH      PMIx's path of components: what its file of parameters sets, mostly nothing, or its
+#                            folder; nothing where neither is known
 #   PMIX_PARAMS_FILE         that file, if it does, or did before make install (tools/pmix-path)
 #   OPAL_CPPFLAGS            its development headers, and the five that no installation has
 #   OPAL_CXXFLAGS            -mcx16 where its inline atomics need it
@@ -139,6 +140,10 @@ for gpusm_file in "$gpusm_dir/share/pmix-mca-params.conf" "$gpusm_dir/etc/pmix-m
     ])
 done
 AC_MSG_RESULT([${PMIX_COMPONENT_PATH:-no}])
+# Who sets Open MPI's path for all programs of a job sets PMIx's, too, if it is not told its own.
+for gpusm_dir in "$OMPI_LIB_DIR/pmix" "`pkg-config --variable=libdir pmix 2>/dev/null`/pmix"; do
+    AS_IF([test -z "$PMIX_COMPONENT_PATH" && test -d "$gpusm_dir"], [PMIX_COMPONENT_PATH=$gpusm_dir])
+done
 AC_SUBST([PMIX_PARAMS_FILE])
 AC_SUBST([PMIX_COMPONENT_PATH])
 

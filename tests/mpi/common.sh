@@ -87,8 +87,7 @@ launch() {
 }
 
 # wrapper NAME RANK WORDS: makes $work/NAME, which runs a program with those words before it, in that
-# rank, or in all, and as it is in the others. (Options of a second application of mpirun would do, were
-# it not that the wrapper around mpirun can give its own options to the first application only.)
+# rank, or in all, and as it is in the others.
 wrapper() {
     {
         echo '#!/bin/sh'

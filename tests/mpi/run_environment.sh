@@ -3,7 +3,7 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_environment.sh: parameters out of range, a full /dev/shm, and what is left behind. Each gets
-# one clear message, and no crash.
+# one clear message, and no crash. And that every program of a job finds gpusm.
 # shellcheck disable=SC2016,SC2034 # conditions are evaluated later
 . "$(dirname "$0")/common.sh"
 
@@ -30,6 +30,11 @@ refused backing-directory-missing /nonexistent/folder \
     --mca btl_gpusm_backing_directory /nonexistent/folder
 refused layout-of-another-open-mpi "opal_bitmap_t has" \
     -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/other_layout.so"
+
+# With --mca btl gpusm,self each process needs to find gpusm; a process of another program does.
+# shellcheck disable=SC2086 # a command
+launch 60 1 $sh_pairs : -n 1 $sh_pairs
+judge two-programs-in-one-job 0 $? 'says "pairs: passed, [1-9]"' "no message was checked"
 
 # left_behind NAME FOLDER: nothing is in it
 left_behind() {
