@@ -101,7 +101,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     broken.begin();
     services offers;
     handshake shakes;
-    stream_sender streams(offers, false);
+    stream_sender streams(offers);
     peer &from = owner.towards(broken);
     // As btl_gpusm_messages.cc and btl_gpusm_ipc.cc do.
     const auto take = [&](peer &, const frag_header &header, const unsigned char *payload) {

@@ -108,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
     services offers;
     std::deque<message> messages;
     std::size_t ended = 0;
-    stream_receiver streams(owner.its(), offers, false);
+    stream_receiver streams(owner.its(), offers);
     peer &from = owner.towards(broken);
     (void)from.attach();
     const auto go_on = [&] {

@@ -91,7 +91,7 @@ class player {
             as_made_.assign(own_.base(), own_.base() + own_.view().frag_offset);
         }
         std::memcpy(own_.base(), as_made_.data(), as_made_.size());
-        node_.emplace(std::move(own_), false, fast_box_max);
+        node_.emplace(std::move(own_), fast_box_max);
     }
     void end()
     {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_processes.sh: ways in which processes start and meet: ports, sessions, forks, a user without privileges, few file
+# run_processes.sh: ways in which processes start and meet: ports, sessions, threads of sessions, forks, a user without privileges, few file
 # descriptors, a temporary folder that cannot be written to, two jobs side by side.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/common.sh"
@@ -32,6 +32,13 @@ judge child-killed-while-it-is-waited-for-ulfm $? $? 'says "lost child: all requ
 launch 30 1 "$exchange" left-child --kinds H
 judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent lives"' "the parent has ended, too" \
     'says "exchange left-child: passed"' "the parent has failed"
+
+# Open MPI's threads of sessions, with and without one before that has none; what is wrong shows in most runs, not in all.
+for run in 1 2 3; do
+    for what in session-threads session-threads-later two-session-threads; do
+        check "$what-$run" 30 2 "$exchange" $what --kinds H
+    done
+done
 
 plain="$exchange pairs --max-size 64K --kinds $kinds"
 # in_a_rank NAME COMMAND: every kind, in ranks whose shell has run that before

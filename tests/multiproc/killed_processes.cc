@@ -49,7 +49,7 @@ std::string text_of(std::uint32_t vpid, std::uint32_t number)
 void send_all(const std::string &folder, const segment_identity &target, std::uint32_t vpid,
               std::uint32_t count)
 {
-    node self(make_segment(options(folder, vpid)), false);
+    node self(make_segment(options(folder, vpid)));
     peer &to = *self.add_peer(target, folder);
     std::vector<outgoing> pool(12);
     std::vector<outgoing *> free;
@@ -128,7 +128,7 @@ TEST(KilledProcesses, TheReaderGetsEverythingThatLivingProcessesSent)
     (void)alarm(deadline_s);
     const log_capture log;
     const scratch_folder folder;
-    node self(make_segment(options(folder.path(), 0)), false);
+    node self(make_segment(options(folder.path(), 0)));
     const segment_identity target = self.own().identity();
     std::mt19937_64 random(any_seed());
     std::map<std::uint32_t, std::uint32_t> due; // per sender: the next message
@@ -234,14 +234,14 @@ TEST(KilledProcesses, AKilledReaderIsNoticedAndGivesEverythingBack)
     (void)alarm(deadline_s);
     const log_capture log;
     const scratch_folder folder;
-    node self(make_segment(options(folder.path(), 0)), false);
+    node self(make_segment(options(folder.path(), 0)));
     std::mt19937_64 random(any_seed());
     for (int round = 0; round < 5; ++round) {
         int ends[2] = {-1, -1};
         ASSERT_EQ(0, pipe(ends));
         family children;
         const pid_t reader = children.start([&] {
-            node its(make_segment(options(folder.path(), 50)), false);
+            node its(make_segment(options(folder.path(), 50)));
             (void)!write(ends[1], &its.own().identity(), sizeof(segment_identity));
             for (int taken = 0; taken < round * 3;) {
                 taken += its.poll(1, [](peer &, const frag_header &, const unsigned char *) {});

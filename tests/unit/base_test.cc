@@ -105,7 +105,8 @@ bool another_thread_gets(optional_mutex &mutex)
 
 TEST(OptionalMutex, WithThreadsOneHoldsItAndNobodyElseGetsIt)
 {
-    optional_mutex mutex(true);
+    const several_threads threads_are_used;
+    optional_mutex mutex;
     {
         const std::lock_guard guard(mutex);
         EXPECT_FALSE(another_thread_gets(mutex));
@@ -116,12 +117,135 @@ TEST(OptionalMutex, WithThreadsOneHoldsItAndNobodyElseGetsIt)
     mutex.unlock();
 }
 
-TEST(OptionalMutex, WithoutThreadsItIsAlwaysFree)
+TEST(OptionalMutex, WithoutThreadsTheOneThatThereIsGetsItOnce)
 {
-    optional_mutex mutex(false);
-    const std::lock_guard guard(mutex);
-    EXPECT_TRUE(mutex.try_lock());
+    optional_mutex mutex;
+    for (int turn = 0; turn < 3; ++turn) {
+        ASSERT_TRUE(mutex.try_lock());
+        EXPECT_FALSE(mutex.try_lock());
+        mutex.unlock();
+        const std::lock_guard guard(mutex);
+        EXPECT_FALSE(mutex.try_lock());
+    }
+    EXPECT_TRUE(mutex.lock_alone());
+    mutex.unlock();
+    const several_threads threads_are_used;
+    EXPECT_FALSE(mutex.lock_alone());
     EXPECT_TRUE(another_thread_gets(mutex));
+}
+
+template <typename Lock> class OptionalLock : public testing::Test {
+};
+using both_locks = testing::Types<optional_mutex, optional_flag>;
+TYPED_TEST_SUITE(OptionalLock, both_locks);
+
+TYPED_TEST(OptionalLock, WhatIsHeldWhenThreadsBeginIsHeldForThem)
+{
+    several_threads threads(false);
+    TypeParam lock;
+    ASSERT_TRUE(lock.try_lock());
+    threads.begin();
+    const auto another_gets_it = [&lock] {
+        bool got = false;
+        std::thread([&] {
+            got = lock.try_lock();
+            if (got) {
+                lock.unlock();
+            }
+        }).join();
+        return got;
+    };
+    EXPECT_FALSE(another_gets_it());
+    EXPECT_FALSE(lock.try_lock()) << "nor by its holder";
+    lock.unlock();
+    EXPECT_TRUE(another_gets_it());
+    ASSERT_TRUE(lock.try_lock());
+    EXPECT_FALSE(another_gets_it()) << "now by the lock itself";
+    lock.unlock();
+    EXPECT_TRUE(another_gets_it());
+}
+
+TEST(OptionalMutex, WhoComesWhenThreadsBeginWaitsForTheThreadThatIsInside)
+{
+    several_threads threads(false);
+    optional_mutex mutex;
+    std::atomic<bool> inside{true};
+    mutex.lock();
+    std::thread second([&] {
+        threads.begin();
+        const std::lock_guard guard(mutex);
+        EXPECT_FALSE(inside.load()) << "while the first one held it";
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // gives a fault its chance
+    inside.store(false);
+    mutex.unlock();
+    second.join();
+}
+
+// The first thread locks and unlocks all the time, and the second one makes it two.
+TYPED_TEST(OptionalLock, OneIsInsideAtATimeWhileThreadsBegin)
+{
+    constexpr int rounds = 100;
+    constexpr int turns = 20; // of the second thread in a round
+    const deadline end(60);
+    int wrong = 0;
+    for (int round = 0; round < rounds && !end.over(); ++round) {
+        several_threads threads(false);
+        TypeParam lock;
+        int inside = 0; // guarded by the lock, so that a sanitizer sees it, too
+        std::atomic<bool> first_runs{false};
+        std::atomic<bool> over{false};
+        const auto turn = [&] {
+            if (!lock.try_lock()) {
+                return false;
+            }
+            wrong += ++inside != 1 ? 1 : 0;
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            wrong += --inside != 0 ? 1 : 0;
+            lock.unlock();
+            return true;
+        };
+        std::thread first([&] {
+            while (!over.load(std::memory_order_relaxed)) {
+                if (!turn()) {
+                    std::this_thread::yield();
+                }
+                first_runs.store(true, std::memory_order_relaxed);
+            }
+        });
+        while (!first_runs.load()) {
+            std::this_thread::yield();
+        }
+        threads.begin();
+        for (int done = 0; done < turns && !end.over();) {
+            done += turn() ? 1 : 0;
+        }
+        over.store(true);
+        first.join();
+    }
+    EXPECT_FALSE(end.over());
+    EXPECT_EQ(wrong, 0);
+}
+
+TEST(Tally, CountsTheSameWithoutThreadsAndWithThem)
+{
+    several_threads threads(false);
+    tally<std::uint32_t> number;
+    number.add(3);
+    EXPECT_EQ(number.value(), 3U);
+    threads.begin();
+    std::thread another([&number] {
+        for (int i = 0; i < 1000; ++i) {
+            number.add(1);
+        }
+    });
+    for (int i = 0; i < 1000; ++i) {
+        number.add(~std::uint32_t{0}); // one less
+    }
+    another.join();
+    EXPECT_EQ(number.value(), 3U);
+    number.add(~std::uint32_t{0} - 2);
+    EXPECT_EQ(number.value(), 0U);
 }
 
 TEST(ShortCopy, CopiesWhatItIsToldAndNothingElse)

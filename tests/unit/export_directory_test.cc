@@ -284,7 +284,7 @@ ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
     owner me;
     const std::string folder = me.folder.path();
     const segment_identity importer{1, 2, 3};
-    static peer known(me.own.identity(), importer, folder, false);
+    static peer known(me.own.identity(), importer, folder);
     static int refused = 0;
     fd_passing fds(me.own, me.exports,
                    {[](std::uint32_t, const ipc_message &said) {

@@ -40,8 +40,9 @@ struct numbered {
 TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 {
     const scratch_folder folder;
-    node sender(make_segment(folder.path(), 1), true);
-    node receiver(make_segment(folder.path(), 2), true, 1);
+    const several_threads threads_are_used;
+    node sender(make_segment(folder.path(), 1));
+    node receiver(make_segment(folder.path(), 2), 1);
     const segment_identity target = receiver.own().identity();
     const deadline end(60);
     std::atomic<bool> give_up{false};
@@ -121,8 +122,9 @@ TEST(NodeThreads, ThreadsOfOneProcessShareAPeer)
 TEST(NodeThreads, APeerMayBeClosedWhileOtherThreadsUseIt)
 {
     const scratch_folder folder;
-    node sender(make_segment(folder.path(), 1), true);
-    node receiver(make_segment(folder.path(), 2), true);
+    const several_threads threads_are_used;
+    node sender(make_segment(folder.path(), 1));
+    node receiver(make_segment(folder.path(), 2));
     peer &to = *sender.add_peer(receiver.own().identity(), folder.path());
     std::vector<outgoing> fragments(40);
     for (outgoing &each : fragments) {

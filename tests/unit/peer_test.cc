@@ -58,7 +58,7 @@ class Peer : public testing::Test {
     scratch_folder folder_;
     segment own_ = make_segment(folder_.path(), 1);
     std::optional<segment> theirs_ = make_segment(folder_.path(), 2);
-    peer to_{own_.identity(), theirs_->identity(), folder_.path(), false};
+    peer to_{own_.identity(), theirs_->identity(), folder_.path()};
     fifo_reader inbox_{theirs_->view().fifo};
     std::deque<outgoing> fragments_;
 };
@@ -143,7 +143,7 @@ TEST_F(Peer, WithoutAUsableSegmentItIsGoneWhichIsReportedOnceAndFragmentsStayWit
     for (const auto &[identity, first_answer] :
          {std::pair{theirs_->identity(), status::bad_peer},
           std::pair{segment_identity{1, 2, 3}, status::peer_gone}}) { // of which there is no file
-        peer gone(own_.identity(), identity, folder_.path(), false);
+        peer gone(own_.identity(), identity, folder_.path());
         const expect_lines log(1);
         EXPECT_EQ(gone.post(fragment("a")), first_answer);
         for (int i = 0; i < 10; ++i) {
@@ -174,7 +174,7 @@ TEST_F(Peer, WhenAllPeerSlotsAreTakenMessagesWaitForOneAndOthersGoOn)
     std::uint32_t slot = 0;
     while (status::ok == to_.shared().claim_peer_slot({1, 1, 1}, &slot)) {
     }
-    peer late({1, 1, 2}, theirs_->identity(), folder_.path(), false);
+    peer late({1, 1, 2}, theirs_->identity(), folder_.path());
     const expect_lines log(1);
     EXPECT_EQ(late.post(fragment("late")), status::busy);
     EXPECT_EQ(late.post(fragment("later")), status::busy);

@@ -192,7 +192,7 @@ TEST_F(FullFileSystem, APeerThatFoundNoMemoryForItsSlotSendsWhenThereIsRoomAgain
     const segment target = make_segment(options);
     segment own = make_segment(folder_.path(), 1);
     outgoing fragment = make_fragment(own, "a");
-    peer to(own.identity(), target.identity(), folder_.path(), false);
+    peer to(own.identity(), target.identity(), folder_.path());
     fill();
     const expect_lines log(1);
     ASSERT_EQ(to.post(&fragment), status::busy);
@@ -219,7 +219,7 @@ TEST_F(FullFileSystem, AMessageFromAPeerSlotThatNobodyTookIsDropped)
         {
             segment_options options = small_options(folder_.path(), 0);
             options.peer_slots = 4096;
-            node self(make_segment(options), false);
+            node self(make_segment(options));
             fill();
             (void)fifo_post(self.own().view().fifo, {4000, 1000});
             _exit(messages_handled(self));

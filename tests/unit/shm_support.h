@@ -7,6 +7,7 @@
 #define GPUSM_TESTS_SHM_SUPPORT_H
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/threads.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 
 #include <chrono>
@@ -41,6 +42,24 @@ inline void PrintTo(status s, std::ostream *out)
 } // namespace gpusm
 
 namespace gpusm_test {
+
+// As if Open MPI had said that the process has threads, or would when begin() is called; as long as
+// it lives. One at a time.
+class several_threads {
+  public:
+    explicit several_threads(bool have_begun = true) : flag_(have_begun)
+    {
+        gpusm::watch_threads(&flag_);
+    }
+    ~several_threads() { gpusm::watch_threads(nullptr); }
+    several_threads(const several_threads &) = delete;
+    several_threads &operator=(const several_threads &) = delete;
+
+    void begin() { __atomic_store_n(&flag_, true, __ATOMIC_RELEASE); }
+
+  private:
+    bool flag_;
+};
 
 // Collects all log lines as long as it lives. One at a time.
 class log_capture {
@@ -280,7 +299,7 @@ struct adding_to {
 class process {
   public:
     process(const std::string &folder, std::uint32_t vpid, std::uint32_t fast_box_max = 0)
-        : folder_(folder), node_(make_segment(options(folder, vpid)), false, fast_box_max)
+        : folder_(folder), node_(make_segment(options(folder, vpid)), fast_box_max)
     {
     }
 

@@ -43,8 +43,8 @@ inline gpusm::segment_options options(const std::string &folder, std::uint32_t v
 
 // Both ends of streams of one process.
 struct both_ends {
-    both_ends(gpusm::node &local, gpusm::stream_services &services, bool threads)
-        : in(local, services, threads), out(services, threads)
+    both_ends(gpusm::node &local, gpusm::stream_services &services)
+        : in(local, services), out(services)
     {
     }
     status fetch(peer &from, stream_fetch *message) { return in.fetch(from, message); }
@@ -69,8 +69,7 @@ struct both_ends {
 class stream_process final : public gpusm::stream_services {
   public:
     stream_process(const std::string &folder, std::uint32_t vpid)
-        : folder_(folder), node_(make_segment(options(folder, vpid)), false),
-          streams(node_, *this, false)
+        : folder_(folder), node_(make_segment(options(folder, vpid))), streams(node_, *this)
     {
     }
 

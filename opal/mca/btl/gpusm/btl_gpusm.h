@@ -56,7 +56,7 @@ struct single_copy {
     reach reads, writes;                        // of the peer's memory
     reach its_reads;                            // of our memory, as the peer says
     std::atomic<std::uint32_t> its_refusals{0}; // as they were counted when we last looked
-    std::atomic<std::uint32_t> users{0};        // threads that use `peer`
+    tally<std::uint32_t> users;                 // threads that use `peer`
 };
 
 } // namespace gpusm
@@ -287,10 +287,10 @@ inline registration *registration_around(mca_btl_base_registration_handle_t *han
                              : enclosing<registration>(handle, offsetof(registration, handle));
 }
 
-// Adds to a number that other threads change only where the program has said that it has some.
+// Adds to a number that tells how it goes: what a thread adds while threads begin may be lost.
 template <typename Number> void add_to(std::atomic<Number> &number, Number amount)
 {
-    if (here().threads) {
+    if (has_threads()) {
         number.fetch_add(amount, std::memory_order_relaxed);
     } else {
         number.store(number.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);

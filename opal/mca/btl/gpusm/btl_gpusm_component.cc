@@ -21,9 +21,8 @@ bool is_oversubscribed()
                              opal_process_info.proc_is_bound);
 }
 
-transport::transport(bool with_threads, bool is_oversubscribed)
-    : threads(with_threads), oversubscribed(is_oversubscribed), lock(with_threads),
-      registrations(std::make_unique<registration_table>(lock)),
+transport::transport(bool is_oversubscribed)
+    : oversubscribed(is_oversubscribed), registrations(std::make_unique<registration_table>(lock)),
       gets(std::make_unique<device_gets>())
 {
 }
@@ -135,7 +134,7 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
-static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_mpi_threads)
+static mca_btl_base_module_t **component_init(int *num_btls, bool, bool)
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     *num_btls = 0;
@@ -143,7 +142,10 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     gpusm::raise_above_equals();
-    component.transport = new gpusm::transport(enable_mpi_threads, gpusm::is_oversubscribed());
+    // Not by the argument: in 5.0 only MPI_Init_thread decides it, and a session with
+    // MPI_THREAD_MULTIPLE may start beside this one.
+    gpusm::watch_threads(&opal_uses_threads);
+    component.transport = new gpusm::transport(gpusm::is_oversubscribed());
     for (mca_btl_gpusm_t *module : {&mca_btl_gpusm, &mca_btl_gpusm_self}) {
         module->super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     }
@@ -154,8 +156,8 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool enable_m
         return nullptr;
     }
     gpusm::transport &here = *component.transport;
-    here.host = std::make_unique<gpusm::host_side>(*here.node, here.threads);
-    here.stage = std::make_unique<gpusm::stage_side>(*here.node, here.threads);
+    here.host = std::make_unique<gpusm::host_side>(*here.node);
+    here.stage = std::make_unique<gpusm::stage_side>(*here.node);
     here.self = std::make_unique<gpusm::self_side>(here.lock);
     if (!gpusm::make_first_frags()) {
         gpusm::show_help("no segment", component.backing_directory,

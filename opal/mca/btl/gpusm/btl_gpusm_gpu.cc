@@ -19,14 +19,14 @@ gpu_side *gpu()
     const std::lock_guard guard(all.lock);
     if (nullptr == all.gpu && mca_btl_gpusm_component.use_cuda_ipc) {
         if (const driver_api *driver = driver_load(); driver != nullptr) {
-            all.gpu = new gpu_side(*driver, all.threads);
+            all.gpu = new gpu_side(*driver);
         }
     }
     return all.gpu;
 }
 
-gpu_side::gpu_side(const driver_api &api, bool threads)
-    : lock(threads), driver(api), devices(api),
+gpu_side::gpu_side(const driver_api &api)
+    : driver(api), devices(api),
       copies(api, {.kernel_blocks = mca_btl_gpusm_component.kernel_blocks,
                    .batches = mca_btl_gpusm_component.use_batch_copies}),
       exports(driver, devices, here().node->own(), mca_btl_gpusm_component.use_cuda_events),
@@ -234,10 +234,14 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     transport *ours = mca_btl_gpusm_component.transport;
     gpu_side *side = nullptr == ours ? nullptr : ours->gpu.load();
     const auto at = reinterpret_cast<std::uint64_t>(address);
-    // The devices are under the GPU lock, which nobody needs without threads.
-    const memory_place place = side != nullptr && !ours->threads
-                                   ? side->devices.facts_of(at, at == ours->declined)
-                                   : place_of(*driver, address);
+    // The devices are under the GPU lock, for which nobody is to wait here.
+    memory_place place;
+    if (side != nullptr && side->lock.lock_alone()) {
+        place = side->devices.facts_of(at, at == ours->declined);
+        side->lock.unlock();
+    } else {
+        place = place_of(*driver, address);
+    }
     // The component sets itself up when it is asked about the first device memory, and makes the
     // memory's context current for a thread that has none.
     CUcontext current = nullptr;

@@ -34,7 +34,7 @@ enum class copy_part : std::uint8_t {
 
 class gpu_side final : private bounce_services {
   public:
-    gpu_side(const driver_api &driver, bool threads);
+    explicit gpu_side(const driver_api &driver);
     // Closes all mappings, gives back streams, events and host registrations.
     ~gpu_side();
     gpu_side(const gpu_side &) = delete;

@@ -23,25 +23,22 @@ class smsc_user {
   public:
     explicit smsc_user(mca_btl_base_endpoint_t *endpoint) : users_(endpoint->single.users)
     {
-        add_to(users_, std::uint32_t{1});
-        if (here().threads) {
+        users_.add(1);
+        if (has_threads()) {
             // Before smsc_of asks whether the peer is closed; one of us sees the other.
             std::atomic_thread_fence(std::memory_order_seq_cst);
         }
     }
     ~smsc_user()
     {
-        if (here().threads) {
-            users_.fetch_sub(1, std::memory_order_release); // pairs with smsc_forget
-        } else {
-            add_to(users_, ~std::uint32_t{0}); // one less
-        }
+        std::atomic_thread_fence(std::memory_order_release); // pairs with smsc_forget
+        users_.add(~std::uint32_t{0});                       // one less
     }
     smsc_user(const smsc_user &) = delete;
     smsc_user &operator=(const smsc_user &) = delete;
 
   private:
-    std::atomic<std::uint32_t> &users_;
+    tally<std::uint32_t> &users_;
 };
 
 // The framework's idea of the peer; null when it cannot reach that process, never or now. For an
@@ -128,10 +125,9 @@ stream_copy::is made(status s)
 
 } // namespace
 
-host_side::host_side(gpusm::node &local, bool threads)
+host_side::host_side(gpusm::node &local)
     : rings_{slot_bytes, most_stream_pieces, most_rings, nullptr, false},
-      rings_without_slots_{cache_line_bytes, 1, most_rings}, receiver_(local, *this, threads),
-      sender_(*this, threads)
+      rings_without_slots_{cache_line_bytes, 1, most_rings}, receiver_(local, *this), sender_(*this)
 {
 }
 
@@ -189,7 +185,7 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     // Where messages go both ways both processors are busy already; two single copies at the same
     // time then bring nothing.
     if (!streams && (len_bytes < cooperative_least_bytes || !endpoint->its_writes.may_try() ||
-                     here().host_offers.load(std::memory_order_relaxed) > 0)) {
+                     here().host_offers.value() > 0)) {
         return false;
     }
     host_get *get = gets_.take();
@@ -279,7 +275,7 @@ void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *bas
         side != nullptr && writes_to(endpoint, size) && side->is_page_locked(address, size);
     made->handle.remote.flags =
         static_cast<std::uint8_t>((single ? 0 : no_single_copy) | (locked ? page_locked : 0));
-    add_to(here().host_offers, std::uint32_t{1});
+    here().host_offers.add(1);
 }
 
 int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
@@ -394,7 +390,9 @@ void smsc_release(mca_btl_base_endpoint_t *endpoint)
 bool smsc_forget(mca_btl_base_endpoint_t *endpoint)
 {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (0 != endpoint->single.users.load(std::memory_order_acquire)) {
+    const bool is_used = 0 != endpoint->single.users.value();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (is_used) {
         return false;
     }
     smsc_release(endpoint);

@@ -53,7 +53,7 @@ class host_side final : private stream_services {
     static constexpr std::size_t ring_bytes =
         most_rings *
         (std::size_t{most_stream_pieces} * slot_bytes + 2 * (stream_slots_offset + page_bytes));
-    host_side(node &local, bool threads);
+    explicit host_side(node &local);
 
     // Both sides copy at the same time: through a ring; or by single copies, of which this process
     // makes those at the end, and the sender, which would only be waiting, those at the front. A

@@ -214,7 +214,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     // closed to it; where there is one, ob1 would try again for ever.
     if (!together && nullptr == descriptor && gpusm::of_device(convertor) &&
         endpoint->get_enabled && gpusm::ipc_state::refused != endpoint->handshake->state()) {
-        if (!gpusm::here().threads) {
+        if (!gpusm::has_threads()) {
             gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
         }
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
@@ -363,7 +363,7 @@ int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
         here.stage->forget(given);
     }
     if (gpusm::share_kind::host == handle->remote.kind) {
-        gpusm::add_to(here.host_offers, ~std::uint32_t{0}); // one less
+        here.host_offers.add(~std::uint32_t{0}); // one less
     }
     here.registrations->give(given);
     return OPAL_SUCCESS;
@@ -397,15 +397,12 @@ int mca_btl_gpusm_progress(void)
     // One thread at a time, and never from within a callback: the order of a peer's messages
     // depends on it. A locked instruction would be a good part of an idle round.
     gpusm::transport *here = mca_btl_gpusm_component.transport;
-    if (nullptr == here ||
-        (here->threads ? here->progressing.exchange(true, std::memory_order_acquire)
-                       : here->progressing.load(std::memory_order_relaxed))) {
+    if (nullptr == here || !here->progressing.try_lock()) {
         return 0;
     }
-    here->progressing.store(true, std::memory_order_relaxed);
     // With threads another one may be inside the engine when this one is to send out what it held.
     if (gpusm::gpu_side *side = here->gpu.load(std::memory_order_acquire);
-        side != nullptr && !here->threads) {
+        side != nullptr && !gpusm::has_threads()) {
         side->copies.hold(true); // until progress_gets
         here->declined = 0;
     }
@@ -442,8 +439,8 @@ int mca_btl_gpusm_progress(void)
     // would hand the polling over for nothing.
     constexpr std::uint32_t empty_polls_before_yield = 4096;
     here->empty_polls = events > 0 ? 0 : here->empty_polls % empty_polls_before_yield + 1;
-    const bool yields = here->threads && empty_polls_before_yield == here->empty_polls;
-    here->progressing.store(false, std::memory_order_release);
+    const bool yields = gpusm::has_threads() && empty_polls_before_yield == here->empty_polls;
+    here->progressing.unlock();
     if (yields) {
         (void)sched_yield();
     }

@@ -126,7 +126,7 @@ status make_node(std::size_t frags_bytes, std::string *why)
     for (std::string path : {own.path(), own.path() + companion_suffix}) {
         (void)opal_pmix_register_cleanup(path.data(), false, false, false);
     }
-    here().node = std::make_unique<node>(std::move(own), here().threads, component.fast_box_max);
+    here().node = std::make_unique<node>(std::move(own), component.fast_box_max);
     return status::ok;
 }
 

@@ -20,6 +20,7 @@
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/pmix/pmix-internal.h"
 #include "opal/mca/smsc/smsc.h"
+#include "opal/mca/threads/thread_usage.h"
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params.h"
 #include "opal/util/output.h"

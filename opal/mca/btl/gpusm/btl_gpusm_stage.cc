@@ -60,8 +60,7 @@ stream_fetch &new_stream(get_request *get, stream_pool *pool)
 
 } // namespace
 
-stage_side::stage_side(gpusm::node &local, bool threads)
-    : receiver_(local, services_, threads), sender_(services_, threads)
+stage_side::stage_side(gpusm::node &local) : receiver_(local, services_), sender_(services_)
 {
 }
 

@@ -16,7 +16,7 @@ namespace gpusm {
 // Under the GPU lock, unless it says otherwise.
 class stage_side {
   public:
-    stage_side(node &local, bool threads);
+    explicit stage_side(node &local);
     // Cancels copies.
     ~stage_side();
     stage_side(const stage_side &) = delete;

@@ -4,12 +4,14 @@
 // transport.h: all that a process keeps between init and finalize. The parts have an owner each,
 // which this struct owns; tests/lint sees to it that no file keeps state of its own beside it.
 // Three things belong to the process and not to a transport: the table of the CUDA driver's
-// functions, loaded once (gpu/driver.cc), where log lines go (base/log.cc), and which descriptors
-// are kept from its children (shm/lock_descriptors.cc).
+// functions, loaded once (gpu/driver.cc), where log lines go (base/log.cc), where Open MPI says that
+// there are threads (base/threads.cc), and which descriptors are kept from its children
+// (shm/lock_descriptors.cc).
 #ifndef GPUSM_TRANSPORT_H
 #define GPUSM_TRANSPORT_H
 
 #include "opal/mca/btl/gpusm/base/lock.h"
+#include "opal/mca/btl/gpusm/base/threads.h"
 #include "opal/mca/btl/gpusm/shm/node.h"
 
 #include <atomic>
@@ -32,12 +34,11 @@ struct frag_store;        // btl_gpusm_frags.cc
 // Made by component_init, in the order of its members as far as they can be made then, and ended by
 // release_component.
 struct transport {
-    transport(bool with_threads, bool is_oversubscribed);
+    explicit transport(bool is_oversubscribed);
     ~transport();
     transport(const transport &) = delete;
     transport &operator=(const transport &) = delete;
 
-    const bool threads;        // MPI_THREAD_MULTIPLE
     const bool oversubscribed; // this machine has fewer processors than processes of ours
 
     // Of the endpoints, fragments and registrations, and of `gpu` being made. Free lists take it
@@ -60,13 +61,13 @@ struct transport {
 
     std::atomic<bool> told_of_equal{false}; // the user knows that another BTL has our exclusivity
 
-    std::atomic<bool> progressing{false};
+    optional_flag progressing;
     std::uint32_t progress_calls = 0;             // of the one that is progressing
     std::size_t next_to_ask = 0;                  // of `live`: whether it lives
     std::int64_t asked_at_ns = 0;                 // when one was asked that, by a coarse clock
     std::uint32_t empty_polls = 0;                // in a row, since the last yield
     std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends
-    std::atomic<std::uint32_t> host_offers{0}; // host memory that peers may be reading, in messages
+    tally<std::uint32_t> host_offers; // host memory that peers may be reading, in messages
 };
 
 } // namespace gpusm

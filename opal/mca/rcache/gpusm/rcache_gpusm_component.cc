@@ -145,7 +145,7 @@ extern "C" void rcache_gpusm_finalize(mca_rcache_base_module_t *base_module) noe
     delete static_cast<rcache_module *>(base_module);
 }
 
-rcache_module::rcache_module() noexcept : mca_rcache_base_module_t{}, mutex(opal_using_threads())
+rcache_module::rcache_module() noexcept : mca_rcache_base_module_t{}
 {
     mca_rcache_base_module_init(this);
     rcache_component = &mca_rcache_gpusm_component;
@@ -167,6 +167,7 @@ rcache_module::~rcache_module()
 extern "C" mca_rcache_base_module_t *rcache_gpusm_init(mca_rcache_base_resources_t *) noexcept
 {
     constexpr int registrations_per_growth = 64;
+    watch_threads(&opal_uses_threads);
     auto *module = new (std::nothrow) rcache_module();
     if (module == nullptr) {
         return nullptr;

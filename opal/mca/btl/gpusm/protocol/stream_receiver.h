@@ -25,10 +25,7 @@ namespace gpusm {
 // All streams to this process. Any thread; progress() one at a time.
 class stream_receiver {
   public:
-    stream_receiver(node &local, stream_services &services, bool threads)
-        : local_(local), services_(services), mutex_(threads)
-    {
-    }
+    stream_receiver(node &local, stream_services &services) : local_(local), services_(services) {}
 
     // Begins to fetch a message of 1 byte or more. `ok`: it will come out of progress(). `busy`:
     // not now, as all rings are lent, or too much is wanted of the sender already. `no_memory`:

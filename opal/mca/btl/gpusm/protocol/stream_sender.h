@@ -26,7 +26,7 @@ namespace gpusm {
 // All streams from this process. Any thread; progress() one at a time.
 class stream_sender {
   public:
-    stream_sender(stream_services &services, bool threads) : services_(services), mutex_(threads) {}
+    explicit stream_sender(stream_services &services) : services_(services) {}
 
     // A message of that peer's stream_services::send. False: it makes no sense.
     bool take(peer &from, const stream_message &message, const stream_memory *memory);

@@ -11,8 +11,8 @@
 
 namespace gpusm {
 
-node::node(segment &&own, bool threads, std::uint32_t fast_box_max)
-    : mutex_(threads), own_(std::move(own)), inbox_(own_.view().fifo), max_fast_boxes_(fast_box_max)
+node::node(segment &&own, std::uint32_t fast_box_max)
+    : own_(std::move(own)), inbox_(own_.view().fifo), max_fast_boxes_(fast_box_max)
 {
 }
 
@@ -24,8 +24,7 @@ peer *node::add_peer(const segment_identity &identity, const std::string &direct
             return known.get();
         }
     }
-    const bool threads = mutex_.threads();
-    peers_.push_back(std::make_unique<peer>(own_.identity(), identity, directory, threads));
+    peers_.push_back(std::make_unique<peer>(own_.identity(), identity, directory));
     return peers_.back().get();
 }
 

@@ -26,7 +26,7 @@ namespace gpusm {
 class node {
   public:
     // At most `fast_box_max` senders get a fast box (shm/fast_box.h).
-    node(segment &&own, bool threads, std::uint32_t fast_box_max = 0);
+    explicit node(segment &&own, std::uint32_t fast_box_max = 0);
 
     segment &own() { return own_; }
 

@@ -21,9 +21,8 @@ constexpr std::chrono::milliseconds pause_after_refusal{1};
 
 } // namespace
 
-peer::peer(const segment_identity &self, const segment_identity &identity, std::string directory,
-           bool threads)
-    : mutex_(threads), self_(self), identity_(identity), directory_(std::move(directory))
+peer::peer(const segment_identity &self, const segment_identity &identity, std::string directory)
+    : self_(self), identity_(identity), directory_(std::move(directory))
 {
 }
 

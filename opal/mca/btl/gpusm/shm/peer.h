@@ -38,8 +38,7 @@ struct outgoing {
 class peer {
   public:
     // Nothing is mapped yet; `self` is this process's segment.
-    peer(const segment_identity &self, const segment_identity &identity, std::string directory,
-         bool threads);
+    peer(const segment_identity &self, const segment_identity &identity, std::string directory);
 
     // Sends a fragment whose header and payload are complete; fills in its sequence number.
     // `ok`: posted. `busy`: kept, and posted by a later flush(), as the peer's FIFO is full, or as
