@@ -137,6 +137,19 @@ SOFTCUDA_LOCKED(context_uncaptured, cuMemFreeHost, (void *at), (at))
     return free_now(held, r);
 }
 
+// Is a page of [base, base + len_bytes) registered, by whatever is registered of it?
+static bool has_registered_page(std::uint64_t base, std::uint64_t len_bytes)
+{
+    const std::uint64_t page = drv().page_bytes;
+    return page != 0 &&
+           std::any_of(drv().space.all().begin(), drv().space.all().end(), [=](const auto &each) {
+               const range &r = each.second;
+               return r.kind == memory_kind::registered &&
+                      r.base / page <= (base + len_bytes - 1) / page &&
+                      base / page <= (r.base + r.len_bytes - 1) / page;
+           });
+}
+
 SOFTCUDA_LOCKED(context_uncaptured, cuMemHostRegister_v2, (void *at, size_t len, unsigned flags),
                 (at, len, flags))
 {
@@ -152,6 +165,7 @@ SOFTCUDA_LOCKED(context_uncaptured, cuMemHostRegister_v2, (void *at, size_t len,
         return r != nullptr && r->on_device() ? CUDA_ERROR_INVALID_VALUE
                                               : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
+    REQUIRE(!has_registered_page(base, len), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     enter_range(memory_kind::registered, base, len);
     return CUDA_SUCCESS;
 }

@@ -122,6 +122,8 @@ CUresult driver_start()
     d->delay_nonblocking_us =
         number_from_environment("GPUSM_SOFTCUDA_DELAY_NONBLOCKING_US", d->delay_us);
     d->peers_connected = number_from_environment("GPUSM_SOFTCUDA_PEERS", 1) != 0;
+    d->page_bytes = number_from_environment("GPUSM_SOFTCUDA_PAGE_BYTES", d->page_bytes);
+    d->one_gpu = number_from_environment("GPUSM_SOFTCUDA_INSTANCES", 0) != 0;
     hold held(d->lock);
     for (const int physical : visible) {
         const int ordinal = static_cast<int>(d->devices.size());

@@ -92,9 +92,14 @@ SOFTCUDA_API(init, cuDeviceGetUuid_v2, (CUuuid * out, CUdevice device), (out, de
     out->bytes[15] = static_cast<char>(state_of(device).physical);
     return CUDA_SUCCESS;
 }
+// This one names the GPU of which the device may be an instance.
 SOFTCUDA_API(init, cuDeviceGetUuid, (CUuuid * out, CUdevice device), (out, device))
 {
-    return do_cuDeviceGetUuid_v2(out, device);
+    const CUresult result = do_cuDeviceGetUuid_v2(out, device);
+    if (CUDA_SUCCESS == result && drv().one_gpu) {
+        out->bytes[15] = 0;
+    }
+    return result;
 }
 
 SOFTCUDA_API(init, cuDeviceGetAttribute, (int *out, CUdevice_attribute what, CUdevice device),

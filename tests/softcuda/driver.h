@@ -74,6 +74,8 @@ struct driver {
 
     std::vector<device_state> devices;
     bool peers_connected = true;
+    std::uint64_t page_bytes = 0;                // no two registrations share one; 0: they may
+    bool one_gpu = false;                        // all devices are instances of it
     unsigned long long delay_us = 0;             // in the legacy stream and blocking ones
     unsigned long long delay_nonblocking_us = 0; // in those that it does not wait for
 

@@ -131,6 +131,15 @@ TEST(DriverFill, AnOptionalFunctionIsNullWhereTheDriverLacksItAndNothingElseMayB
     EXPECT_EQ(driver_fill(&api, nullptr, find_what_is_there), nullptr);
     EXPECT_EQ(api.ctx_set_flags, nullptr);
     EXPECT_NE(api.mem_free, nullptr);
+    // Symbols that have a version of their own, whatever cuda.h calls them.
+    static char versions[3];
+    const auto by_version = [](void *, const char *symbol) -> void * {
+        const bool has_versions = nullptr != std::strstr(symbol, "cuDeviceGetUuid");
+        return &versions[!has_versions ? 0 : nullptr == std::strstr(symbol, "_v2") ? 1 : 2];
+    };
+    EXPECT_EQ(driver_fill(&api, nullptr, by_version), nullptr);
+    EXPECT_EQ(reinterpret_cast<void *>(api.device_get_uuid), &versions[2])
+        << "the one that tells instances of a GPU apart";
     lacking = "cuMemcpyAsync";
     EXPECT_STREQ(driver_fill(&api, nullptr, find_what_is_there), "cuMemcpyAsync");
 }

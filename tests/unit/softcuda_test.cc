@@ -49,6 +49,36 @@ SOFT_ALONE(SoftcudaCall, VisibleDevicesAreRenumberedAndKeepTheirUuids)
     }
 }
 
+SOFT_ALONE(SoftcudaCall, InstancesOfAGpuHaveUuidsThatOnlyTheNewerFunctionTells)
+{
+    setenv("GPUSM_SOFTCUDA_INSTANCES", "1", 1);
+    start();
+    const auto uuid_of = [](const char *name, CUdevice ordinal) {
+        using function = CUresult(CUuuid *, CUdevice);
+        CUuuid uuid{};
+        OK(symbol<function>(name)(&uuid, ordinal));
+        return std::string(uuid.bytes, sizeof(uuid.bytes));
+    };
+    EXPECT_EQ(uuid_of("cuDeviceGetUuid", 0), uuid_of("cuDeviceGetUuid", 1));
+    EXPECT_NE(uuid_of("cuDeviceGetUuid_v2", 0), uuid_of("cuDeviceGetUuid_v2", 1));
+}
+
+SOFT_ALONE(SoftcudaMemory, NoTwoRegistrationsHaveAPartOfOnePageWhereThatIsAskedFor)
+{
+    setenv("GPUSM_SOFTCUDA_PAGE_BYTES", "65536", 1);
+    start();
+    char *pages = static_cast<char *>(std::aligned_alloc(65536, 3 * 65536));
+    OK(CU(cuMemHostRegister)(pages + 65536, 4096, 0));
+    EXPECT_EQ(CU(cuMemHostRegister)(pages + 65536 + 8192, 4096, 0),
+              CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    EXPECT_EQ(CU(cuMemHostRegister)(pages + 65536 - 1, 1 + 2, 0),
+              CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    OK(CU(cuMemHostRegister)(pages, 65536, 0));
+    OK(CU(cuMemHostRegister)(pages + 2 * 65536, 65536, 0));
+    OK(CU(cuMemHostUnregister)(pages + 65536));
+    OK(CU(cuMemHostRegister)(pages + 65536 + 8192, 4096, 0));
+}
+
 // In a process that has made none, and in a thread beside one that has.
 ALONE(SoftcudaCall, CallsWithoutAContextFailAndEachThreadHasItsOwn)
 {

@@ -56,6 +56,11 @@ const char *driver_fill(driver_api *out, void *library,
     GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD)
 #undef GPUSM_LOAD
     (void)load(&out->ctx_set_flags, "cuCtxSetFlags");
+    // Before CUDA 13 cuda.h means the first version, which names the GPU, not the instance of it.
+    if (decltype(out->device_get_uuid) of_instance = nullptr;
+        load(&of_instance, "cuDeviceGetUuid_v2")) {
+        out->device_get_uuid = of_instance;
+    }
 #if GPUSM_HAVE_BATCH_COPY
     (void)(load(&out->batch_copy, "cuMemcpyBatchAsync_v2") ||
            load(&out->batch_copy_12_8, "cuMemcpyBatchAsync"));
