@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
 
+#include "opal/mca/btl/gpusm/base/pages.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -12,8 +14,7 @@ namespace gpusm {
 
 namespace {
 
-constexpr std::size_t least_step_bytes = 64 * 1024;
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t least_step_bytes = 64 * 1024; // and a page of any system
 constexpr std::size_t line_bytes = 64;
 
 // Where the data of so many elements lies, relative to the argument of the call. An extent may be
@@ -99,8 +100,8 @@ bool has_device_memory(const operands &of, const ompi_datatype_t *type)
 
 staging_block staging_pool::lock_new(std::size_t len_bytes)
 {
-    staging_block block{static_cast<char *>(std::aligned_alloc(page_bytes, len_bytes)), len_bytes,
-                        true};
+    staging_block block{static_cast<char *>(std::aligned_alloc(system_page_bytes(), len_bytes)),
+                        len_bytes, true};
     if (nullptr != block.base &&
         OPAL_SUCCESS !=
             opal_accelerator.host_register(MCA_ACCELERATOR_NO_DEVICE_ID, block.base, len_bytes)) {

@@ -244,7 +244,7 @@ std::size_t plan_frags()
         lists[i].is_queue = 1 == i && !here().oversubscribed;
     }
     std::size_t bytes =
-        host_side::ring_bytes + stage_services::ring_bytes() + bounce_copies::memory_bytes();
+        host_side::ring_bytes() + stage_services::ring_bytes() + bounce_copies::memory_bytes();
     for (const frag_list &list : here().frags->lists) {
         bytes += frag_bytes(list) * list.most;
     }

@@ -16,6 +16,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
+#include "opal/mca/btl/gpusm/base/pages.h"
 #include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
 #include "opal/mca/btl/gpusm/protocol/stream_sender.h"
 
@@ -50,9 +51,11 @@ class host_side final : private stream_services {
 
   public:
     // Of the segment, that they can come to need.
-    static constexpr std::size_t ring_bytes =
-        most_rings *
-        (std::size_t{most_stream_pieces} * slot_bytes + 2 * (stream_slots_offset + page_bytes));
+    static std::size_t ring_bytes()
+    {
+        return most_rings * (std::size_t{most_stream_pieces} * slot_bytes +
+                             2 * (stream_slots_offset + 2 * system_page_bytes()));
+    }
     explicit host_side(node &local);
 
     // Both sides copy at the same time: through a ring; or by single copies, of which this process

@@ -4,6 +4,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/pages.h"
 
 #include <algorithm>
 
@@ -48,8 +49,8 @@ stage_services::~stage_services()
 
 std::size_t stage_services::ring_bytes()
 {
-    return host_rings *
-           (mca_btl_gpusm_component.staging_host_bytes + stream_slots_offset + page_bytes);
+    return host_rings * (mca_btl_gpusm_component.staging_host_bytes + stream_slots_offset +
+                         2 * system_page_bytes());
 }
 
 status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
@@ -142,7 +143,8 @@ bool stage_services::waits_for_legacy(device &of)
 void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
 {
     // The pages that the slots lie in.
-    const std::uint64_t pages = source.slots / page_bytes * page_bytes;
+    const std::size_t page = system_page_bytes();
+    const std::uint64_t pages = source.slots / page * page;
     if (!mca_btl_gpusm_component.register_segments || 0 != bytes % page_bytes ||
         std::any_of(registered_.begin(), registered_.end(),
                     [&](const auto &each) { return each.first == pages; }) ||
@@ -150,7 +152,8 @@ void stage_services::register_ring(const stream_source &source, std::size_t byte
         return;
     }
     const CUresult result = in_context(gpu().driver, in->context, [&] {
-        return gpu().driver.mem_host_register(reinterpret_cast<void *>(pages), bytes + page_bytes,
+        return gpu().driver.mem_host_register(reinterpret_cast<void *>(pages),
+                                              in_system_pages(source.slots + bytes - pages),
                                               CU_MEMHOSTREGISTER_PORTABLE);
     });
     if (CUDA_SUCCESS == result) {

@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/pages.h"
 #include "opal/mca/btl/gpusm/gpu/gather_kernel_code.h"
 
 #include <algorithm>
@@ -23,9 +24,6 @@ static_assert(offsetof(few_arguments, copy) == 32 && offsetof(most_arguments, co
 static_assert(sizeof(gather_copy) == 24 && sizeof(few_arguments) == 32 + 32 * sizeof(gather_copy));
 static_assert(sizeof(most_arguments) < 4096, "what a parameter may have before CUDA 12.1");
 static_assert(1U << gather_least_piece_shift > gather_alignment, "or a first piece has no bytes");
-
-// A page, as that is what can be registered. 64 bytes for each flag.
-constexpr std::size_t flags_bytes = 4096;
 
 // The greatest piece that leaves two for each warp, so that a late warp delays the end by half of
 // its work at most; within the limits.
@@ -53,7 +51,8 @@ bool gather_kernel::can(const char *what, CUresult result, const char *said) con
 // its context, which the program may destroy while we still look at a flag.
 bool gather_kernel::make_flags()
 {
-    void *memory = std::aligned_alloc(flags_bytes, flags_bytes);
+    const std::size_t flags_bytes = in_system_pages(gather_slots * sizeof(flag));
+    void *memory = std::aligned_alloc(system_page_bytes(), flags_bytes);
     if (nullptr == memory ||
         !can("cuMemHostRegister", driver_.mem_host_register(memory, flags_bytes,
                                                             CU_MEMHOSTREGISTER_PORTABLE |

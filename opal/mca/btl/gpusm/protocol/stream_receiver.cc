@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/pages.h"
 
 #include <algorithm>
 #include <chrono>
@@ -34,13 +35,13 @@ status stream_receiver::make_ring(const stream_pool &pool, inlet **out)
     // Whole pages, in which nothing else lies: a sender with a device registers them, and the
     // driver refuses to copy what is registered in part.
     const std::size_t bytes =
-        on_device ? sizeof(stream_ring)
-                  : (stream_slots_offset + slots_bytes + page_bytes - 1) / page_bytes * page_bytes;
+        on_device ? sizeof(stream_ring) : in_system_pages(stream_slots_offset + slots_bytes);
+    const std::size_t alignment = on_device ? page_bytes : system_page_bytes();
     // In this order, as slots cannot be given back. What was carved for a ring on a device that did
     // not come about is for the next one.
     if (on_device && spare_ring_ != 0) {
         granule = spare_ring_;
-    } else if (status::ok != local_.own().carve(bytes, &granule, page_bytes)) {
+    } else if (status::ok != local_.own().carve(bytes, &granule, alignment)) {
         return status::no_memory;
     }
     if (on_device) {

@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/shm/segment.h"
 
 #include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/btl/gpusm/base/pages.h"
 #include "opal/mca/btl/gpusm/shm/fast_box.h"
 #include "opal/mca/btl/gpusm/shm/lock_descriptors.h"
 
@@ -274,7 +275,7 @@ status segment::carve(std::size_t bytes, std::uint32_t *granule, std::size_t ali
 std::size_t segment::seal()
 {
     const std::lock_guard guard(*carving_);
-    next_frag_offset_ = round_up(next_frag_offset_, page_bytes); // the mapping ends with a page
+    next_frag_offset_ = std::min(in_system_pages(next_frag_offset_), mapping_.len_bytes());
     return next_frag_offset_;
 }
 

@@ -119,8 +119,9 @@ class segment : public mapped_segment {
     // Any thread.
     status carve(std::size_t bytes, std::uint32_t *granule, std::size_t alignment = granule_bytes);
 
-    // Where the next fragment would start, after moving that up to a page: no fragment lies
-    // across the returned offset. For whoever treats the parts before and after it differently.
+    // Where the next fragment would start, after moving that up to a page of the system: no
+    // fragment lies across the returned offset. For whoever treats the parts before and after it
+    // differently.
     std::size_t seal();
 
     // Puts memory behind the first `count` export slots. Any thread.
