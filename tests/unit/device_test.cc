@@ -169,6 +169,42 @@ TEST_F(DeviceTable, AContextThatTheProgramHasDestroyedHasNoneAndNothingOfItIsTou
     }
 }
 
+// While there is no device memory for what tells, a context counts as alive. It is asked for again,
+// but not all the time.
+TEST_F(DeviceTable, AContextOfWhichNothingTellsWhetherItLivesIsLookedAtAgain)
+{
+    is_there_ = false;
+    static CUresult memory = CUDA_ERROR_OUT_OF_MEMORY;
+    api_.mem_alloc = [](CUdeviceptr *out, size_t) {
+        *out = 0x9000;
+        (void)fake().enter("mem_alloc");
+        return memory;
+    };
+    api_.pointer_get_attribute = [](void *out, CUpointer_attribute, CUdeviceptr) {
+        std::memcpy(out, &id_now, sizeof(id_now));
+        return 0 == id_now ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    };
+    id_now = 7;
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
+    EXPECT_EQ(found_->canary, 0U);
+    EXPECT_TRUE(table_->is_alive(*found_));
+    for (int look = 0; look < 5; ++look) {
+        table_->look_at_contexts(100);
+    }
+    EXPECT_EQ(fake().calls["mem_alloc"], 2) << "at first, and once in that second";
+    memory = CUDA_SUCCESS;
+    table_->look_at_contexts(101);
+    EXPECT_EQ(fake().calls["mem_alloc"], 3);
+    EXPECT_TRUE(fake().stack.empty()) << "the context has been left again";
+    table_->look_at_contexts(102);
+    EXPECT_EQ(fake().calls["mem_alloc"], 3) << "there is one";
+    id_now = 8;
+    table_->look_at_contexts(102);
+    EXPECT_EQ(found_->context, nullptr) << "the program has destroyed it";
+    table_->look_at_contexts(103);
+    EXPECT_EQ(fake().calls["mem_alloc"], 3) << "and nothing of it is touched";
+}
+
 // What the driver says about an address, by attribute; zero for the rest.
 struct address_answers {
     CUmemorytype type = static_cast<CUmemorytype>(0);

@@ -301,14 +301,33 @@ status device_table::make(device *in)
     }
     static_assert(sizeof(uuid.bytes) == sizeof(in->uuid));
     std::memcpy(in->uuid.data(), uuid.bytes, in->uuid.size());
-    // The canary. Done without where it fails.
+    make_canary(in);
+    return status::ok;
+}
+
+// In its context, which is current. Done without where it fails.
+void device_table::make_canary(device *in)
+{
     constexpr std::size_t few_bytes = 512;
-    if (CUDA_SUCCESS == driver_.mem_alloc(&in->canary, few_bytes) &&
-        CUDA_SUCCESS != driver_.pointer_get_attribute(&in->canary_id,
-                                                      CU_POINTER_ATTRIBUTE_BUFFER_ID, in->canary)) {
+    if (CUDA_SUCCESS != driver_.mem_alloc(&in->canary, few_bytes)) {
+        in->canary = 0;
+    } else if (CUDA_SUCCESS != driver_.pointer_get_attribute(
+                                   &in->canary_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, in->canary)) {
         (void)driver_.mem_free(std::exchange(in->canary, 0));
     }
-    return status::ok;
+}
+
+void device_table::look_at_contexts(std::int64_t second)
+{
+    for (const auto &each : devices_) {
+        if (is_alive(*each) && 0 == each->canary &&
+            second != std::exchange(each->canary_second, second)) {
+            const driver_scope scope(driver_, each->context);
+            if (scope.entered()) {
+                make_canary(each.get());
+            }
+        }
+    }
 }
 
 bool device_table::is_alive(device &of)

@@ -32,10 +32,11 @@ struct device {
     // Has registered host memory the address there that it has here? Asked when it is needed.
     std::optional<bool> same_host_addresses;
     // A few bytes of device memory of the context, and their buffer id. They die with it, and that
-    // can be asked without a context; 0: there are none. A context that the program destroyed must
-    // not be touched, and another one may have its address.
+    // can be asked without a context; 0: there are none, and the context counts as alive. A context
+    // that the program destroyed must not be touched, and another one may have its address.
     CUdeviceptr canary = 0;
     unsigned long long canary_id = 0;
+    std::int64_t canary_second = 0; // when it was last asked for
 };
 
 // Where an address lies.
@@ -139,6 +140,10 @@ class device_table {
     // Whether the context still exists. One that does not has none any more: `context` becomes
     // null, so that nobody can enter it, and what was made in it is forgotten.
     bool is_alive(device &of);
+    // Finds those that do not any more; to be called now and then. What makes that possible, and
+    // could not be had when there was no device memory left, is asked for again with each new
+    // `second`, by a clock that need not be exact.
+    void look_at_contexts(std::int64_t second);
 
   private:
     struct allocation : pointer_facts {
@@ -148,6 +153,7 @@ class device_table {
     allocation &look_up(std::uint64_t address, bool asked);
     status for_context(CUcontext context, device **out);
     status make(device *in);
+    void make_canary(device *in);
 
     const driver_api &driver_;
     const CUstream_flags flags_;

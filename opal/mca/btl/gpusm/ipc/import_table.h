@@ -50,8 +50,7 @@ class import_table {
     // (release). `owner` is the peer's number. `not_found`: that export is over. `not_ready`: the
     // peer's file descriptors are needed first, and have not come. `unsupported`: these two devices
     // cannot share memory, of whatever buffer, or could not some times in a row; then they are
-    // asked again after a while. `peer_gone`: its
-    // segment is not mapped any more.
+    // asked again after a while. `peer_gone`: its segment is not mapped any more.
     status import(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                   mapping **out);
     void release(mapping *used) { cache_.release(used); }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// import_table_test.cc: a peer's events are opened once and closed when the peer is gone and
+// nothing uses its memory; on a scripted driver.
+#include "opal/mca/btl/gpusm/ipc/import_table.h"
+
+#include "tests/unit/fake_driver.h"
+#include "tests/unit/shm_support.h"
+
+#include <cstring>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace gpusm;
+using namespace gpusm_test;
+
+const auto context_0 = handle_of<CUcontext>(0xc0);
+constexpr std::uint32_t owner = 5;
+constexpr CUdeviceptr mapped_at = 0x70000;
+
+class ImportTable : public testing::Test {
+  protected:
+    void SetUp() override
+    {
+        api_.ipc_open_event_handle = [](CUevent *out, CUipcEventHandle) {
+            *out = fake().make<CUevent>();
+            fake().events[*out] = fake().current();
+            return fake().enter("ipc_open_event_handle");
+        };
+        api_.ipc_open_mem_handle = [](CUdeviceptr *out, CUipcMemHandle, unsigned) {
+            *out = mapped_at;
+            return fake().enter("ipc_open_mem_handle");
+        };
+        api_.ipc_close_mem_handle = [](CUdeviceptr) { return fake().enter("ipc_close"); };
+        ASSERT_EQ(devices_.for_memory(context_0, 0, &into_), status::ok);
+        ASSERT_EQ(them_.attach(), status::ok);
+        ASSERT_EQ(theirs_.commit_exports(1), status::ok);
+        const segment_view &view = theirs_.view();
+        export_slot &slot = view.exports[0];
+        slot.base = exported_.base;
+        slot.len_bytes = exported_.len_bytes;
+        slot.kind = exported_.kind;
+        slot.anchor_slot = no_export_slot;
+        slot.generation.store(exported_.generation);
+        view.events[exported_.event_slot].ready.store(1);
+    }
+    std::size_t opened() { return fake().events.size(); }
+    CUevent event()
+    {
+        CUevent made = nullptr;
+        EXPECT_EQ(imports_.event_of(owner, them_, exported_, *into_, &made), status::ok);
+        EXPECT_NE(made, nullptr);
+        return made;
+    }
+
+    scratch_folder folder_;
+    driver_api api_ = reset_fake();
+    segment own_ = make_segment(folder_.path(), 1);
+    segment theirs_ = make_segment(folder_.path(), 2);
+    peer them_{own_.identity(), theirs_.identity(), folder_.path()};
+    device_table devices_{api_};
+    export_directory exports_{api_, devices_, own_, false};
+    fd_passing fds_{own_,
+                    exports_,
+                    {[](std::uint32_t, const ipc_message &) { return true; },
+                     [](std::uint32_t) -> peer * { return nullptr; }}};
+    import_table imports_{api_, devices_, fds_, 0};
+    device *into_ = nullptr;
+    const remote_handle exported_{0, 1, share_kind::legacy, 0, 7, 0x10000, 0x1000};
+};
+
+TEST_F(ImportTable, TheEventsOfAPeerThatIsGoneAreClosed)
+{
+    CUevent first = event();
+    EXPECT_EQ(event(), first) << "it is opened once";
+    EXPECT_EQ(opened(), 1U);
+    EXPECT_TRUE(imports_.drop_owner(owner + 1));
+    EXPECT_EQ(opened(), 1U) << "another one's";
+    EXPECT_TRUE(imports_.drop_owner(owner));
+    EXPECT_EQ(opened(), 0U);
+    EXPECT_NE(event(), first) << "opened anew when it comes back";
+    EXPECT_EQ(opened(), 1U);
+    EXPECT_TRUE(imports_.drop_owner(owner));
+    EXPECT_EQ(opened(), 0U);
+}
+
+TEST_F(ImportTable, AnEventStaysWhileACopyOfThatPeersMemoryMayStillWaitForIt)
+{
+    mapping *used = nullptr;
+    ASSERT_EQ(imports_.import(owner, them_, exported_, *into_, &used), status::ok);
+    (void)event();
+    EXPECT_FALSE(imports_.drop_owner(owner)) << "some of its memory is in use";
+    EXPECT_EQ(opened(), 1U);
+    EXPECT_EQ(fake().calls["ipc_close"], 0);
+    imports_.release(used);
+    EXPECT_EQ(fake().calls["ipc_close"], 1);
+    EXPECT_TRUE(imports_.drop_owner(owner));
+    EXPECT_EQ(opened(), 0U);
+}
+
+} // namespace
