@@ -137,6 +137,7 @@ constexpr subtest subtests[] = {
     {"reductions", test_reductions, ranks::everyone, true},
     {"reductions-inter", test_reductions_inter, ranks::everyone, true},
     {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"reductions-startall", test_reductions_startall, ranks::everyone, true},
     {"soak", test_soak, ranks::everyone, true},
     {"soak-threads", test_soak_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
     {"survive", test_survive, ranks::everyone, true},

@@ -5,6 +5,8 @@
 // calculates in host memory.
 #include "tests/mpi/reductions.h"
 
+#include <array>
+#include <numeric>
 #include <thread>
 
 namespace gpusm::reductions {
@@ -306,6 +308,59 @@ void test_reductions_threads(context &c)
             each.join();
         }
     });
+}
+
+// The driver refuses the second copy of Open MPI's in each rank: the others run, and can be started
+// again. The one that could not begin tells so when it is waited for, and is free then, as Open MPI
+// has it for any request with an error.
+void test_reductions_startall(context &c)
+{
+    constexpr std::size_t together = 3;
+    constexpr int elements = 1000;
+    std::array<MPI_Request, together> requests{};
+    std::array<std::unique_ptr<buffer>, together> in;
+    std::array<std::unique_ptr<buffer>, together> out;
+    std::vector<int> values(elements);
+    std::iota(values.begin(), values.end(), c.rank);
+    for (std::size_t i = 0; i < together; ++i) {
+        in[i] = c.make(memory_kind::device, elements * sizeof(int));
+        out[i] = c.make(memory_kind::device, elements * sizeof(int));
+        c.expect(in[i]->write(0, values.data(), elements * sizeof(int)), "fill");
+        requests[i] = MPI_REQUEST_NULL;
+    }
+    for (const bool second_fails : {true, false}) {
+        at_step(second_fails ? "three of which one cannot begin" : "all of them again");
+        for (const auto &each : out) {
+            c.expect(each->poison(), "poison");
+        }
+        for (std::size_t i = 0; i < together; ++i) {
+            if (MPI_REQUEST_NULL == requests[i]) {
+                c.mpi(MPI_Allreduce_init(in[i]->data(), out[i]->data(), elements, MPI_INT, MPI_SUM,
+                                         MPI_COMM_WORLD, MPI_INFO_NULL, &requests[i]),
+                      "MPI_Allreduce_init");
+            }
+        }
+        c.mpi(MPI_Startall(together, requests.data()), "MPI_Startall");
+        for (std::size_t i = 0; i < together; ++i) {
+            // One by one: MPI_Waitall leaves those alone that are not complete when one has failed.
+            const bool good = !second_fails || 1 != i;
+            c.expect_true((MPI_SUCCESS == MPI_Wait(&requests[i], MPI_STATUS_IGNORE)) == good,
+                          "the wait tells whether it could begin");
+            c.expect_true((MPI_REQUEST_NULL != requests[i]) == good, "and frees it if not");
+            std::vector<int> found(elements);
+            c.expect(out[i]->read(0, found.data(), elements * sizeof(int)), "read");
+            for (int e = 0; good && e < elements; ++e) {
+                const int sum = c.ranks * e + c.ranks * (c.ranks - 1) / 2;
+                if (!c.expect_true(found[static_cast<std::size_t>(e)] == sum, "the sum")) {
+                    break;
+                }
+            }
+            ++c.messages;
+        }
+    }
+    for (MPI_Request &each : requests) {
+        MPI_Request_free(&each);
+    }
 }
 
 } // namespace gpusm::exchange

@@ -37,4 +37,8 @@ for ranks in 2 3 4; do
     counted "two-groups-of-$ranks-ranks" 120 "$ranks" reductions-inter
 done
 counted threads 120 2 reductions-threads
+if need_softcuda one-of-several-cannot-begin; then
+    counted one-of-several-cannot-begin 60 2 reductions-startall -x GPUSM_SOFTCUDA_FAIL=cuMemcpyAsync:2:700 \
+        -x GPUSM_SOFTCUDA_FAIL_CALLER=mca_accelerator_cuda.so
+fi
 finish

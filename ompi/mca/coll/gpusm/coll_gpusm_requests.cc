@@ -64,30 +64,36 @@ void finish(staged_request *request)
     (void)ompi_request_complete(&request->request, true);
 }
 
+// What has been started, and runs, or has ended with that error, as the program's wait will tell.
+void start(staged_request *request)
+{
+    request->request.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->request.req_complete = REQUEST_PENDING;
+    request->request.req_state = OMPI_REQUEST_ACTIVE;
+    ompi_request_t *inner = request->inner;
+    request->call->enter_context();
+    int rc = request->call->copy_in();
+    if (OMPI_SUCCESS == rc && OMPI_REQUEST_NOOP == inner->req_type) { // of one process, in place
+        finish(request);
+        return;
+    }
+    if (OMPI_SUCCESS == rc) {
+        rc = inner->req_start(1, &request->inner);
+    }
+    if (OMPI_SUCCESS == rc) {
+        mca_coll_gpusm_component.requests->add(request);
+        return;
+    }
+    request->request.req_status.MPI_ERROR = MPI_ERR_OTHER;
+    (void)ompi_request_complete(&request->request, true);
+}
+
+// One that fails does not keep the others from being started, nor from being waited for: an error
+// of this function would not tell which of them run.
 extern "C" int coll_gpusm_start(std::size_t count, ompi_request_t **requests) noexcept
 {
     for (std::size_t i = 0; i < count; ++i) {
-        staged_request *request = ours(requests[i]);
-        ompi_request_t *inner = request->inner;
-        request->call->enter_context();
-        int rc = request->call->copy_in();
-        if (OMPI_SUCCESS != rc) {
-            return rc;
-        }
-        request->request.req_status.MPI_ERROR = MPI_SUCCESS;
-        request->request.req_complete = REQUEST_PENDING;
-        request->request.req_state = OMPI_REQUEST_ACTIVE;
-        if (OMPI_REQUEST_NOOP == inner->req_type) { // of one process, in place
-            finish(request);
-            continue;
-        }
-        rc = inner->req_start(1, &request->inner);
-        if (OMPI_SUCCESS != rc) {
-            request->request.req_complete = REQUEST_COMPLETED;
-            request->request.req_state = OMPI_REQUEST_INACTIVE;
-            return rc;
-        }
-        mca_coll_gpusm_component.requests->add(request);
+        start(ours(requests[i]));
     }
     return OMPI_SUCCESS;
 }
