@@ -16,7 +16,8 @@
 
 namespace gpusm {
 
-// A stream or an event, made where it is first used. Guarded by the accelerator's lock.
+// A stream or an event, made where it is first used. For one thread at a time: ob1 has locks of its
+// own around those that it uses.
 struct lazy_stream {
     device *on = nullptr; // null: not made
     CUstream handle = nullptr;
@@ -81,7 +82,10 @@ class accelerator {
     status move_on(const device &on, CUdeviceptr to, CUdeviceptr from, std::size_t len_bytes);
 
     const driver_api &driver_;
-    std::mutex mutex_; // of what follows; never held while something is waited for
+    // Of what follows, and of streams being made. Held over calls of the driver that make something
+    // in a context (its stream and a few bytes of memory, once), never over a copy or a wait for
+    // one.
+    std::mutex mutex_;
     device_table devices_;
 };
 

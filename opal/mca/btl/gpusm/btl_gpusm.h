@@ -49,7 +49,7 @@ struct stream_message;
 
 // Single copies between our memory and a peer's (btl_gpusm_host.cc).
 struct single_copy {
-    bool same_pids = false;                     // both are in one PID namespace
+    bool same_pids = false; // both are in one PID namespace; known with the endpoint's `proc`
     std::atomic<bool> asked{false};             // `peer` is known
     mca_smsc_endpoint_t *peer = nullptr;        // owned; null: fragments
     reach found;                                // `peer`, by the framework
@@ -63,7 +63,8 @@ struct single_copy {
 
 struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
-    opal_proc_t *proc;           // null until add_procs has spoken of this peer
+    // Null until add_procs has spoken of this peer; stored last (release) of what it says.
+    std::atomic<opal_proc_t *> proc;
     gpusm::handshake *handshake; // owned
     std::uint32_t number;        // index in transport::endpoints
     bool active;                 // progress_sends will look after it

@@ -52,7 +52,7 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     if (with.asked.load(std::memory_order_acquire)) {
         return with.peer;
     }
-    opal_proc_t *proc = endpoint->proc;
+    opal_proc_t *proc = endpoint->proc.load(std::memory_order_acquire);
     if (nullptr == proc || !with.found.may_try()) {
         return nullptr; // a sender that add_procs has not spoken of yet
     }
@@ -107,8 +107,9 @@ constexpr std::size_t two_fragments_bytes = 16 * 1024;
 // sender's memory, twice.
 bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && endpoint->proc != nullptr &&
-           OPAL_PROC_ON_LOCAL_L3CACHE(endpoint->proc->proc_flags);
+    const opal_proc_t *proc = endpoint->proc.load(std::memory_order_acquire);
+    return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && proc != nullptr &&
+           OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags);
 }
 
 bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
@@ -375,7 +376,8 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    return smsc_reads_plainly() && endpoint->single.same_pids && endpoint->single.writes.may_try();
+    return smsc_reads_plainly() && endpoint->proc.load(std::memory_order_acquire) != nullptr &&
+           endpoint->single.same_pids && endpoint->single.writes.may_try();
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

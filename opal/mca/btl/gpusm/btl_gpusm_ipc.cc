@@ -115,10 +115,11 @@ void note_mapping(gpu_side &side, mca_btl_base_endpoint_t *by, const ipc_message
 void enable_get(mca_btl_base_endpoint_t *endpoint)
 {
     // Only ob1 takes this flag as good news, and only it registers the callback.
-    if (!endpoint->get_enabled && mca_btl_gpusm.error_cb != nullptr && endpoint->proc != nullptr) {
+    opal_proc_t *proc = endpoint->proc;
+    if (!endpoint->get_enabled && mca_btl_gpusm.error_cb != nullptr && proc != nullptr) {
         endpoint->get_enabled = true;
-        mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC,
-                               endpoint->proc, nullptr);
+        mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC, proc,
+                               nullptr);
     }
 }
 

@@ -193,8 +193,10 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         }
         gpusm::peer *peer = gpusm::here().node->add_peer(identity, directory);
         endpoints[i] = gpusm::endpoint_of(*peer);
-        endpoints[i]->single.same_pids = same_pids;
-        endpoints[i]->proc = procs[i];
+        if (nullptr == endpoints[i]->proc) { // or others may be reading this
+            endpoints[i]->single.same_pids = same_pids;
+        }
+        endpoints[i]->proc.store(procs[i], std::memory_order_release);
         gpusm::install_pointer_check();
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
@@ -213,7 +215,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         // The endpoint stays in the component's list, where later progress gives its
         // fragments back, and goes with the component.
         if (endpoints[i] != nullptr) {
-            endpoints[i]->proc = nullptr;
+            endpoints[i]->proc.store(nullptr, std::memory_order_relaxed);
             // Should the process come back, ob1 will have to be told anew.
             endpoints[i]->get_enabled = false;
             gpusm::smsc_release(endpoints[i]);

@@ -27,8 +27,9 @@ constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 
 bool is_connected(const mca_btl_base_endpoint_t *to)
 {
     constexpr int references_of_lists = 2;
-    return to->proc != nullptr && (to->proc->proc_name.jobid == OPAL_PROC_MY_NAME.jobid ||
-                                   to->proc->super.super.obj_reference_count > references_of_lists);
+    opal_proc_t *proc = to->proc;
+    return proc != nullptr && (proc->proc_name.jobid == OPAL_PROC_MY_NAME.jobid ||
+                               proc->super.super.obj_reference_count > references_of_lists);
 }
 
 // False: nothing is to be done yet.

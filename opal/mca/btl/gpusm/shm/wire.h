@@ -216,7 +216,7 @@ inline constexpr std::uint32_t no_export_slot = 0xffffffffU;
 
 struct ipc_message {
     ipc_operation operation;
-    refuse_reason reason; // with refuse only
+    refuse_reason reason; // with a refuse, and an ack about memory that cannot be mapped
     std::uint8_t reserved[6];
     remote_handle handle; // with an ack that has a reason, and what is about descriptors
 };
