@@ -7,6 +7,7 @@
 #include "opal/mca/btl/gpusm/base/lock.h"
 #include "opal/mca/btl/gpusm/base/log.h"
 #include "opal/mca/btl/gpusm/base/processors.h"
+#include "opal/mca/btl/gpusm/base/replaced_function.h"
 #include "opal/mca/btl/gpusm/base/short_copy.h"
 
 #include "tests/unit/shm_support.h"
@@ -246,6 +247,66 @@ TEST(Tally, CountsTheSameWithoutThreadsAndWithThem)
     EXPECT_EQ(number.value(), 3U);
     number.add(~std::uint32_t{0} - 2);
     EXPECT_EQ(number.value(), 0U);
+}
+
+int calls_of_original = 0;
+int original_function()
+{
+    return ++calls_of_original;
+}
+replaced_function<int()> in_place;
+int our_function()
+{
+    return in_place.original()();
+}
+int other_function()
+{
+    return our_function() + 1000;
+}
+
+TEST(ReplacedFunction, StandsInItsPlaceUntilItIsTakenBackOnlyOnceAndUnderWhatComesAfter)
+{
+    int (*entry)() = original_function;
+    in_place.put(&entry, our_function);
+    in_place.put(&entry, our_function);
+    EXPECT_TRUE(in_place.stands());
+    EXPECT_EQ(entry, our_function);
+    EXPECT_EQ(entry(), 1);
+    in_place.take_back(&entry, our_function);
+    EXPECT_FALSE(in_place.stands());
+    EXPECT_EQ(entry, original_function);
+    EXPECT_EQ(our_function(), 2) << "by who has read the table before";
+    in_place.put(&entry, our_function);
+    entry = other_function;
+    in_place.take_back(&entry, our_function);
+    EXPECT_EQ(entry, other_function) << "somebody else's";
+    EXPECT_EQ(entry(), 1003) << "who still calls ours";
+    in_place.put(&entry, our_function);
+    EXPECT_EQ(entry, other_function) << "or they would call each other for ever";
+    entry = our_function;
+    in_place.take_back(&entry, our_function);
+    EXPECT_EQ(entry, original_function);
+}
+
+TEST(ReplacedFunction, MayBeCalledWhileItIsPutAndTakenBack)
+{
+    static int (*entry)() = +[] { return 5; };
+    std::atomic<bool> over{false};
+    std::atomic<long> calls{0};
+    std::thread caller([&] {
+        while (!over.load(std::memory_order_relaxed)) {
+            EXPECT_EQ(std::atomic_ref(entry).load(std::memory_order_acquire)(), 5);
+            calls.fetch_add(1, std::memory_order_relaxed);
+        }
+    });
+    const deadline end(30);
+    for (int turn = 0; (turn < 100000 || calls.load() < 1000) && !end.over(); ++turn) {
+        in_place.put(&entry, our_function);
+        in_place.take_back(&entry, our_function);
+    }
+    over.store(true);
+    caller.join();
+    EXPECT_GE(calls.load(), 1000);
 }
 
 TEST(ShortCopy, CopiesWhatItIsToldAndNothingElse)

@@ -25,7 +25,9 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
+#include "opal/mca/btl/gpusm/base/c_entry.h"
 #include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/btl/gpusm/base/replaced_function.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
@@ -130,9 +132,11 @@ struct mca_btl_gpusm_component_t {
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
     int output;                  // stream for log lines
     gpusm::transport *transport; // owned; null before init and after finalize
-    // What answered Open MPI's question about addresses before ours; null unless ours does. Stays
-    // when the transport ends, if somebody else still calls through.
-    decltype(opal_accelerator.check_addr) check_addr;
+    // Open MPI's question about addresses (btl_gpusm_gpu.cc), which somebody else may still ask
+    // through us when the transport has ended; and what the answers come from, null before and
+    // then.
+    gpusm::replaced_function<std::remove_pointer_t<decltype(opal_accelerator.check_addr)>> check;
+    std::atomic<gpusm::transport *> checks_for;
 };
 
 struct mca_btl_gpusm_t {
@@ -144,14 +148,14 @@ extern "C" {
 OPAL_DECLSPEC extern mca_btl_gpusm_component_t mca_btl_gpusm_component;
 extern mca_btl_gpusm_t mca_btl_gpusm;
 
-std::remove_pointer_t<mca_btl_base_module_alloc_fn_t> mca_btl_gpusm_alloc;
-std::remove_pointer_t<mca_btl_base_module_prepare_fn_t> mca_btl_gpusm_prepare_src;
-std::remove_pointer_t<mca_btl_base_module_send_fn_t> mca_btl_gpusm_send;
-std::remove_pointer_t<mca_btl_base_module_sendi_fn_t> mca_btl_gpusm_sendi;
-std::remove_pointer_t<mca_btl_base_module_register_mem_fn_t> mca_btl_gpusm_register_mem;
-std::remove_pointer_t<mca_btl_base_module_deregister_mem_fn_t> mca_btl_gpusm_deregister_mem;
-std::remove_pointer_t<mca_btl_base_module_get_fn_t> mca_btl_gpusm_get;
-int mca_btl_gpusm_progress(void);
+gpusm::entry_type<mca_btl_base_module_alloc_fn_t> mca_btl_gpusm_alloc;
+gpusm::entry_type<mca_btl_base_module_prepare_fn_t> mca_btl_gpusm_prepare_src;
+gpusm::entry_type<mca_btl_base_module_send_fn_t> mca_btl_gpusm_send;
+gpusm::entry_type<mca_btl_base_module_sendi_fn_t> mca_btl_gpusm_sendi;
+gpusm::entry_type<mca_btl_base_module_register_mem_fn_t> mca_btl_gpusm_register_mem;
+gpusm::entry_type<mca_btl_base_module_deregister_mem_fn_t> mca_btl_gpusm_deregister_mem;
+gpusm::entry_type<mca_btl_base_module_get_fn_t> mca_btl_gpusm_get;
+int mca_btl_gpusm_progress(void) noexcept;
 }
 
 namespace gpusm {
@@ -262,7 +266,7 @@ struct registration {
 // All registrations ever made (btl_gpusm_messages.cc). Any thread that does not hold `lock`.
 class registration_table {
   public:
-    explicit registration_table(optional_mutex &lock) : lock_(lock), list_(number, this) {}
+    explicit registration_table(optional_mutex &lock) : lock_(lock), list_(entry(number), this) {}
 
     // One that names nothing yet. Null: there is no memory.
     registration *take();
@@ -274,7 +278,7 @@ class registration_table {
                         std::uint64_t len_bytes);
 
   private:
-    static int number(opal_free_list_item_t *item, void *table);
+    static int number(opal_free_list_item_t *item, void *table) noexcept;
 
     optional_mutex &lock_;
     std::vector<registration *> numbered_; // under the lock

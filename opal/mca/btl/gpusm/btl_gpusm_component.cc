@@ -105,7 +105,7 @@ static std::string difference_of_open_mpi()
 
 extern "C" {
 
-static int component_register(void)
+static int component_register(void) noexcept
 {
     const std::string why = gpusm::difference_of_open_mpi();
     if (!why.empty()) {
@@ -117,7 +117,7 @@ static int component_register(void)
     return OPAL_SUCCESS;
 }
 
-static int component_open(void)
+static int component_open(void) noexcept
 {
     mca_btl_gpusm_component.output = opal_output_open(nullptr);
     opal_output_set_verbosity(mca_btl_gpusm_component.output,
@@ -126,7 +126,7 @@ static int component_open(void)
     return OPAL_SUCCESS;
 }
 
-static int component_close(void)
+static int component_close(void) noexcept
 {
     gpusm::release_component();
     gpusm::log_install(nullptr, gpusm::log_level::error);
@@ -134,7 +134,7 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
-static mca_btl_base_module_t **component_init(int *num_btls, bool, bool)
+static mca_btl_base_module_t **component_init(int *num_btls, bool, bool) noexcept
 {
     mca_btl_gpusm_component_t &component = mca_btl_gpusm_component;
     *num_btls = 0;
@@ -186,16 +186,16 @@ mca_btl_gpusm_component_t mca_btl_gpusm_component = {
             .btl_version =
                 {
                     MCA_BTL_DEFAULT_VERSION("gpusm"),
-                    .mca_open_component = component_open,
-                    .mca_close_component = component_close,
-                    .mca_register_component_params = component_register,
+                    .mca_open_component = gpusm::entry(component_open),
+                    .mca_close_component = gpusm::entry(component_close),
+                    .mca_register_component_params = gpusm::entry(component_register),
                 },
             .btl_data =
                 {
                     .param_field = MCA_BASE_METADATA_PARAM_CHECKPOINT,
                 },
-            .btl_init = component_init,
-            .btl_progress = mca_btl_gpusm_progress,
+            .btl_init = gpusm::entry(component_init),
+            .btl_progress = gpusm::entry(mca_btl_gpusm_progress),
         },
 };
 

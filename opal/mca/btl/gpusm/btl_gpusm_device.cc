@@ -58,7 +58,7 @@ constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
 // was then, because the program may not free it until the receive is complete.
 bool has_asked()
 {
-    return mca_btl_gpusm_component.check_addr != nullptr && !has_threads();
+    return mca_btl_gpusm_component.check.stands() && !has_threads();
 }
 
 // Receiver's side. The length is that of the message: pml/ob1 of Open MPI 5.0 does not look at the

@@ -57,9 +57,9 @@ gpu_side::~gpu_side()
 
 void gpu_side::look_at_contexts()
 {
-    for (const auto &each : devices.all()) {
-        (void)devices.is_alive(*each);
-    }
+    timespec now{};
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    devices.look_at_contexts(now.tv_sec);
 }
 
 void gpu_side::sweep()
@@ -220,18 +220,18 @@ namespace {
 
 int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
 {
-    return mca_btl_gpusm_component.check_addr(address, dev_id, flags);
+    return mca_btl_gpusm_component.check.original()(address, dev_id, flags);
 }
 
 // By the contract of check_addr in accelerator.h. Where somebody else has put a function over ours,
 // this is called as long as the component stays loaded.
-extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags)
+extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags) noexcept
 {
     const driver_api *driver = driver_load();
     if (nullptr == address || nullptr == flags || nullptr == driver) {
         return ask_component(address, dev_id, flags);
     }
-    transport *ours = mca_btl_gpusm_component.transport;
+    transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
     gpu_side *side = nullptr == ours ? nullptr : ours->gpu.load();
     const auto at = reinterpret_cast<std::uint64_t>(address);
     // The devices are under the GPU lock, for which nobody is to wait here.
@@ -258,31 +258,23 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     return place.on_device ? 1 : 0;
 }
 
-// The table is read by other threads while it changes.
-void set_check(decltype(opal_accelerator.check_addr) function)
-{
-    std::atomic_ref(opal_accelerator.check_addr).store(function, std::memory_order_release);
-}
-
 } // namespace
 
 void install_pointer_check()
 {
     const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
-    if (mca_btl_gpusm_component.quick_pointer_check &&
-        nullptr == mca_btl_gpusm_component.check_addr && 0 == std::strcmp("cuda", selected) &&
+    const std::lock_guard guard(here().lock);
+    if (mca_btl_gpusm_component.quick_pointer_check && 0 == std::strcmp("cuda", selected) &&
         driver_load() != nullptr) {
-        mca_btl_gpusm_component.check_addr = opal_accelerator.check_addr;
-        set_check(quick_check_addr);
+        mca_btl_gpusm_component.checks_for.store(&here(), std::memory_order_release);
+        mca_btl_gpusm_component.check.put(&opal_accelerator.check_addr, entry(quick_check_addr));
     }
 }
 
 void remove_pointer_check()
 {
-    if (mca_btl_gpusm_component.check_addr != nullptr &&
-        quick_check_addr == opal_accelerator.check_addr) {
-        set_check(std::exchange(mca_btl_gpusm_component.check_addr, nullptr));
-    }
+    mca_btl_gpusm_component.check.take_back(&opal_accelerator.check_addr, entry(quick_check_addr));
+    mca_btl_gpusm_component.checks_for.store(nullptr, std::memory_order_release);
 }
 
 } // namespace gpusm

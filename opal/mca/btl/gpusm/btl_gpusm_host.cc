@@ -338,7 +338,9 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
     }
     mca_smsc_endpoint_t *from = smsc_reads_plainly() ? smsc_of(endpoint) : nullptr;
     single_copy &with = endpoint->single;
-    // The address is the peer's word, but one in the peer's own memory, and the system checks it.
+    // The range is the peer's word, of the peer's own memory: it lies in what the peer has named.
+    // CMA has the system look whether it is there; XPMEM copies by this processor, which faults
+    // where a peer names what it has not.
     if (from != nullptr &&
         OPAL_SUCCESS == MCA_SMSC_CALL(copy_from, from, local,
                                       reinterpret_cast<void *>(remote_address), bytes, nullptr)) {

@@ -121,8 +121,8 @@ bool smsc_reads_plainly();
 bool reads_our_memory(mca_btl_base_endpoint_t *endpoint);
 // Can it, as far as is known?
 bool smsc_reaches_us(mca_btl_base_endpoint_t *endpoint);
-// Reads host memory of the peer into host memory, and returns when that is done; `remote_address`
-// need not have been checked. Anything but `ok`: nothing, or a part, has been read.
+// Reads host memory of the peer into host memory, and returns when that is done. The range lies in
+// what the peer has named (covers). Anything but `ok`: nothing, or a part, has been read.
 status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t remote_address,
                  std::size_t bytes);
 // The other way round; counted nowhere.

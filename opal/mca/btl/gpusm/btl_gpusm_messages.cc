@@ -123,7 +123,7 @@ bool may_be_device_memory(const void *base, std::uint32_t flags)
 #endif
 }
 
-int registration_table::number(opal_free_list_item_t *item, void *table)
+int registration_table::number(opal_free_list_item_t *item, void *table) noexcept
 {
     auto *made = reinterpret_cast<registration *>(item);
     auto *of = static_cast<registration_table *>(table);
@@ -200,7 +200,7 @@ extern "C" {
 int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
                         opal_convertor_t *convertor, void *header, size_t header_size,
                         size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
-                        mca_btl_base_descriptor_t **descriptor)
+                        mca_btl_base_descriptor_t **descriptor) noexcept
 {
     using gpusm::frag_kind;
 
@@ -259,7 +259,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
 }
 
 mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
-                                               uint8_t order, size_t size, uint32_t flags)
+                                               uint8_t order, size_t size, uint32_t flags) noexcept
 {
     mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
     return nullptr == frag ? nullptr : gpusm::hand_out(frag, size, order, flags);
@@ -268,7 +268,8 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_
 mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
                                                      mca_btl_base_endpoint_t *endpoint,
                                                      opal_convertor_t *convertor, uint8_t order,
-                                                     size_t reserve, size_t *size, uint32_t flags)
+                                                     size_t reserve, size_t *size,
+                                                     uint32_t flags) noexcept
 {
     const size_t most =
         gpusm::of_device(convertor) ? btl->btl_accelerator_max_send_size : btl->btl_max_send_size;
@@ -292,7 +293,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
 }
 
 int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoint,
-                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+                       mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag) noexcept
 {
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
     const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
@@ -309,7 +310,7 @@ int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoin
 mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *,
                                                                mca_btl_base_endpoint_t *endpoint,
                                                                void *base, size_t size,
-                                                               uint32_t flags)
+                                                               uint32_t flags) noexcept
 {
     using gpusm::status;
 
@@ -349,7 +350,7 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
 }
 
 int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
-                                 mca_btl_base_registration_handle_t *handle)
+                                 mca_btl_base_registration_handle_t *handle) noexcept
 {
     gpusm::transport &here = gpusm::here();
     gpusm::registration *given = gpusm::registration_around(handle);
@@ -376,7 +377,7 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
                       mca_btl_base_registration_handle_t *local_handle,
                       mca_btl_base_registration_handle_t *remote_handle, size_t size, int flags,
                       int order, mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
-                      void *cbdata)
+                      void *cbdata) noexcept
 {
     const gpusm::registration *local = gpusm::registration_around(local_handle);
     const bool into_host = nullptr == local || nullptr == local->device;
@@ -392,7 +393,7 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
 // Taken from the peers in one call of progress, so that what else waits gets its turn.
 static constexpr int messages_per_progress = 64;
 
-int mca_btl_gpusm_progress(void)
+int mca_btl_gpusm_progress(void) noexcept
 {
     // One thread at a time, and never from within a callback: the order of a peer's messages
     // depends on it. A locked instruction would be a good part of an idle round.

@@ -178,7 +178,7 @@ mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index)
 extern "C" {
 
 static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
-                     mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable)
+                     mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable) noexcept
 {
     const opal_proc_t *self = opal_proc_local_get();
     const bool alone = gpusm::has_peers_alone();
@@ -209,7 +209,7 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
 }
 
 static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
-                     mca_btl_base_endpoint_t **endpoints)
+                     mca_btl_base_endpoint_t **endpoints) noexcept
 {
     for (size_t i = 0; i < nprocs; ++i) {
         // The endpoint stays in the component's list, where later progress gives its
@@ -229,14 +229,15 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
     return OPAL_SUCCESS;
 }
 
-static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor)
+static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor) noexcept
 {
     gpusm::frag_return(reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor));
     return OPAL_SUCCESS;
 }
 
 // ob1 calls it at the end of each of its add_procs, when it has an endpoint for every process.
-static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t cbfunc)
+static int register_error(mca_btl_base_module_t *,
+                          mca_btl_base_module_error_cb_fn_t cbfunc) noexcept
 {
     mca_btl_gpusm.error_cb = cbfunc;
     for (std::size_t i = 0; mca_btl_base_endpoint_t *each = gpusm::endpoint_at(i); ++i) {
@@ -245,7 +246,7 @@ static int register_error(mca_btl_base_module_t *, mca_btl_base_module_error_cb_
     return OPAL_SUCCESS;
 }
 
-static int finalize(mca_btl_base_module_t *)
+static int finalize(mca_btl_base_module_t *) noexcept
 {
     gpusm::release_component();
     return OPAL_SUCCESS;
@@ -255,19 +256,19 @@ mca_btl_gpusm_t mca_btl_gpusm = {
     .super =
         {
             .btl_component = &mca_btl_gpusm_component.super,
-            .btl_add_procs = add_procs,
-            .btl_del_procs = del_procs,
-            .btl_finalize = finalize,
-            .btl_alloc = mca_btl_gpusm_alloc,
-            .btl_free = free_descriptor,
-            .btl_prepare_src = mca_btl_gpusm_prepare_src,
-            .btl_send = mca_btl_gpusm_send,
-            .btl_sendi = mca_btl_gpusm_sendi,
-            .btl_get = mca_btl_gpusm_get,
+            .btl_add_procs = gpusm::entry(add_procs),
+            .btl_del_procs = gpusm::entry(del_procs),
+            .btl_finalize = gpusm::entry(finalize),
+            .btl_alloc = gpusm::entry(mca_btl_gpusm_alloc),
+            .btl_free = gpusm::entry(free_descriptor),
+            .btl_prepare_src = gpusm::entry(mca_btl_gpusm_prepare_src),
+            .btl_send = gpusm::entry(mca_btl_gpusm_send),
+            .btl_sendi = gpusm::entry(mca_btl_gpusm_sendi),
+            .btl_get = gpusm::entry(mca_btl_gpusm_get),
             .btl_dump = mca_btl_base_dump,
-            .btl_register_mem = mca_btl_gpusm_register_mem,
-            .btl_deregister_mem = mca_btl_gpusm_deregister_mem,
-            .btl_register_error = register_error,
+            .btl_register_mem = gpusm::entry(mca_btl_gpusm_register_mem),
+            .btl_deregister_mem = gpusm::entry(mca_btl_gpusm_deregister_mem),
+            .btl_register_error = gpusm::entry(register_error),
         },
     .error_cb = nullptr,
 };

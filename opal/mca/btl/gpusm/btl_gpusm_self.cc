@@ -125,7 +125,7 @@ bool pack(opal_convertor_t *convertor, self_frag *frag, std::size_t reserve, std
 extern "C" {
 
 static int add_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
-                    mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable)
+                    mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable) noexcept
 {
     const opal_proc_t *self = opal_proc_local_get();
     for (size_t i = 0; i < nprocs; ++i) {
@@ -146,7 +146,7 @@ static int add_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
 }
 
 static int delete_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
-                       mca_btl_base_endpoint_t **endpoints)
+                       mca_btl_base_endpoint_t **endpoints) noexcept
 {
     for (size_t i = 0; i < nprocs; ++i) {
         if (endpoints[i] != nullptr) {
@@ -157,7 +157,8 @@ static int delete_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
 }
 
 // ob1 calls it at the end of its add_procs, when it has an endpoint for every process.
-static int register_error_of_self(mca_btl_base_module_t *, mca_btl_base_module_error_cb_fn_t cbfunc)
+static int register_error_of_self(mca_btl_base_module_t *,
+                                  mca_btl_base_module_error_cb_fn_t cbfunc) noexcept
 {
     mca_btl_gpusm_self.error_cb = cbfunc;
     gpusm::side().enable_get();
@@ -165,13 +166,13 @@ static int register_error_of_self(mca_btl_base_module_t *, mca_btl_base_module_e
 }
 
 // The transport goes with the other module.
-static int finalize_self(mca_btl_base_module_t *)
+static int finalize_self(mca_btl_base_module_t *) noexcept
 {
     return OPAL_SUCCESS;
 }
 
 static mca_btl_base_descriptor_t *alloc_to_self(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
-                                                uint8_t order, size_t size, uint32_t flags)
+                                                uint8_t order, size_t size, uint32_t flags) noexcept
 {
     gpusm::self_frag *frag = gpusm::side().take(size);
     if (nullptr == frag) {
@@ -182,7 +183,7 @@ static mca_btl_base_descriptor_t *alloc_to_self(mca_btl_base_module_t *, mca_btl
     return &frag->base;
 }
 
-static int free_to_self(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor)
+static int free_to_self(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor) noexcept
 {
     gpusm::side().give(reinterpret_cast<gpusm::self_frag *>(descriptor));
     return OPAL_SUCCESS;
@@ -191,7 +192,8 @@ static int free_to_self(mca_btl_base_module_t *, mca_btl_base_descriptor_t *desc
 static mca_btl_base_descriptor_t *prepare_to_self(mca_btl_base_module_t *btl,
                                                   mca_btl_base_endpoint_t *endpoint,
                                                   opal_convertor_t *convertor, uint8_t order,
-                                                  size_t reserve, size_t *size, uint32_t flags)
+                                                  size_t reserve, size_t *size,
+                                                  uint32_t flags) noexcept
 {
     const bool packs = gpusm::must_pack(convertor);
     if (packs && reserve >= gpusm::self_fragment_bytes) {
@@ -216,7 +218,7 @@ static mca_btl_base_descriptor_t *prepare_to_self(mca_btl_base_module_t *btl,
 }
 
 static int send_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
-                        mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+                        mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag) noexcept
 {
     const auto flags = static_cast<uint32_t>(descriptor->des_flags);
     gpusm::deliver_to_self(tag, descriptor->des_segments, descriptor->des_segment_count);
@@ -232,7 +234,7 @@ static int send_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
 static int sendi_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
                          opal_convertor_t *convertor, void *header, size_t header_size,
                          size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
-                         mca_btl_base_descriptor_t **descriptor)
+                         mca_btl_base_descriptor_t **descriptor) noexcept
 {
     // An empty message may come with a convertor that nobody has set up.
     if (0 == payload_size || !gpusm::must_pack(convertor)) [[likely]] {
@@ -270,7 +272,7 @@ static int sendi_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
 static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module_t *,
                                                              mca_btl_base_endpoint_t *endpoint,
                                                              void *base, size_t size,
-                                                             uint32_t flags)
+                                                             uint32_t flags) noexcept
 {
     gpusm::self_side &self = gpusm::side();
     if (!gpusm::may_be_device_memory(base, flags)) {
@@ -297,7 +299,7 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
 }
 
 static int deregister_for_self(mca_btl_base_module_t *btl,
-                               mca_btl_base_registration_handle_t *handle)
+                               mca_btl_base_registration_handle_t *handle) noexcept
 {
     const gpusm::self_side &self = gpusm::side();
     return handle == &self.host.handle || handle == &self.unusable.handle
@@ -309,7 +311,8 @@ static int get_from_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
                          void *local_address, uint64_t remote_address,
                          mca_btl_base_registration_handle_t *local_handle,
                          mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
-                         mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
+                         mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext,
+                         void *cbdata) noexcept
 {
     const gpusm::remote_handle &remote = remote_handle->remote;
     const gpusm::registration *into = gpusm::registration_around(local_handle);
@@ -334,19 +337,19 @@ mca_btl_gpusm_t mca_btl_gpusm_self = {
     .super =
         {
             .btl_component = &mca_btl_gpusm_component.super,
-            .btl_add_procs = add_self,
-            .btl_del_procs = delete_self,
-            .btl_finalize = finalize_self,
-            .btl_alloc = alloc_to_self,
-            .btl_free = free_to_self,
-            .btl_prepare_src = prepare_to_self,
-            .btl_send = send_to_self,
-            .btl_sendi = sendi_to_self,
-            .btl_get = get_from_self,
+            .btl_add_procs = gpusm::entry(add_self),
+            .btl_del_procs = gpusm::entry(delete_self),
+            .btl_finalize = gpusm::entry(finalize_self),
+            .btl_alloc = gpusm::entry(alloc_to_self),
+            .btl_free = gpusm::entry(free_to_self),
+            .btl_prepare_src = gpusm::entry(prepare_to_self),
+            .btl_send = gpusm::entry(send_to_self),
+            .btl_sendi = gpusm::entry(sendi_to_self),
+            .btl_get = gpusm::entry(get_from_self),
             .btl_dump = mca_btl_base_dump,
-            .btl_register_mem = register_for_self,
-            .btl_deregister_mem = deregister_for_self,
-            .btl_register_error = register_error_of_self,
+            .btl_register_mem = gpusm::entry(register_for_self),
+            .btl_deregister_mem = gpusm::entry(deregister_for_self),
+            .btl_register_error = gpusm::entry(register_error_of_self),
         },
     .error_cb = nullptr,
 };
