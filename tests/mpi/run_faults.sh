@@ -96,14 +96,15 @@ locked_survives page-locked-and-no-question-is-answered 0 \
 locked_survives page-locked-and-no-peer-access 0 -x GPUSM_SOFTCUDA_PEERS=0
 locked_survives page-locked-on-one-device 2 -x CUDA_VISIBLE_DEVICES=0
 
-# Its owner can copy nothing at all, and stops to try.
+# Its owner can copy nothing at all, and stops to try for a while.
 per_rank 1 GPUSM_SOFTCUDA_FAIL=cuMemcpyAsync:0:700
 logged log "$work/per-rank-1" "$exchange" locked-one-way --kinds D
 status=$?
 failed_copies=$(calls_in log '^cuMemcpyAsync 700 mca_btl_gpusm\.so')
 judge page-locked-and-its-owner-cannot-copy 0 $status \
     'says "locked: into D: 0 of 30 directly\$"' "no message can have gone directly" \
-    '[ $failed_copies -eq 4 ]' "$failed_copies copies were tried, expected 4"
+    '[ $failed_copies -ge 4 ] && [ $failed_copies -lt 30 ]' \
+    "$failed_copies copies were tried, expected 4 and one after each pause"
 
 copies=8,12,13,14,15,18,20
 failing_calls page-locked-copies "locked --kinds D" 0 cuMemcpyAsync=$copies cuEventQuery=$copies

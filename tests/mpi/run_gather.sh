@@ -71,13 +71,16 @@ if need_softcuda what-the-driver-refuses; then
     gathers no-module-can-be-loaded "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleLoadDataEx:0:222
     gathers no-function-is-found "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuModuleGetFunction:0:500
     gathers no-memory-for-flags "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
-    gathers first-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
+    gathers first-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:1:701
     gathers third-launch-refused "$by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:3:701
     gathers every-launch-refused "$not_by_kernel" -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
     gathers_test="gather-from-host --kinds D"
     gathers rings-that-are-not-registered-are-not-for-the-kernel "$not_by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
-    gathers other-addresses-on-the-device-are-not-for-the-kernel "$not_by_kernel" \
+    # The first question is about the flags. Those after it are asked a few times, with pauses.
+    gathers unknown-addresses-on-the-device-are-not-for-the-kernel "$not_by_kernel" \
+        -x GPUSM_SOFTCUDA_FAIL="$(seq -f cuMemHostGetDevicePointer:%g:1 -s , 2 50)"
+    gathers addresses-on-the-device-are-asked-for-again "$by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL=cuMemHostGetDevicePointer:2:1
     gathers every-launch-of-host-memory-refused "$not_by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
