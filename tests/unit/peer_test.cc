@@ -192,10 +192,12 @@ TEST_F(Peer, WhenAllPeerSlotsAreTakenMessagesWaitForOneAndOthersGoOn)
 TEST_F(Peer, MessagesWaitWhileThereIsNoDescriptorToMapThePeerWithAndGoInOrderThen)
 {
     const expect_lines log(1);
+    outgoing *first = fragment("a");
+    outgoing *second = fragment("b");
     {
-        const no_descriptors_left none;
-        EXPECT_EQ(to_.post(fragment("a")), status::busy);
-        EXPECT_EQ(to_.post(fragment("b")), status::busy);
+        const no_descriptors_left none; // not even for a sanitizer
+        EXPECT_EQ(to_.post(first), status::busy);
+        EXPECT_EQ(to_.post(second), status::busy);
         for (int i = 0; i < 20; ++i) {
             EXPECT_FALSE(to_.flush());
         }
@@ -216,9 +218,10 @@ TEST_F(Peer, MessagesWaitWhileThereIsNoDescriptorToMapThePeerWithAndGoInOrderThe
 TEST_F(Peer, WhatWaitsForAPeerThatEndsBeforeItCouldBeMappedComesBack)
 {
     const log_capture log;
+    outgoing *first = fragment("a");
     {
         const no_descriptors_left none;
-        EXPECT_EQ(to_.post(fragment("a")), status::busy);
+        EXPECT_EQ(to_.post(first), status::busy);
     }
     theirs_.reset();
     const deadline end(20);
