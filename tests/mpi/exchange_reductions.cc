@@ -279,6 +279,30 @@ void test_reductions(context &c)
     });
 }
 
+// Longer ones than stay page-locked at once: on a device everywhere, and mixed with host memory.
+void test_reductions_long(context &c)
+{
+    constexpr std::size_t len_bytes = 40 << 20;
+    with_world(c, [&](const kit &k, const group &world) {
+        const std::size_t reals = len_bytes / sizeof(double) + 3;
+        for (kind what : {kind::allreduce, kind::reduce, kind::scan, kind::exscan}) {
+            run(world, {{what, &k.real, MPI_SUM, reals, 0, false}}, form::blocking);
+        }
+        run(world, {{kind::allreduce, &k.real, MPI_SUM, reals, 0, true}}, form::blocking);
+        if (c.rounds > 0) {
+            return; // those whose copies are counted
+        }
+        for (int placement : {1, 2, 3}) {
+            run(world, {{kind::allreduce, &k.real, MPI_SUM, reals, placement, false}},
+                form::blocking);
+            run(world, {{kind::reduce, &k.integer, MPI_MAX, 2 * reals, placement, true}},
+                form::blocking);
+        }
+        run(world, {{kind::scan, &k.gapped, k.product, len_bytes / 16 + 1, 0, false}},
+            form::blocking);
+    });
+}
+
 // Between the even and the odd ranks.
 void test_reductions_inter(context &c)
 {

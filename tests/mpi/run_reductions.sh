@@ -25,6 +25,17 @@ counted two-ranks 300 2 reductions
 counted three-ranks-little-locked-memory 300 3 reductions --mca coll_gpusm_staging_bytes 300000
 # Without coll/cuda, which otherwise is the next component.
 counted four-ranks-without-coll-cuda 300 4 reductions --mca coll ^cuda
+# Of 40 MiB, in pieces that fit page-locked memory. Two ranks copy 54 pieces, if all calls are cut:
+# twice 2 x 3 there and back again in allreduce, 9 in reduce, 12 in scan, 9 in exscan.
+counted two-ranks-long 300 2 reductions-long
+counted three-ranks-long 300 3 reductions-long --mca coll_adapt_priority 100
+if need_softcuda long-reductions-go-in-pieces; then
+    launch 120 2 -x GPUSM_SOFTCUDA_LOG="$work" "$exchange" reductions-long --kinds D --rounds 1
+    status=$?
+    copies=$(cat "$work"/*.log | grep -c '^cuMemcpy[A-Za-z]* .* mca_accelerator_' || true)
+    judge long-reductions-go-in-pieces 0 $status '[ "$copies" -ge 54 ]' \
+        "there were $copies copies"
+fi
 # Components that know host memory only, above all others; the user's own choice of ours stays.
 counted two-ranks-with-coll-adapt-above 300 2 reductions --mca coll_adapt_priority 100
 counted threads-with-coll-sm-above 120 2 reductions-threads --mca coll_sm_priority 1000 \

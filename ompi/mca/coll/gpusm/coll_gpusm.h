@@ -5,8 +5,8 @@
 //
 // A module sits above the other components of a communicator and has kept what they have put there.
 // Each of its functions calls the next component's once, with the program's arguments, except that
-// host memory takes the place of device memory. So ranks agree on what is called whatever memory
-// each of them has.
+// host memory takes the place of device memory, and that long ones go in pieces. So ranks agree on
+// what is called whatever memory each of them has.
 //
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes

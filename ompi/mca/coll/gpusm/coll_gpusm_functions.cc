@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <type_traits>
 
 namespace gpusm {
 
@@ -77,14 +78,46 @@ operands of_exscan(const void *send, void *receive, int count, communicator *com
                        0 == ompi_comm_rank(comm) ? 0 : elements(count));
 }
 
+template <typename Address> Address shifted(Address buffer, std::ptrdiff_t bytes)
+{
+    using byte = std::conditional_t<std::is_same_v<Address, const void *>, const char, char>;
+    return nullptr == buffer || MPI_IN_PLACE == buffer ? buffer
+                                                       : static_cast<byte *>(buffer) + bytes;
+}
+
+// Calls `reduce(send, receive, count)` for one piece after the other, where every element is
+// reduced for itself. So the host memory that stands in fits what is kept page-locked, however long
+// the buffers are. All ranks have the same count and datatype, so all cut alike, those with host
+// memory too: they do not know what the others have. Between two groups some have no count.
+template <typename Reduce>
+int in_pieces(const void *send, void *receive, int count, const datatype *type,
+              const communicator *comm, Reduce reduce)
+{
+    constexpr std::size_t piece_bytes = std::size_t{16} * 1024 * 1024;
+    const std::size_t most = piece_bytes / std::max<std::size_t>(type->super.size, 1);
+    if (elements(count) <= most || OMPI_COMM_IS_INTER(comm)) {
+        return reduce(send, receive, count);
+    }
+    const int piece = static_cast<int>(std::max<std::size_t>(most, 1));
+    const std::ptrdiff_t extent = type->super.ub - type->super.lb;
+    int rc = OMPI_SUCCESS;
+    for (int done = 0; done < count && OMPI_SUCCESS == rc; done += std::min(piece, count - done)) {
+        rc = reduce(shifted(send, extent * done), shifted(receive, extent * done),
+                    std::min(piece, count - done));
+    }
+    return rc;
+}
+
 // --- allreduce -----------------------------------------------------------------------------------
 
 extern "C" int coll_gpusm_allreduce(const void *send, void *receive, int count, datatype *type,
                                     ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return call_staged(pool(), of_allreduce(send, receive, count), type, [&](auto *s, auto *r) {
-        return next.coll_allreduce(s, r, count, type, op, comm, next.coll_allreduce_module);
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+        return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
+            return next.coll_allreduce(s, r, n, type, op, comm, next.coll_allreduce_module);
+        });
     });
 }
 
@@ -119,10 +152,11 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
                                  base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return call_staged(
-        pool(), of_reduce(send, receive, count, root, comm), type, [&](auto *s, auto *r) {
-            return next.coll_reduce(s, r, count, type, op, root, comm, next.coll_reduce_module);
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+        return call_staged(pool(), of_reduce(from, to, n, root, comm), type, [&](auto *s, auto *r) {
+            return next.coll_reduce(s, r, n, type, op, root, comm, next.coll_reduce_module);
         });
+    });
 }
 
 extern "C" int coll_gpusm_ireduce(const void *send, void *receive, int count, datatype *type,
@@ -239,8 +273,10 @@ extern "C" int coll_gpusm_scan(const void *send, void *receive, int count, datat
                                ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return call_staged(pool(), of_allreduce(send, receive, count), type, [&](auto *s, auto *r) {
-        return next.coll_scan(s, r, count, type, op, comm, next.coll_scan_module);
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+        return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
+            return next.coll_scan(s, r, n, type, op, comm, next.coll_scan_module);
+        });
     });
 }
 
@@ -272,8 +308,10 @@ extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, dat
                                  ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return call_staged(pool(), of_exscan(send, receive, count, comm), type, [&](auto *s, auto *r) {
-        return next.coll_exscan(s, r, count, type, op, comm, next.coll_exscan_module);
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+        return call_staged(pool(), of_exscan(from, to, n, comm), type, [&](auto *s, auto *r) {
+            return next.coll_exscan(s, r, n, type, op, comm, next.coll_exscan_module);
+        });
     });
 }
 
