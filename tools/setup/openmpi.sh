@@ -209,7 +209,7 @@ patch_openmpi() {
 }
 
 # openmpi_patches PREFIX: names of the patches that its build has; nothing when it has none
-openmpi_patches() { openmpi_says "$1" package | sed -n 's/.*, patched: //p'; }
+openmpi_patches() { openmpi_says "$1" package | tr -d '"' | sed -n 's/.*, patched: //p'; }
 
 # build_openmpi TARBALL PREFIX: PREFIX/.complete appears when everything is there.
 build_openmpi() {
