@@ -64,11 +64,11 @@ void talk_in(context &c, MPI_Comm communicator)
 void test_threads(context &c)
 {
     constexpr int threads = 4;
-    constexpr int messages = 50;
+    const int messages = 0 < c.rounds ? c.rounds : 50;
     at_step("threads");
     std::vector<std::thread> running;
     for (int t = 0; t < threads; ++t) {
-        running.emplace_back([&c, t] {
+        running.emplace_back([&c, t, messages] {
             if (c.on_gpu()) {
                 c.use_gpu();
             }

@@ -28,6 +28,7 @@
 #include "opal/mca/btl/gpusm/base/c_entry.h"
 #include "opal/mca/btl/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/base/replaced_function.h"
+#include "opal/mca/btl/gpusm/base/sanitizer.h"
 #include "opal/mca/btl/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
@@ -77,7 +78,7 @@ struct mca_btl_base_endpoint_t {
     std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
     gpusm::reach its_writes;                   // of a part of a message, to our memory
     gpusm::reach its_pushes;                   // the same of its device memory
-    bool get_enabled;                          // ob1 offers our device memory to the peer
+    std::atomic<bool> get_enabled;             // ob1 offers our device memory to the peer
     bool gpu_warned;                           // the user has been told why not
     gpusm::reach direct_copies; // of page-locked memory into the peer's device memory
     // Under the GPU lock.
@@ -233,10 +234,10 @@ template <typename Item> class free_list {
     free_list &operator=(const free_list &) = delete;
 
     // Null: there is no memory.
-    Item *take() { return reinterpret_cast<Item *>(opal_free_list_get(&list_)); }
+    Item *take() { return take_over(reinterpret_cast<Item *>(opal_free_list_get(&list_))); }
     void give(Item *back)
     {
-        opal_free_list_return(&list_, reinterpret_cast<opal_free_list_item_t *>(back));
+        opal_free_list_return(&list_, reinterpret_cast<opal_free_list_item_t *>(hand_over(back)));
     }
 
   private:

@@ -131,6 +131,7 @@ int registration_table::number(opal_free_list_item_t *item, void *table) noexcep
     made->number = static_cast<std::uint32_t>(of->numbered_.size());
     made->turn = 0;
     of->numbered_.push_back(made);
+    (void)hand_over(made);
     return OPAL_SUCCESS;
 }
 
@@ -346,14 +347,14 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
         here.registrations->give(made);
         return nullptr;
     }
-    return &made->handle;
+    return &gpusm::hand_over(made)->handle; // to whoever gives it back
 }
 
 int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
                                  mca_btl_base_registration_handle_t *handle) noexcept
 {
     gpusm::transport &here = gpusm::here();
-    gpusm::registration *given = gpusm::registration_around(handle);
+    gpusm::registration *given = gpusm::take_over(gpusm::registration_around(handle));
     if (gpusm::gpu_side *side = here.gpu; side != nullptr) {
         gpusm::deregister_device(*side, given);
     } else {
