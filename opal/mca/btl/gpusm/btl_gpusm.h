@@ -264,7 +264,7 @@ struct registration {
     }
 };
 
-// All registrations ever made (btl_gpusm_messages.cc). Any thread that does not hold `lock`.
+// All registrations ever made (btl_gpusm_registrations.cc). Any thread that does not hold `lock`.
 class registration_table {
   public:
     explicit registration_table(optional_mutex &lock) : lock_(lock), list_(entry(number), this) {}
