@@ -398,7 +398,7 @@ int mca_btl_gpusm_progress(void) noexcept
     // would hand the polling over for nothing.
     constexpr std::uint32_t empty_polls_before_yield = 4096;
     here->empty_polls = events > 0 ? 0 : here->empty_polls % empty_polls_before_yield + 1;
-    const bool yields = gpusm::has_threads() && empty_polls_before_yield == here->empty_polls;
+    const bool yields = empty_polls_before_yield == here->empty_polls && gpusm::has_threads();
     here->progressing.unlock();
     if (yields) {
         (void)sched_yield();

@@ -24,19 +24,7 @@ template <typename Mutex> class optional_lock {
     optional_lock &operator=(const optional_lock &) = delete;
 
     // Where the process has one thread. False: it has several, and nothing has happened.
-    bool lock_alone()
-    {
-        if (has_threads()) {
-            return false;
-        }
-        alone_.store(true, std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst); // see begin_threads
-        if (!has_threads()) [[likely]] {
-            return true;
-        }
-        alone_.store(false, std::memory_order_relaxed);
-        return false;
-    }
+    bool lock_alone() { return !has_threads() && mark_alone(); }
     void lock()
     {
         if (!lock_alone()) {
@@ -46,10 +34,15 @@ template <typename Mutex> class optional_lock {
     // False: somebody holds it; in a process with one thread that is who calls.
     bool try_lock()
     {
-        if (!has_threads() && alone_.load(std::memory_order_relaxed)) {
-            return false;
+        if (!has_threads()) {
+            if (alone_.load(std::memory_order_relaxed)) {
+                return false;
+            }
+            if (mark_alone()) [[likely]] {
+                return true;
+            }
         }
-        return lock_alone() || try_lock_among_threads();
+        return try_lock_among_threads();
     }
     void unlock()
     {
@@ -62,6 +55,17 @@ template <typename Mutex> class optional_lock {
     }
 
   private:
+    // False: threads have begun just now.
+    bool mark_alone()
+    {
+        alone_.store(true, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst); // see begin_threads
+        if (!has_threads()) [[likely]] {
+            return true;
+        }
+        alone_.store(false, std::memory_order_relaxed);
+        return false;
+    }
     [[gnu::noinline]] void lock_among_threads()
     {
         begin_threads();
