@@ -85,6 +85,7 @@ constexpr subtest subtests[] = {
     {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
+    {"self", test_self, ranks::everyone, true},
     {"persistent", test_persistent, ranks::by_get, true},
     {"context-lost", test_context_lost, ranks::by_get, true},
     {"life", test_life, ranks::pair, true},
