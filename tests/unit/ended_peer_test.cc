@@ -185,7 +185,7 @@ TEST_F(EndedPeer, OnceUnmappedItIsGoneForEveryQuestion)
     EXPECT_EQ(seen.reap(), nullptr);
     EXPECT_FALSE(seen.lives());
     EXPECT_FALSE(seen.has_ended());
-    EXPECT_FALSE(seen.refuses_single_copies());
+    EXPECT_FALSE(seen.single_copy_refusals());
     EXPECT_TRUE(seen.idle());
 }
 

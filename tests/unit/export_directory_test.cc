@@ -313,7 +313,7 @@ ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
 ALONE(ExportDirectory, WhoWaitsForDescriptorsOfAnOwnerThatHasEndedIsCalledAndNobodyElse)
 {
     owner me;
-    static peer known(me.own.identity(), {1, 2, 3}, me.folder.path(), false);
+    static peer known(me.own.identity(), {1, 2, 3}, me.folder.path());
     fd_passing fds(me.own, me.exports,
                    {[](std::uint32_t, const ipc_message &) { return true; },
                     [](std::uint32_t) { return &known; }});
@@ -345,7 +345,7 @@ ALONE(ExportDirectory, DescriptorsAreReceivedAgainAfterReceivingHasFailed)
 {
     owner me;
     const segment_identity sender{1, 2, 3};
-    static peer known(me.own.identity(), sender, me.folder.path(), false);
+    static peer known(me.own.identity(), sender, me.folder.path());
     fd_passing fds(me.own, me.exports,
                    {[](std::uint32_t, const ipc_message &) { return true; },
                     [](std::uint32_t) { return &known; }});
