@@ -16,15 +16,21 @@ self_side::self_side(optional_mutex &lock) : lock_(lock)
     unusable.unusable = true;
 }
 
-self_frag *self_side::take(std::size_t bytes)
+self_frag *self_side::take(std::size_t bytes, bool of_device)
 {
-    const auto set_up = [bytes](auto *taken, bool is_short) -> self_frag * {
+    const auto set_up = [&](auto *taken, bool is_short) -> self_frag * {
         if (nullptr == taken) {
             return nullptr;
         }
         self_frag &frag = taken->frag;
         frag.is_short = is_short;
         frag.segments[0].seg_addr.pval = taken->payload;
+        gpu_side *gpu = of_device ? gpusm::gpu() : nullptr;
+        frag.registered = nullptr == gpu ? nullptr : frag_get(bytes);
+        if (frag.registered != nullptr) {
+            gpu->packs_fragments();
+            frag.segments[0].seg_addr.pval = frag.registered->segment.seg_addr.pval;
+        }
         frag.segments[0].seg_len = bytes;
         frag.base.des_segments = frag.segments;
         frag.base.des_segment_count = 1;
@@ -37,6 +43,9 @@ self_frag *self_side::take(std::size_t bytes)
 
 void self_side::give(self_frag *back)
 {
+    if (back->registered != nullptr) {
+        frag_return(back->registered);
+    }
     if (back->is_short) {
         short_.give(reinterpret_cast<self_frag_of<short_bytes> *>(back));
     } else {
@@ -189,32 +198,31 @@ static int free_to_self(mca_btl_base_module_t *, mca_btl_base_descriptor_t *desc
     return OPAL_SUCCESS;
 }
 
-static mca_btl_base_descriptor_t *prepare_to_self(mca_btl_base_module_t *btl,
-                                                  mca_btl_base_endpoint_t *endpoint,
-                                                  opal_convertor_t *convertor, uint8_t order,
-                                                  size_t reserve, size_t *size,
-                                                  uint32_t flags) noexcept
+static mca_btl_base_descriptor_t *
+prepare_to_self(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, opal_convertor_t *convertor,
+                uint8_t order, size_t reserve, size_t *size, uint32_t flags) noexcept
 {
     const bool packs = gpusm::must_pack(convertor);
     if (packs && reserve >= gpusm::self_fragment_bytes) {
         return nullptr;
     }
     *size = packs ? std::min(*size, gpusm::self_fragment_bytes - reserve) : *size;
-    mca_btl_base_descriptor_t *made =
-        alloc_to_self(btl, endpoint, order, reserve + (packs ? *size : 0), flags);
-    if (nullptr == made) {
+    const bool of_device = packs && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
+    gpusm::self_frag *frag = gpusm::side().take(reserve + (packs ? *size : 0), of_device);
+    if (nullptr == frag) {
         return nullptr;
     }
-    auto *frag = reinterpret_cast<gpusm::self_frag *>(made);
+    frag->base.order = order;
+    frag->base.des_flags = static_cast<int32_t>(flags);
     if (!packs) {
         opal_convertor_get_current_pointer(convertor, &frag->segments[1].seg_addr.pval);
         frag->segments[1].seg_len = *size;
-        made->des_segment_count = 2;
+        frag->base.des_segment_count = 2;
     } else if (!gpusm::pack(convertor, frag, reserve, size)) {
         gpusm::side().give(frag);
         return nullptr;
     }
-    return made;
+    return &frag->base;
 }
 
 static int send_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,

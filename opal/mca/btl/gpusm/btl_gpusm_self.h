@@ -30,6 +30,7 @@ inline constexpr std::size_t self_device_eager_bytes = 1024;
 struct self_frag {
     mca_btl_base_descriptor_t base;
     mca_btl_base_segment_t segments[2];
+    mca_btl_gpusm_frag_t *registered; // the payload lies there; null: behind this
     bool is_short;
 };
 template <std::size_t payload_bytes> struct self_frag_of {
@@ -44,8 +45,10 @@ class self_side {
     self_side(const self_side &) = delete;
     self_side &operator=(const self_side &) = delete;
 
-    // Null: `bytes` is more than a fragment holds, or there is no memory.
-    self_frag *take(std::size_t bytes);
+    // Null: `bytes` is more than a fragment holds, or there is no memory. `of_device`: the payload
+    // lies in memory that is registered with the driver, if there is some, as device memory is
+    // packed into it in less time.
+    self_frag *take(std::size_t bytes, bool of_device = false);
     void give(self_frag *back);
 
     // Tells ob1 that it may offer device memory to this process.
