@@ -25,7 +25,7 @@ if ! clang++ -fsanitize=fuzzer,address,undefined probe.cc -o probe >probe.log 2>
 fi
 
 build() {
-    printf '%s\n' $layers/base/log.cc $layers/gpu/device.cc $layers/gpu/driver.cc $layers/shm/*.cc \
+    printf '%s\n' $layers/base/log.cc $layers/base/threads.cc $layers/gpu/device.cc $layers/gpu/driver.cc $layers/shm/*.cc \
         $layers/protocol/*.cc $layers/ipc/*.cc |
         xargs -P 2 -n 1 clang++ $flags -fsanitize=fuzzer-no-link -c &&
         printf '%s\n' $names |

@@ -20,10 +20,11 @@ for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll
     foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libmpi|libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
     report "$name needs neither libcuda nor libstdc++" "$foreign"
     report "$name leaves no C++ symbol open" "$(nm -D "$dso" | grep ' U _Z')"
-    # The driver's table, the log's sink and levels, the locks that children do not get and Open MPI's classes belong to
+    # The driver's table, the log's sink and levels, whether there are threads, the locks that children do not get and Open
+    # MPI's classes belong to
     # the process.
     report "$name keeps no state beside its component" "$(objdump -tC "$dso" |
         grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$')"
+        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$')"
 done
 exit $failed

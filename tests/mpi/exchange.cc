@@ -108,6 +108,7 @@ constexpr subtest subtests[] = {
     {"closed", test_closed, ranks::pair, false},
     {"elsewhere", test_elsewhere, ranks::by_get, true},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
+    {"work-waits", test_work_waits, ranks::by_get, true},
     {"foreign", test_foreign, ranks::by_get, true},
     {"context-destroyed", test_context_destroyed, ranks::by_get, true},
     {"primary-reset", test_primary_reset, ranks::by_get, true},

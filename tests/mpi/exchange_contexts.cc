@@ -117,6 +117,13 @@ void test_context_switched(context &c)
     }
     in_flight.clear();
     watch.check(c, "context switched");
+    // Many at once, for which the gather kernel is loaded, in each context.
+    for (const bool own : {false, true}) {
+        enter(own);
+        for (int i = 0; i < 4; ++i) {
+            swap_side_by_side(c, *out[own], *in[own], 100, 64, tag, "a window in one context");
+        }
+    }
     enter(true);
     out[1].reset();
     in[1].reset();

@@ -89,7 +89,7 @@ bad() {
     shift
     bench 30 "$@"
     judge "$bad_name" 2 $? \
-        '[ "$(count_in_output "^copy_bench:")" -eq 1 ] && [ "$(count_in_output "")" -eq 1 ]' \
+        '[ "$(count_in_output "^copy_bench:")" -eq 1 ] && [ "$(count_in_output "^[^#]")" -eq 1 ]' \
         "not exactly one line of explanation"
 }
 bad unknown-option --fast

@@ -77,11 +77,11 @@ if need_softcuda what-the-driver-refuses; then
     gathers_test="gather-from-host --kinds D"
     gathers rings-that-are-not-registered-are-not-for-the-kernel "$not_by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL=cuMemHostRegister:0:801
-    # The first question is about the flags. Those after it are asked a few times, with pauses.
+    # One question is about the flags of the kernel; the others are asked a few times, with pauses.
     gathers unknown-addresses-on-the-device-are-not-for-the-kernel "$not_by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL="$(seq -f cuMemHostGetDevicePointer:%g:1 -s , 2 50)"
     gathers addresses-on-the-device-are-asked-for-again "$by_kernel" \
-        -x GPUSM_SOFTCUDA_FAIL=cuMemHostGetDevicePointer:2:1
+        -x GPUSM_SOFTCUDA_FAIL=cuMemHostGetDevicePointer:1:1
     gathers every-launch-of-host-memory-refused "$not_by_kernel" \
         -x GPUSM_SOFTCUDA_FAIL=cuLaunchKernel:0:701
     gathers_test=
@@ -89,14 +89,14 @@ if need_softcuda what-the-driver-refuses; then
     gathers one-rank-cannot-load "$by_kernel" "$work/per-rank-1"
 
     # A kernel that writes where nothing is takes the context down with it, and everything after it
-    # fails; a copy of the driver's is refused. The program ends either way, because Open MPI ends
-    # it when it cannot copy either.
+    # fails. What would leave the allocation goes in fragments instead, and the program ends because
+    # Open MPI ends it when it cannot copy either.
     launch 60 2 "$exchange" behind-end --kinds D
     status=$?
     # Whatever ends it, but no deadline.
     judge message-behind-its-buffer-is-not-for-the-kernel 0 0 \
         '[ $status -ne 124 ] && [ $status -ne 3 ]' "$(explain $status)" \
-        'says "gpusm: cuMemcpyAsync failed: CUDA_ERROR_INVALID_VALUE"' "gpusm did not ask the driver to copy it" \
+        'says "Error in accelerator memcpy"' "Open MPI did not copy it" \
         '! says ILLEGAL_ADDRESS' "the context was taken down"
 fi
 

@@ -19,8 +19,8 @@ locks() {
         '[ "$(calls_in "$name" "^cuMemHostRegister 0 .*_gpusm.so\|^cuMemHostRegister 0 .*_accelerator")" -ge "$least" ]' \
         "less is page-locked than expected"
 }
-# In each of two ranks: the flags of the kernel in two contexts, the segment in parts, and one registration by MPI_Init.
-locks two-contexts 8 "$exchange" context-switched --kinds D
+# In each of two ranks: the flags of the kernel, and one registration by MPI_Init.
+locks two-contexts 4 "$exchange" context-switched --kinds D
 # Memory between a device and pageable memory.
 locks gather-from-and-to-host 10 "$exchange" gather --kinds DH
 # Rings of the peer, too.

@@ -53,6 +53,9 @@ fi
 for set in D V C DVACWPM; do
     check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
 done
+# Calls of the driver wait for kernels that run, and such a kernel for a message.
+check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds D
+check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
     "$exchange" capture --kinds DW
 for bytes in 1 0; do

@@ -4,7 +4,7 @@
 // ipc.cc: legacy IPC handles of memory. A handle names the exporting process, the file of the
 // block and where in the block the allocation lies; opening one maps the whole block and
 // answers the address of the allocation in it.
-#include "driver.h"
+#include "stream.h"
 
 #include <unistd.h>
 
@@ -106,6 +106,7 @@ SOFTCUDA_LOCKED(context_uncaptured, cuIpcCloseMemHandle, (CUdeviceptr at), (at))
 {
     range *r = drv().space.find_base(at);
     REQUIRE(r != nullptr && r->kind == memory_kind::ipc, CUDA_ERROR_INVALID_VALUE);
+    wait_for_context(held, current_context());
     if (--r->opens == 0) { // copies that still run hold the memory itself
         ipc_release(held, r);
     }

@@ -166,6 +166,8 @@ SOFTCUDA_LOCKED(context_uncaptured, cuModuleLoadDataEx,
                 (out, image, count, options, values))
 {
     const auto *text = static_cast<const char *>(image);
+    REQUIRE(std::strncmp(text, "\x50\xed\x55\xba", 4) != 0, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    wait_for_context(held, current_context());
     REQUIRE(std::strstr(text, ".version") != nullptr, CUDA_ERROR_INVALID_IMAGE); // not PTX text
     auto m = std::make_unique<module_image>(module_image{current_context(), {}});
     *out = reinterpret_cast<CUmodule>(m.get());
