@@ -10,8 +10,6 @@
 
 #include <mutex>
 
-#include <time.h>
-
 namespace gpusm {
 
 namespace {
