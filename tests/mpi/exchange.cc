@@ -83,6 +83,7 @@ constexpr subtest subtests[] = {
     {"ways", test_ways, ranks::pair, true},
     {"recovery", test_recovery, ranks::pair, true},
     {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
+    {"first", test_first, ranks::pair, true},
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"self", test_self, ranks::everyone, true},

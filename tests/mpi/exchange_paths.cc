@@ -323,4 +323,34 @@ void test_cooperative_late(context &c)
     }
 }
 
+// "No message waits for the handshake": the first ones of a job, either way and of every length, go
+// out of device memory to device memory, and none of them through host memory.
+void test_first(context &c)
+{
+    const bench::path_counters counters;
+    const bench::path_counts before = counters.read();
+    for (const std::size_t len : {std::size_t{8}, std::size_t{65536}, std::size_t{8} << 20}) {
+        auto out = c.make(memory_kind::device, len);
+        auto in = c.make(memory_kind::device, len);
+        for (int sender = 0; sender < 2; ++sender) {
+            at_step("the first messages of " + std::to_string(len) + " bytes");
+            const std::uint64_t seed = c.draw_seeds(1);
+            if (c.rank == sender) {
+                c.expect(out->fill(0, len, seed), "fill");
+                c.send(out->data(), len, 1 - sender, 1);
+            } else {
+                c.expect(in->poison(), "poison");
+                c.receive(in->data(), len, sender, 1);
+                c.expect(in->compare(0, len, seed), "a first message");
+                ++c.messages;
+            }
+        }
+    }
+    if (counters.available()) {
+        bench::path_counts gone = bench::since(before, counters.read());
+        c.expect_true(0 == gone["staged_bytes"], "no first message goes through host memory");
+        c.expect_true(3 == gone["get_messages"], "each first message is fetched");
+    }
+}
+
 } // namespace gpusm::exchange

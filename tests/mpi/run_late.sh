@@ -7,6 +7,7 @@
 . "$(dirname "$0")/common.sh"
 
 if need_gpusm cuda-after-init && need_gpu cuda-after-init; then
+    check first-messages 60 2 "$exchange" first --kinds D
     check cuda-after-init 60 2 "$exchange" late-pairs --kinds HD --max-size 2M
     # Not pool memory: Open MPI 5.0 has counted the devices before CUDA was there, does not know
     # pool memory for what it is, and loses the thread's context over it.
