@@ -116,6 +116,13 @@ void gpu_side::register_segment()
     registered_to_ = to;
 }
 
+bool gpu_side::may_wait_for_kernels(const device &in) const
+{
+    const driver_scope scope(driver, in.context);
+    return mca_btl_gpusm_component.kernel_blocks != 0 && scope.entered() &&
+           driver.legacy_stream_is_idle();
+}
+
 bool gpu_side::kernel_touches(device &in, const unsigned char *at)
 {
     const device *by = nullptr;

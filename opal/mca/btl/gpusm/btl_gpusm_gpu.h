@@ -80,6 +80,9 @@ class gpu_side final : private bounce_services {
     // Device memory has been packed into a fragment: more of it may follow, so the sweep registers
     // what there is of our segment. Any thread.
     void packs_fragments() { packs_fragments_.store(true, std::memory_order_relaxed); }
+    // May a call be made now that waits for kernels that run in that context? As import_table has
+    // it for mappings: when none runs, as far as that can be seen.
+    bool may_wait_for_kernels(const device &in) const;
     // Registers new parts of our segment with the driver, unless it has refused lately.
     void register_segment();
     // Whether that part of our segment is registered with the driver, after having tried to.

@@ -178,10 +178,8 @@ bool stage_side::forget_peer(const peer &ended)
     if (!receiver_.forget(ended) || !sender_.forget_peer(ended)) {
         return false;
     }
-    if (here().gpu.load() != nullptr) {
-        services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
-    }
-    return true;
+    return nullptr == here().gpu.load() ||
+           services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
 }
 
 void stage_side::progress()

@@ -165,19 +165,26 @@ void stage_services::register_ring(const stream_source &source, std::size_t byte
     }
 }
 
-void stage_services::forget_rings(const unsigned char *begin, std::size_t len_bytes)
+bool stage_services::forget_rings(const unsigned char *begin, std::size_t len_bytes)
 {
+    bool all = true;
     std::erase_if(registered_, [&](const auto &each) {
         const auto &[at, in] = each;
         const bool is_there = at - reinterpret_cast<std::uint64_t>(begin) < len_bytes;
-        if (is_there && in != nullptr && gpu().devices.is_alive(*in)) {
-            (void)gpu().driver.report(
-                "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, start = at] {
-                    return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
-                }));
+        if (!is_there || nullptr == in || !gpu().devices.is_alive(*in)) {
+            return is_there;
         }
-        return is_there;
+        if (!gpu().may_wait_for_kernels(*in)) {
+            all = false;
+            return false;
+        }
+        (void)gpu().driver.report(
+            "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, start = at] {
+                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
+            }));
+        return true;
     });
+    return all;
 }
 
 // A part of an export that the receiver has mapped goes into its host memory.

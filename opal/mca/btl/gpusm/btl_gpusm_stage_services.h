@@ -91,8 +91,9 @@ class stage_services final : public stream_services {
     void copied(copy_request *copy);
     // From which rings of ours a get is streamed.
     stream_pool *pool_for(const get_request *get);
-    // That part of a peer's segment is about to be unmapped.
-    void forget_rings(const unsigned char *begin, std::size_t len_bytes);
+    // That part of a peer's segment is about to be unmapped. False: not yet, as the driver would
+    // wait for kernels that run, which cuMemHostUnregister does.
+    bool forget_rings(const unsigned char *begin, std::size_t len_bytes);
     // What its rings may take of our segment.
     static std::size_t ring_bytes();
 

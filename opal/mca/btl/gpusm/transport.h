@@ -3,7 +3,7 @@
 //
 // transport.h: all that a process keeps between init and finalize. The parts have an owner each,
 // which this struct owns; tests/lint sees to it that no file keeps state of its own beside it.
-// Three things belong to the process and not to a transport: the table of the CUDA driver's
+// Four things belong to the process and not to a transport: the table of the CUDA driver's
 // functions, loaded once (gpu/driver.cc), where log lines go (base/log.cc), where Open MPI says
 // that there are threads (base/threads.cc), and which descriptors are kept from its children
 // (shm/lock_descriptors.cc).
