@@ -309,11 +309,14 @@ void test_reductions_inter(context &c)
     with_world(c, [&](const kit &k, const group &) { test_all(two_groups(c.ranks), k, false); });
 }
 
-// Two threads without a context, each with a communicator of its own.
+// Two threads without a context, each with a communicator of its own. One reduction comes before
+// them: the first one over coll/sm makes Open MPI load hwloc's topology, which it does without a
+// lock (opal_hwloc_base_get_topology), and two threads at once free it twice.
 void test_reductions_threads(context &c)
 {
     inside_mpi::has_threads = true;
     with_world(c, [&](const kit &k, const group &world) {
+        run(world, {{kind::allreduce, &k.real, MPI_SUM, 1000, 0, false}}, form::blocking);
         std::vector<std::thread> threads;
         for (int i = 0; i < 2; ++i) {
             MPI_Comm comm = MPI_COMM_NULL;
