@@ -163,11 +163,11 @@ CXXFLAGS="$CXXFLAGS $GPUSM_STD_CXXFLAGS $OPAL_CXXFLAGS"
 LIBS="$OPAL_LIBS $LIBS"
 AC_MSG_CHECKING([whether a transport compiles and links against them])
 AC_LINK_IFELSE([AC_LANG_PROGRAM([[
-#include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_begin.h"
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/btl/base/base.h"
 #include "opal/util/output.h"
-#include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_end.h"
 ]], [[return opal_output_check_verbosity(0, 0) ? static_cast<int>(sizeof(mca_btl_base_module_t)) : 0;]])],
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])

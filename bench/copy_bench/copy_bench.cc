@@ -7,10 +7,10 @@
 #include "bench/common/buffer.h"
 #include "bench/common/driver_api.h"
 #include "bench/common/placed.h"
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/gpu/copy_choice.h"
-#include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/gpu/copy_choice.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/gpu/gather_kernel.h"
 
 #include <getopt.h>
 

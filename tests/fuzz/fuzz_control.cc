@@ -4,8 +4,8 @@
 // fuzz_control.cc: control messages as a broken process could write them into a fragment, and what
 // it stores in the rings that it lends; to the handshake and to the sender's end of streams. Only
 // the memory that was offered is read, only rings are written, and at the end nothing stays open.
-#include "opal/mca/btl/gpusm/ipc/handshake.h"
-#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
+#include "opal/mca/common/gpusm/ipc/handshake.h"
+#include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
 #include "tests/fuzz/fuzz_support.h"
 

@@ -5,7 +5,7 @@
 // socket of a process that waits for some; and requests for those of its own memory. What is taken
 // has as many lengths as descriptors, an honest packet behind the garbage arrives, and all are
 // closed.
-#include "opal/mca/btl/gpusm/ipc/fd_passing.h"
+#include "opal/mca/common/gpusm/ipc/fd_passing.h"
 
 #include "tests/fuzz/fuzz_support.h"
 #include "tests/unit/counted_driver.h"

@@ -4,7 +4,7 @@
 // fuzz_exports.cc: what a broken owner of device memory may say of it: entries of its export
 // directory and events, handles, and descriptors of other lengths or of something else. The
 // importer never takes memory for mapped that is not, and gives back all that it has got.
-#include "opal/mca/btl/gpusm/ipc/import_table.h"
+#include "opal/mca/common/gpusm/ipc/import_table.h"
 
 #include "tests/fuzz/fuzz_support.h"
 #include "tests/unit/counted_driver.h"

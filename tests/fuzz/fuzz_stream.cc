@@ -4,7 +4,7 @@
 // fuzz_stream.cc: what a broken sender may store in the ring that a receiver has lent to it:
 // pieces, and how much it has begun. Each message ends once, and nobody touches its memory then or
 // writes beyond it before.
-#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/common/gpusm/protocol/stream_receiver.h"
 
 #include "tests/fuzz/fuzz_support.h"
 

@@ -10,7 +10,7 @@
 set -u
 seconds=${GPUSM_FUZZ_SECONDS:-60}
 top=${GPUSM_SRCDIR:?is set by tests/environment}
-layers=$top/opal/mca/btl/gpusm
+layers=$top/opal/mca/common/gpusm
 flags="-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I$top $GPUSM_TEST_CPPFLAGS"
 names="control stream descriptors exports fast_box fifo"
 export ASAN_OPTIONS=quarantine_size_mb=32

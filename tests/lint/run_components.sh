@@ -2,10 +2,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_components.sh: what the built components show to the process that loads them.
+# run_components.sh: what the built components and the library that two of them share show to the
+# process that loads them, and what they need of it.
 # shellcheck disable=SC2086 # a list of symbols
 . "$(dirname "$0")/common.sh"
 build=${GPUSM_BUILDDIR:?is set by tests/environment}
+
+needed_by() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+system='libc|libm|libdl|librt|libpthread|ld-linux.*'
+
+# states_of DSO: variables of ours beside the component. The driver's table, the log's sink and
+# levels, whether there are threads, the locks that children do not get and Open MPI's classes belong
+# to the process.
+states_of() {
+    objdump -tC "$1" | grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
+        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$'
+}
+
 for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll; do
     name=mca_${component##*/}_gpusm
     dso=$build/$component/gpusm/.libs/$name.so
@@ -16,15 +29,30 @@ for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll
     symbols=$(nm -D --defined-only "$dso" | awk '{ print $3 }' | grep -v -E '^_(init|fini)$')
     report "$name exports its component only" \
         "$([ "$symbols" = "${name}_component" ] || printf 'exported: %s\n' $symbols)"
-    needed=$(readelf -d "$dso" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-    foreign=$(printf '%s\n' "$needed" | grep -v -E '^(libmpi|libopen-pal|libpmix|libhwloc|libc|libm|libdl|librt|libpthread|ld-linux.*)\.so')
-    report "$name needs neither libcuda nor libstdc++" "$foreign"
-    report "$name leaves no C++ symbol open" "$(nm -D "$dso" | grep ' U _Z')"
-    # The driver's table, the log's sink and levels, whether there are threads, the locks that children do not get and Open
-    # MPI's classes belong to
-    # the process.
-    report "$name keeps no state beside its component" "$(objdump -tC "$dso" |
-        grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$')"
+    case $name in
+    *_btl_* | *_coll_*)
+        report "$name has the library" "$(needed_by "$dso" | grep -q '^libmca_common_gpusm\.so$' || needed_by "$dso")"
+        library='|libmca_common_gpusm' open='gpusm::'
+        ;;
+    *)
+        library='' open='none'
+        ;;
+    esac
+    report "$name needs neither libcuda nor libstdc++" \
+        "$(needed_by "$dso" | grep -v -E "^(libmpi|libopen-pal|libpmix|libhwloc|$system$library)\.so")"
+    report "$name leaves no C++ symbol open but the library's" \
+        "$(nm -D "$dso" | grep ' U _Z' | c++filt | grep -v " U $open")"
+    report "$name keeps no state beside its component" "$(states_of "$dso")"
 done
+
+library=$build/opal/mca/common/gpusm/.libs/libmca_common_gpusm.so
+if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
+    skip libmca_common_gpusm "built with sanitizers"
+else
+    report "the library exports its namespace only" \
+        "$(nm -DC --defined-only "$library" | cut -d ' ' -f 3- | grep -v -E '^((vtable for )?gpusm::|_(init|fini)$)')"
+    report "the library needs the system only" "$(needed_by "$library" | grep -v -E "^($system)\.so")"
+    report "the library leaves no C++ symbol open" "$(nm -D "$library" | grep ' U _Z')"
+    report "the library keeps no state beside its owner" "$(states_of "$library")"
+fi
 exit $failed

@@ -5,7 +5,7 @@
 # run_ptx.sh: the PTX text of the gather kernel that is checked in is what nvcc makes of the source
 # beside it, and a build that cannot use nvcc takes it.
 . "$(dirname "$0")/common.sh"
-gpu=$top/opal/mca/btl/gpusm/gpu
+gpu=$top/opal/mca/common/gpusm/gpu
 text=$gpu/gather_kernel.ptx
 nvcc=${GPUSM_NVCC:-}
 header() { sh "$gpu/make-ptx" header "$1" "$gpu/gather_kernel.cu" "$text" "$work/$2" 2>"$work/said"; }

@@ -26,28 +26,29 @@ includes_of() {
         grep -v -E "$2"
 }
 btl=opal/mca/btl/gpusm
+common=opal/mca/common/gpusm
 accelerator=opal/mca/accelerator/gpusm
 standard='include <[a-z_0-9/]+(\.h)?>'
 no_gpu_or_mpi='include <(cuda|cudart|mpi|pmix|hwloc|opal)'
 
 report "base includes itself only" "$(grep -v _headers_ <<EOT
-$(includes_of $btl/base "$standard|include \"$btl/base/" | grep -v openmpi_headers)
+$(includes_of $common/base "$standard|include \"$common/base/" | grep -v openmpi_headers)
 EOT
 )"
 report "shm includes itself and base only" \
-    "$(includes_of $btl/shm "$standard|include \"$btl/(base|shm)/"; grep -rnE "$no_gpu_or_mpi" $btl/shm)"
+    "$(includes_of $common/shm "$standard|include \"$common/(base|shm)/"; grep -rnE "$no_gpu_or_mpi" $common/shm)"
 report "gpu includes itself, base and cuda.h only" \
-    "$(includes_of $btl/gpu "$standard|include \"$btl/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $btl/gpu | grep -v 'include <cuda.h>')"
+    "$(includes_of $common/gpu "$standard|include \"$common/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $common/gpu | grep -v 'include <cuda.h>')"
 report "protocol includes itself, shm and base only" \
-    "$(includes_of $btl/protocol "$standard|include \"$btl/(base|shm|protocol)/"; grep -rnE "$no_gpu_or_mpi" $btl/protocol)"
+    "$(includes_of $common/protocol "$standard|include \"$common/(base|shm|protocol)/"; grep -rnE "$no_gpu_or_mpi" $common/protocol)"
 report "the accelerator's work includes itself, base, gpu and cuda.h only" \
-    "$(includes_of $accelerator "$standard|include \"($btl/(base|gpu)/|$accelerator/accelerator.h)" | grep -v '^[^:]*_gpusm')"
+    "$(includes_of $accelerator "$standard|include \"($common/(base|gpu)/|$accelerator/accelerator.h)" | grep -v '^[^:]*_gpusm')"
 report "nobody but start-up writes btl_eager_limit" \
     "$(grep -rnE 'btl_eager_limit[)]?[[:space:]]*(=[^=]|\.store)' opal --include='*.cc' --include='*.h' | grep -v "^$btl/btl_gpusm_params.cc:")"
 report "ipc includes itself, gpu, shm, base and cuda.h only" \
-    "$(includes_of $btl/ipc "$standard|include \"$btl/(base|gpu|ipc|shm)/"; grep -rnE "$no_gpu_or_mpi" $btl/ipc | grep -v 'include <cuda.h>')"
+    "$(includes_of $common/ipc "$standard|include \"$common/(base|gpu|ipc|shm)/"; grep -rnE "$no_gpu_or_mpi" $common/ipc | grep -v 'include <cuda.h>')"
 report "coll includes itself and base only" \
-    "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm|$btl/base)/" | grep -v -e _ompi.h:)"
+    "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm|$common/base)/" | grep -v -e _ompi.h:)"
 report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator/(base|accelerator)|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' ompi opal --include='*.cc' --include='*.h' | grep -v -E -e 'include "ompi/mca/coll/gpusm/' -e '_(opal|ompi)\.h:' -e 'openmpi_headers_begin\.h:')"
 report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
 report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|cu|h|am|ac|m4|map|pml|ptx|sh|in)$') $scripts; do

@@ -117,7 +117,7 @@ logged() {
 }
 # calls_in FOLDER PATTERN: lines of the call logs there
 calls_in() {
-    cat "$work/$1"/*.log 2>/dev/null | grep -c "$2" || true
+    cat "$work/$1"/*.log 2>/dev/null | grep -cE "$2" || true
 }
 
 # What a status of launch means, in words.

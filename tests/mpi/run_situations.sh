@@ -28,7 +28,7 @@ if need_softcuda $name; then
     check $name 60 2 -x GPUSM_TEST_ANY_WAY=1 -x GPUSM_SOFTCUDA_PEERS=0 \
         -x GPUSM_SOFTCUDA_LOG="$work/reach" \
         "$work/per-rank-1" "$exchange" two-devices
-    tries=$(calls_in reach '^cuIpcOpenMemHandle 217 mca_btl_gpusm')
+    tries=$(calls_in reach '^cuIpcOpenMemHandle 217 libmca_common_gpusm')
     judge $name-is-remembered 0 0 '[ $tries -gt 0 ] && [ $tries -le 16 ]' \
         "$tries handles could not be opened"
 fi

@@ -4,7 +4,7 @@
 // descriptor_namespace.cc: a file descriptor passes between processes that do not see each other:
 // in PID namespaces beside each other or one in the other, also with networks of their own, as
 // containers have them. They forbid being traced, so nothing here can depend on that.
-#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
+#include "opal/mca/common/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/descriptor_support.h"
 

@@ -5,7 +5,7 @@
 // every few, where a sanitizer makes it long), one process for each; afterwards the others must
 // find the ring in order. The parent lets the sender run step by step (ptrace), so no window is too
 // small to be hit.
-#include "opal/mca/btl/gpusm/shm/fifo.h"
+#include "opal/mca/common/gpusm/shm/fifo.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -4,7 +4,7 @@
 // killed_processes.cc: processes with segments of their own, killed by SIGKILL at random moments:
 // the reader still gets everything that the others sent, a killed reader is noticed by those who
 // send to it, and files of the dead are swept while those of the living stay.
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
 

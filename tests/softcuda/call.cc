@@ -32,7 +32,8 @@ namespace {
 
 // Never destroyed: calls may come during exit.
 auto &forced = *new std::map<std::string, forced_answers>;
-auto &failing_caller = *new std::string; // whose calls are forced; empty: everybody's
+// Whose calls are forced, between commas; empty: everybody's.
+auto &failing_callers = *new std::string;
 std::atomic<int> log_fd{-1};
 
 enum class life { before_init, running, exiting, forked };
@@ -82,10 +83,16 @@ std::string file_of(const void *caller)
     return path.substr(path.rfind('/') + 1);
 }
 
+bool is_forced_for(const void *caller)
+{
+    return failing_callers.empty() ||
+           failing_callers.find("," + file_of(caller) + ",") != std::string::npos;
+}
+
 bool read_settings()
 {
     if (const char *text = std::getenv("GPUSM_SOFTCUDA_FAIL_CALLER")) {
-        failing_caller = text;
+        failing_callers = std::string(",") + text + ",";
     }
     if (const char *text = std::getenv("GPUSM_SOFTCUDA_FAIL")) {
         read_faults(text);
@@ -119,7 +126,7 @@ bool enter(call_site &site, need what, CUresult *answer, const void *caller) noe
         *answer = CUDA_ERROR_DEINITIALIZED;
         return false;
     }
-    if (site.forced != nullptr && (failing_caller.empty() || file_of(caller) == failing_caller)) {
+    if (site.forced != nullptr && is_forced_for(caller)) {
         const unsigned long n = site.forced->calls.fetch_add(1) + 1;
         for (const auto &[which, code] : site.forced->answers) {
             if (which == 0 || which == n) {

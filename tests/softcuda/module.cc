@@ -6,7 +6,7 @@
 // function here and a line in `kernels`; what is not listed there cannot be launched.
 #include "stream.h"
 
-#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/gather_arguments.h"
 
 #include <algorithm>
 #include <cstring>
@@ -72,7 +72,7 @@ void copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
 }
 
 // gpusm_gather*(gather_arguments): the pieces one after the other, then the flag
-// (opal/mca/btl/gpusm/gpu/gather_kernel.cu).
+// (opal/mca/common/gpusm/gpu/gather_kernel.cu).
 template <unsigned most> void gather(launch &l)
 {
     const auto arguments = l.argument<gpusm::gather_arguments<most>>(0);

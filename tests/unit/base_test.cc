@@ -3,12 +3,12 @@
 //
 // base_test.cc: what base/ promises: the log, the optional mutex, the short copy, a component and
 // an Open MPI that do not fit are told apart, and a machine without processors enough is.
-#include "opal/mca/btl/gpusm/base/abi.h"
-#include "opal/mca/btl/gpusm/base/lock.h"
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/processors.h"
-#include "opal/mca/btl/gpusm/base/replaced_function.h"
-#include "opal/mca/btl/gpusm/base/short_copy.h"
+#include "opal/mca/common/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/processors.h"
+#include "opal/mca/common/gpusm/base/replaced_function.h"
+#include "opal/mca/common/gpusm/base/short_copy.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -3,7 +3,7 @@
 //
 // bounce_copies_test.cc: when gpu/bounce_copies.h asks for registered memory. The copies themselves
 // are in tests of whole messages.
-#include "opal/mca/btl/gpusm/gpu/bounce_copies.h"
+#include "opal/mca/common/gpusm/gpu/bounce_copies.h"
 
 #include "tests/unit/copy_engine_support.h"
 #include "tests/unit/test_clock.h"

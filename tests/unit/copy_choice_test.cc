@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // copy_choice_test.cc: which way copies take, and when they go out, as tables.
-#include "opal/mca/btl/gpusm/gpu/copy_choice.h"
+#include "opal/mca/common/gpusm/gpu/copy_choice.h"
 
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 #ifndef GPUSM_TESTS_COPY_ENGINE_SUPPORT_H
 #define GPUSM_TESTS_COPY_ENGINE_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
+#include "opal/mca/common/gpusm/gpu/copy_engine.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

@@ -5,7 +5,7 @@
 // that are gone, folders that do not serve, what the sweep removes; and what is not taken: it is
 // closed, said in one line, and keeps nothing else from arriving. (Packets of any content:
 // fuzz/fuzz_descriptors.cc.)
-#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
+#include "opal/mca/common/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/descriptor_support.h"
 #include "tests/unit/failing_recvmsg.h"

@@ -6,7 +6,7 @@
 #ifndef GPUSM_TESTS_DESCRIPTOR_SUPPORT_H
 #define GPUSM_TESTS_DESCRIPTOR_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/ipc/descriptor_socket.h"
+#include "opal/mca/common/gpusm/ipc/descriptor_socket.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -3,7 +3,7 @@
 //
 // device_test.cc: which context serves which memory, what is made in it and given back, and what
 // happens when the driver refuses; on a scripted driver.
-#include "opal/mca/btl/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

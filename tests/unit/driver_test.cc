@@ -3,7 +3,7 @@
 //
 // driver_test.cc: loading the driver, of which a function may be missing, its errors in words, and
 // the scope that makes a context current.
-#include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

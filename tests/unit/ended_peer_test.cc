@@ -3,7 +3,7 @@
 //
 // ended_peer_test.cc: peers whose process has ended: what they have sent is read first, then all
 // that was kept for them is given back, and newcomers use it without being taken for them.
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -3,8 +3,8 @@
 //
 // export_directory_test.cc: what ipc/export_directory.h promises, of memory of every kind on
 // whatever driver there is. GPUSM_TEST_SEED repeats the random rounds.
-#include "opal/mca/btl/gpusm/ipc/export_directory.h"
-#include "opal/mca/btl/gpusm/ipc/fd_passing.h"
+#include "opal/mca/common/gpusm/ipc/export_directory.h"
+#include "opal/mca/common/gpusm/ipc/fd_passing.h"
 
 #include "tests/unit/counted_driver.h"
 #include "tests/unit/descriptor_support.h"

@@ -8,8 +8,8 @@
 #ifndef GPUSM_TESTS_FAKE_DRIVER_H
 #define GPUSM_TESTS_FAKE_DRIVER_H
 
-#include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/gpu/gather_arguments.h"
 
 #include <atomic>
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // fast_box_test.cc: what shm/fast_box.h promises: messages of all lengths in order, nothing before
 // it is complete, no old payload taken for a message, and what nonsense in the ring leads to.
-#include "opal/mca/btl/gpusm/shm/fast_box.h"
+#include "opal/mca/common/gpusm/shm/fast_box.h"
 
 #include "tests/unit/shm_support.h"
 

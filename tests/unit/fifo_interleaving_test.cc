@@ -87,7 +87,7 @@ namespace std {
 template <typename Value> using scheduled_atomic = ::schedule::word<Value>;
 }
 #define atomic scheduled_atomic
-#include "opal/mca/btl/gpusm/shm/fifo.h"
+#include "opal/mca/common/gpusm/shm/fifo.h"
 #undef atomic
 
 namespace {

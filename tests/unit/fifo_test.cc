@@ -4,7 +4,7 @@
 // fifo_test.cc: the FIFO alone: what shm/fifo.h promises, words that somebody has overwritten, and
 // threads. What senders leave behind that are killed in the middle of a post is in
 // fifo_interleaving_test.cc and fifo_killed_sender.cc.
-#include "opal/mca/btl/gpusm/shm/fifo.h"
+#include "opal/mca/common/gpusm/shm/fifo.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -4,7 +4,7 @@
 // gather_driver_test.cc: the gather kernel on whatever driver there is, real or tests/softcuda. On
 // a GPU this is the proof that the PTX copies what it should and nothing else. Each test runs in a
 // process of its own.
-#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
+#include "opal/mca/common/gpusm/gpu/gather_kernel.h"
 
 #include "tests/unit/gpu_memory_support.h"
 

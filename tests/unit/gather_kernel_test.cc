@@ -4,8 +4,8 @@
 // gather_kernel_test.cc: what the gather kernel is launched with, and its flags. A scripted driver;
 // gather_driver_test.cc asks one that copies. What is left when it cannot be loaded is in
 // copy_engine_faults_test.cc.
-#include "opal/mca/btl/gpusm/gpu/gather_kernel.h"
-#include "opal/mca/btl/gpusm/gpu/gather_kernel_code.h"
+#include "opal/mca/common/gpusm/gpu/gather_kernel.h"
+#include "opal/mca/common/gpusm/gpu/gather_kernel_code.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

@@ -6,10 +6,10 @@
 #ifndef GPUSM_TESTS_GPU_MEMORY_SUPPORT_H
 #define GPUSM_TESTS_GPU_MEMORY_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
-#include "opal/mca/btl/gpusm/gpu/device.h"
-#include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
+#include "opal/mca/common/gpusm/gpu/copy_engine.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/ipc/by_descriptor.h"
 
 #include "tests/unit/shm_support.h"
 #include "tests/unit/softcuda_support.h"

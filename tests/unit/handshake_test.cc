@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // handshake_test.cc: every state with every event, and the pauses between questions.
-#include "opal/mca/btl/gpusm/ipc/handshake.h"
+#include "opal/mca/common/gpusm/ipc/handshake.h"
 
 #include <algorithm>
 #include <iterator>

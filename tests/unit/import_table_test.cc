@@ -3,7 +3,7 @@
 //
 // import_table_test.cc: a peer's events are opened once and closed when the peer is gone and
 // nothing uses its memory; on a scripted driver.
-#include "opal/mca/btl/gpusm/ipc/import_table.h"
+#include "opal/mca/common/gpusm/ipc/import_table.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"

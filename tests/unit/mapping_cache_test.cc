@@ -3,7 +3,7 @@
 //
 // mapping_cache_test.cc: what ipc/mapping_cache.h promises, against an opener that only counts.
 // GPUSM_TEST_SEED repeats the random rounds.
-#include "opal/mca/btl/gpusm/ipc/mapping_cache.h"
+#include "opal/mca/common/gpusm/ipc/mapping_cache.h"
 
 #include "tests/unit/shm_support.h"
 

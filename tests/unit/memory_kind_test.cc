@@ -5,8 +5,8 @@
 // of our own; on the software driver, whose calls are counted and made to fail. How its answers
 // become ours, in which context it is called, and that nothing is written or left when it fails.
 // (Between two processes: share_two_processes_test.cc.)
-#include "opal/mca/btl/gpusm/ipc/by_descriptor.h"
-#include "opal/mca/btl/gpusm/ipc/legacy.h"
+#include "opal/mca/common/gpusm/ipc/by_descriptor.h"
+#include "opal/mca/common/gpusm/ipc/legacy.h"
 
 #include "tests/unit/counted_driver.h"
 

@@ -3,7 +3,7 @@
 //
 // node_test.cc: messages between the nodes of two and three processes, played in one process, by
 // FIFOs and fast boxes, and the garbage that a broken process may leave in either.
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
 

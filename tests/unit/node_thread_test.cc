@@ -4,7 +4,7 @@
 // node_thread_test.cc: several threads of one process post, flush and reap on the same peer while
 // the peer's thread polls: for ThreadSanitizer, and for the promise that nothing is lost, doubled
 // or handed back twice.
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
 

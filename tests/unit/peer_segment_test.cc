@@ -3,7 +3,7 @@
 //
 // peer_segment_test.cc: somebody else's segment: what a file may say and what it may not, peer
 // slots, fragments, and whether its owner lives.
-#include "opal/mca/btl/gpusm/shm/segment.h"
+#include "opal/mca/common/gpusm/shm/segment.h"
 
 #include "tests/unit/shm_support.h"
 

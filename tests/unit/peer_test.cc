@@ -3,7 +3,7 @@
 //
 // peer_test.cc: what shm/peer.h promises a sender: order, waiting when the FIFO is full, getting
 // fragments back, and what happens when the peer is closed, dead, full or broken.
-#include "opal/mca/btl/gpusm/shm/peer.h"
+#include "opal/mca/common/gpusm/shm/peer.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // reach_test.cc: base/reach.h: every event in every state, and when something is tried again.
-#include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/reach.h"
 
 #include <thread>
 #include <vector>

@@ -3,7 +3,7 @@
 //
 // segment_full_test.cc: a full /dev/shm, played by a tiny tmpfs that only this process sees: an
 // error and never a SIGBUS, whatever is touched.
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // segment_test.cc: a process's own segment: its file, its growth, its end, and the sweep.
-#include "opal/mca/btl/gpusm/shm/segment.h"
+#include "opal/mca/common/gpusm/shm/segment.h"
 
 #include "tests/unit/shm_support.h"
 

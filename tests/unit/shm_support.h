@@ -6,9 +6,9 @@
 #ifndef GPUSM_TESTS_SHM_SUPPORT_H
 #define GPUSM_TESTS_SHM_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/threads.h"
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/threads.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include <chrono>
 #include <cstdlib>

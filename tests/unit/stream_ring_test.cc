@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // stream_ring_test.cc: the ring of pieces, its two ends played in one process and by two threads.
-#include "opal/mca/btl/gpusm/shm/stream_ring.h"
+#include "opal/mca/common/gpusm/shm/stream_ring.h"
 
 #include "tests/unit/shm_support.h"
 

@@ -6,8 +6,8 @@
 #ifndef GPUSM_TESTS_STREAM_SUPPORT_H
 #define GPUSM_TESTS_STREAM_SUPPORT_H
 
-#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
-#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
+#include "opal/mca/common/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
 #include "tests/unit/shm_support.h"
 

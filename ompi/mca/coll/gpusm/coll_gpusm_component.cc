@@ -5,7 +5,7 @@
 // for each communicator.
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
 
-#include "opal/mca/btl/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/abi.h"
 
 #include <algorithm>
 #include <cstring>

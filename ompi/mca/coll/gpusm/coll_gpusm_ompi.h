@@ -6,7 +6,7 @@
 #define GPUSM_COLL_OMPI_H
 
 // clang-format off: this order is the point
-#include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_begin.h"
 #include "mpi.h"
 #include "opal/class/opal_hash_table.h"
 // communicator.h of 5.0 passes a pointer in a way that only C allows, in a function not used here.
@@ -26,7 +26,7 @@
 #include "opal/runtime/opal_params_core.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
-#include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_end.h"
 // clang-format on
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
 
-#include "opal/mca/btl/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/abi.h"
 
 #include <atomic>
 #include <cstddef>

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
 
-#include "opal/mca/btl/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/base/pages.h"
 
 #include <algorithm>
 #include <bit>

@@ -10,7 +10,7 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 
-#include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/reach.h"
 
 #include <cstddef>
 #include <mutex>

@@ -7,9 +7,9 @@
 #ifndef GPUSM_ACCELERATOR_ACCELERATOR_H
 #define GPUSM_ACCELERATOR_ACCELERATOR_H
 
-#include "opal/mca/btl/gpusm/base/status.h"
-#include "opal/mca/btl/gpusm/gpu/device.h"
-#include "opal/mca/btl/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
 
 #include <cstddef>
 #include <mutex>

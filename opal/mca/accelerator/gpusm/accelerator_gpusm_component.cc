@@ -4,8 +4,8 @@
 // accelerator_gpusm_component.cc: when the component is used, and its end.
 #include "opal/mca/accelerator/gpusm/accelerator_gpusm.h"
 
-#include "opal/mca/btl/gpusm/base/abi.h"
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <cstring>
 #include <string>

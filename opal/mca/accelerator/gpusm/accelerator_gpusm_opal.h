@@ -6,7 +6,7 @@
 #define GPUSM_ACCELERATOR_OPAL_H
 
 // clang-format off: this order is the point
-#include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_begin.h"
 #include "opal/constants.h"
 #include "opal/class/opal_list.h"
 #include "opal/class/opal_object.h"
@@ -16,7 +16,7 @@
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params_core.h"
 #include "opal/util/output.h"
-#include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_end.h"
 // clang-format on
 
 #endif

@@ -25,16 +25,16 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm_opal.h"
 
-#include "opal/mca/btl/gpusm/base/c_entry.h"
-#include "opal/mca/btl/gpusm/base/reach.h"
-#include "opal/mca/btl/gpusm/base/replaced_function.h"
-#include "opal/mca/btl/gpusm/base/sanitizer.h"
-#include "opal/mca/btl/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/base/c_entry.h"
+#include "opal/mca/common/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/replaced_function.h"
+#include "opal/mca/common/gpusm/base/sanitizer.h"
+#include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
-#include "opal/mca/btl/gpusm/ipc/handshake.h"
-#include "opal/mca/btl/gpusm/shm/node.h"
-#include "opal/mca/btl/gpusm/shm/wire.h"
+#include "opal/mca/common/gpusm/ipc/handshake.h"
+#include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/shm/wire.h"
 #include "opal/mca/btl/gpusm/transport.h"
 
 #include <atomic>

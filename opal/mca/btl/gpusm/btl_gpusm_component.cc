@@ -7,9 +7,9 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/abi.h"
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/processors.h"
+#include "opal/mca/common/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/processors.h"
 
 #include <string>
 

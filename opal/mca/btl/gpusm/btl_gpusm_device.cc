@@ -8,7 +8,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <iterator>
 #include <mutex>

@@ -6,11 +6,11 @@
 #ifndef BTL_GPUSM_DEVICE_H
 #define BTL_GPUSM_DEVICE_H
 
-#include "opal/mca/btl/gpusm/base/queue.h"
+#include "opal/mca/common/gpusm/base/queue.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/common/gpusm/protocol/stream.h"
 
 #include <cstddef>
 #include <cstdint>

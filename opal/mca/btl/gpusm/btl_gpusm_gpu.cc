@@ -3,7 +3,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <algorithm>
 #include <atomic>

@@ -6,16 +6,16 @@
 #ifndef BTL_GPUSM_GPU_H
 #define BTL_GPUSM_GPU_H
 
-#include "opal/mca/btl/gpusm/base/lock.h"
-#include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/btl/gpusm/gpu/bounce_copies.h"
-#include "opal/mca/btl/gpusm/gpu/copy_engine.h"
-#include "opal/mca/btl/gpusm/gpu/device.h"
-#include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/ipc/export_directory.h"
-#include "opal/mca/btl/gpusm/ipc/fd_passing.h"
-#include "opal/mca/btl/gpusm/ipc/import_table.h"
+#include "opal/mca/common/gpusm/gpu/bounce_copies.h"
+#include "opal/mca/common/gpusm/gpu/copy_engine.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/ipc/export_directory.h"
+#include "opal/mca/common/gpusm/ipc/fd_passing.h"
+#include "opal/mca/common/gpusm/ipc/import_table.h"
 
 #include <atomic>
 #include <cstddef>

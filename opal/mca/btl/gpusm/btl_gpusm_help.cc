@@ -6,7 +6,7 @@
 // component cannot add to it; so they are there in every installation.
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include "opal/mca/btl/gpusm/btl_gpusm_help_text.h" // generated from help/
 

@@ -16,9 +16,9 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
-#include "opal/mca/btl/gpusm/base/pages.h"
-#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
-#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
+#include "opal/mca/common/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
 namespace gpusm {
 

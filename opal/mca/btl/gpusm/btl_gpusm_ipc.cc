@@ -5,7 +5,7 @@
 // descriptors (ipc/fd_passing.h) ask for.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <cstring>
 #include <mutex>

@@ -11,8 +11,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/short_copy.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/short_copy.h"
 
 #include <algorithm>
 #include <cstring>

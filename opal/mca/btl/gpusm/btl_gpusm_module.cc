@@ -6,7 +6,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <algorithm>
 #include <bit>

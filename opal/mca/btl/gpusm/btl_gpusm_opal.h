@@ -6,7 +6,7 @@
 #ifndef BTL_GPUSM_OPAL_H
 #define BTL_GPUSM_OPAL_H
 
-#include "opal/mca/btl/gpusm/base/openmpi_headers_begin.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_begin.h"
 
 #include "opal/class/opal_bitmap.h"
 #include "opal/class/opal_free_list.h"
@@ -26,6 +26,6 @@
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
-#include "opal/mca/btl/gpusm/base/openmpi_headers_end.h"
+#include "opal/mca/common/gpusm/base/openmpi_headers_end.h"
 
 #endif

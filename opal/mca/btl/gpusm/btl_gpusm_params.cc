@@ -5,7 +5,7 @@
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 
-#include "opal/mca/btl/gpusm/gpu/copy_choice.h"
+#include "opal/mca/common/gpusm/gpu/copy_choice.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/reach.h"
 
 #include <mutex>
 

@@ -3,7 +3,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_rings.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/log.h"
 
 #include <algorithm>
 

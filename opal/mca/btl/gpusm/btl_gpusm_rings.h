@@ -5,9 +5,9 @@
 #ifndef BTL_GPUSM_RINGS_H
 #define BTL_GPUSM_RINGS_H
 
-#include "opal/mca/btl/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
-#include "opal/mca/btl/gpusm/protocol/stream.h"
+#include "opal/mca/common/gpusm/protocol/stream.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -8,8 +8,8 @@
 #define BTL_GPUSM_STAGE_H
 
 #include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
-#include "opal/mca/btl/gpusm/protocol/stream_receiver.h"
-#include "opal/mca/btl/gpusm/protocol/stream_sender.h"
+#include "opal/mca/common/gpusm/protocol/stream_receiver.h"
+#include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
 namespace gpusm {
 

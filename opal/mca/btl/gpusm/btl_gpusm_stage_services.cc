@@ -3,8 +3,8 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 
-#include "opal/mca/btl/gpusm/base/log.h"
-#include "opal/mca/btl/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/pages.h"
 
 #include <algorithm>
 

@@ -10,9 +10,9 @@
 #ifndef GPUSM_TRANSPORT_H
 #define GPUSM_TRANSPORT_H
 
-#include "opal/mca/btl/gpusm/base/lock.h"
-#include "opal/mca/btl/gpusm/base/threads.h"
-#include "opal/mca/btl/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/base/threads.h"
+#include "opal/mca/common/gpusm/shm/node.h"
 
 #include <atomic>
 #include <cstdint>

@@ -16,11 +16,11 @@
 #include <new>
 #include <string>
 
-#include "opal/mca/btl/gpusm/base/abi.h"
-#include "opal/mca/btl/gpusm/base/lock.h"
-#include "opal/mca/btl/gpusm/gpu/device.h"
-#include "opal/mca/btl/gpusm/gpu/driver.h"
-#include "opal/mca/btl/gpusm/ipc/legacy.h"
+#include "opal/mca/common/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/ipc/legacy.h"
 
 extern "C" OPAL_DECLSPEC mca_rcache_base_component_t mca_rcache_gpusm_component;
 

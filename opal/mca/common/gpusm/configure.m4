@@ -1,0 +1,94 @@
+# -*- shell-script -*-
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# For a build inside Open MPI's source tree. Outside of it, configure.ac of this repository does
+# the same work. Common libraries are configured before all components, so what the components of
+# gpusm need is found out here.
+
+# MCA_opal_common_gpusm_POST_CONFIG(happy): conditionals must be set whatever was found.
+AC_DEFUN([MCA_opal_common_gpusm_POST_CONFIG], [
+    m4_ifdef([gpusm_standalone_set], [], [
+        m4_define([gpusm_standalone_set], [1])
+        AM_CONDITIONAL([GPUSM_STANDALONE], [false])
+    ])
+])
+
+# MCA_opal_common_gpusm_CONFIG([action-if-can-compile], [action-if-cant-compile])
+AC_DEFUN([MCA_opal_common_gpusm_CONFIG], [
+    AC_CONFIG_FILES([opal/mca/common/gpusm/Makefile])
+    OPAL_VAR_SCOPE_PUSH([common_gpusm_happy common_gpusm_flag common_gpusm_save])
+
+    # cuda.h is needed for its types; CUDA is not linked.
+    OPAL_CHECK_CUDA([common_gpusm])
+    common_gpusm_happy=no
+    common_gpusm_CXXFLAGS=
+    AS_IF([test "x$CUDA_SUPPORT" = "x1" && test -n "$CXX" && test "$CXX" != no], [
+        AC_LANG_PUSH([C++])
+        common_gpusm_save=$CXXFLAGS
+        for common_gpusm_flag in -std=c++20 -std=c++2a; do
+            CXXFLAGS="$common_gpusm_save $common_gpusm_flag"
+            AC_MSG_CHECKING([if $CXX $common_gpusm_flag compiles C++20])
+            AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <concepts>
+#include <span>
+struct pair_of { int first; int second; };
+template <std::integral T> constexpr T same(T value) { return value; }
+]], [[pair_of p = {.first = 1, .second = 2}; return same(p.first);]])], [common_gpusm_happy=yes])
+            AC_MSG_RESULT([$common_gpusm_happy])
+            AS_IF([test "$common_gpusm_happy" = yes], [break])
+        done
+        CXXFLAGS=$common_gpusm_save
+        AC_LANG_POP([C++])
+        common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti -fno-gnu-unique"
+    ])
+
+    # The gather kernel is compiled when nvcc is there; its PTX text comes with the sources.
+    AC_ARG_WITH([nvcc],
+        [AS_HELP_STRING([--with-nvcc=PROGRAM],
+                        [gpusm: compile the gather kernel with it (default: nvcc in PATH or in the CUDA folder); --without-nvcc takes the PTX text that comes with the sources])])
+    NVCC=
+    AS_CASE([$with_nvcc],
+        [no], [],
+        [""|yes], [AC_PATH_PROG([NVCC], [nvcc], [], [$PATH:$with_cuda/bin:/usr/local/cuda/bin])],
+        [NVCC=$with_nvcc])
+    AS_IF([test "$with_nvcc" = yes && test -z "$NVCC"],
+          [AC_MSG_ERROR([nvcc was asked for and not found; name it: --with-nvcc=PROGRAM])])
+    AS_IF([test -n "$NVCC" && ! command -v "$NVCC" >/dev/null 2>&1],
+          [AC_MSG_ERROR([--with-nvcc=$NVCC: there is no such program])])
+
+    # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
+    AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -mcx16"])
+
+    # Shared, unless a static component was asked for: libopen-pal is linked by the C compiler, and
+    # would then have to name the C++ runtime; and of what is part of libopen-pal no component may
+    # have a second copy. ($compile_mode is read by our caller afterwards; the documented variable
+    # for this cannot say "dso".)
+    common_gpusm_LIBS=
+    common_gpusm_DEPENDENCIES=
+    AS_IF([test "$common_gpusm_happy" = yes], [
+        AS_IF([test "$STATIC_common_gpusm" != 1 && test "$STATIC_common" != 1 &&
+               test "$STATIC_btl_gpusm" != 1 && test "$STATIC_btl" != 1 &&
+               test "$STATIC_coll_gpusm" != 1 && test "$STATIC_coll" != 1 &&
+               test "$STATIC_all" != 1 &&
+               test "$OPAL_ENABLE_DLOPEN_SUPPORT" != 0 && test "$enable_static" = no &&
+               test "$enable_mca_dso" != no],
+              [compile_mode=dso
+               common_gpusm_LIBS='$(top_builddir)/opal/mca/common/gpusm/libmca_common_gpusm.la'
+               common_gpusm_DEPENDENCIES=$common_gpusm_LIBS],
+              [LIBS="$LIBS -lstdc++"])
+    ])
+    AS_IF([test -r "`$CXX -print-file-name=libstdc++.a 2>/dev/null`"],
+          [common_gpusm_runtime="-Wl,-l:libstdc++.a -Wc,-static-libgcc"],
+          [common_gpusm_runtime="-Wl,-lstdc++"])
+    common_gpusm_LDFLAGS="$common_gpusm_runtime -Wl,-Bsymbolic"
+
+    AS_IF([test "$common_gpusm_happy" = yes], [$1], [$2])
+    AC_SUBST([common_gpusm_CPPFLAGS])
+    AC_SUBST([common_gpusm_CXXFLAGS])
+    AC_SUBST([common_gpusm_LDFLAGS])
+    AC_SUBST([common_gpusm_LIBS])
+    AC_SUBST([common_gpusm_DEPENDENCIES])
+    AC_SUBST([NVCC])
+    OPAL_VAR_SCOPE_POP
+])
