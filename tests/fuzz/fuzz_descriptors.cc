@@ -8,6 +8,7 @@
 #include "opal/mca/common/gpusm/ipc/fd_passing.h"
 
 #include "tests/fuzz/fuzz_support.h"
+#include "tests/unit/fd_services.h"
 #include "tests/unit/counted_driver.h"
 
 #include <sys/socket.h>
@@ -21,9 +22,6 @@ namespace {
 enum step : std::uint8_t { packet, ask, answer, collect, want, receive, progress, steps };
 constexpr std::uint64_t chunk_bytes = 2 * mib, chunks = 4;
 player owner(1), broken(2);
-
-const fd_passing_calls calls{[](std::uint32_t, const ipc_message &) { return true; },
-                             [](std::uint32_t) { return &owner.towards(broken); }};
 
 // Of an export of the broken process, which does not exist.
 remote_handle theirs(std::uint32_t slot)
@@ -81,7 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         const segment_identity self = owner.own().identity();
         device_table devices(api);
         export_directory exports(api, devices, owner.own(), false);
-        fd_passing fds(owner.own(), exports, calls);
+        fd_services services(&owner.towards(broken));
+        fd_passing fds(owner.own(), exports, services);
         descriptor_socket socket(folder, broken.own().identity());
         exported *entry = nullptr;
         remote_handle ours{};

@@ -7,6 +7,7 @@
 #include "opal/mca/common/gpusm/ipc/import_table.h"
 
 #include "tests/fuzz/fuzz_support.h"
+#include "tests/unit/fd_services.h"
 #include "tests/unit/counted_driver.h"
 
 using namespace gpusm_test;
@@ -34,9 +35,6 @@ memory_of_each_kind &truth()
     static memory_of_each_kind all;
     return all;
 }
-
-const fd_passing_calls calls{[](std::uint32_t, const ipc_message &) { return true; },
-                             [](std::uint32_t) { return &importer.towards(broken); }};
 
 // One export of each kind, in the slots 1 to 3, in two generations.
 remote_handle honest(fuzz_input &in)
@@ -127,7 +125,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         device *into = nullptr;
         require(status::ok == devices.for_host(&into), "there is no device");
         const export_directory exports(api, devices, importer.own(), false);
-        fd_passing fds(importer.own(), exports, calls);
+        fd_services services(&importer.towards(broken));
+        fd_passing fds(importer.own(), exports, services);
         import_table imports(api, devices, fds, 3 * chunk_bytes);
         std::vector<mapping *> held;
         while (in.left > 0) {

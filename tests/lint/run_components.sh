@@ -51,7 +51,8 @@ if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
 else
     report "the library exports its namespace only" \
         "$(nm -DC --defined-only "$library" | cut -d ' ' -f 3- | grep -v -E '^((vtable for )?gpusm::|_(init|fini)$)')"
-    report "the library needs the system only" "$(needed_by "$library" | grep -v -E "^($system)\.so")"
+    report "the library needs libopen-pal only" \
+        "$(needed_by "$library" | grep -v -E "^(libopen-pal|libpmix|libhwloc|$system)\.so")"
     report "the library leaves no C++ symbol open" "$(nm -D "$library" | grep ' U _Z')"
     report "the library keeps no state beside its owner" "$(states_of "$library")"
 fi

@@ -47,6 +47,9 @@ report "nobody but start-up writes btl_eager_limit" \
     "$(grep -rnE 'btl_eager_limit[)]?[[:space:]]*(=[^=]|\.store)' opal --include='*.cc' --include='*.h' | grep -v "^$btl/btl_gpusm_params.cc:")"
 report "ipc includes itself, gpu, shm, base and cuda.h only" \
     "$(includes_of $common/ipc "$standard|include \"$common/(base|gpu|ipc|shm)/"; grep -rnE "$no_gpu_or_mpi" $common/ipc | grep -v 'include <cuda.h>')"
+report "what puts the layers together includes these only, and no header of Open MPI's" \
+    "$(grep -n '^#include' $common/[a-bd-z]*.cc $common/[a-bd-z]*.h |
+        grep -v -E "$standard|include \"$common/" ; grep -ln common_gpusm $common/[a-bd-z]*.cc $common/[a-bd-z]*.h)"
 report "coll includes itself and base only" \
     "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm|$common/base)/" | grep -v -e _ompi.h:)"
 report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator/(base|accelerator)|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' ompi opal --include='*.cc' --include='*.h' | grep -v -E -e 'include "ompi/mca/coll/gpusm/' -e '_(opal|ompi)\.h:' -e 'openmpi_headers_begin\.h:')"

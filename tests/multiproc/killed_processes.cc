@@ -167,7 +167,7 @@ TEST(KilledProcesses, TheReaderGetsEverythingThatLivingProcessesSent)
     EXPECT_GT(mortal_received, 0U) << "the test kills too early to mean anything";
 
     std::set<std::string> of_the_living{self.own().path()};
-    for (const auto &each : self.peers()) {
+    for (std::size_t i = 0; peer *each = self.peer_at(i); ++i) {
         const bool steady = each->identity().vpid < first_mortal;
         EXPECT_EQ(each->shared().owner_alive(), steady);
         if (steady) {

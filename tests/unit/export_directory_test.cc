@@ -6,6 +6,7 @@
 #include "opal/mca/common/gpusm/ipc/export_directory.h"
 #include "opal/mca/common/gpusm/ipc/fd_passing.h"
 
+#include "tests/unit/fd_services.h"
 #include "tests/unit/counted_driver.h"
 #include "tests/unit/descriptor_support.h"
 #include "tests/unit/failing_recvmsg.h"
@@ -284,14 +285,10 @@ ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
     owner me;
     const std::string folder = me.folder.path();
     const segment_identity importer{1, 2, 3};
-    static peer known(me.own.identity(), importer, folder);
-    static int refused = 0;
-    fd_passing fds(me.own, me.exports,
-                   {[](std::uint32_t, const ipc_message &said) {
-                        refused += ipc_operation::descriptors_not_sent == said.operation ? 1 : 0;
-                        return true;
-                    },
-                    [](std::uint32_t) { return &known; }});
+    peer known(me.own.identity(), importer, folder);
+    fd_services services(&known);
+    const int &refused = services.refused;
+    fd_passing fds(me.own, me.exports, services);
     descriptor_socket theirs(folder, importer);
     const remote_handle handle = me.offer(allocate_chunks({two}));
     const std::size_t before = open_descriptors();
@@ -313,10 +310,9 @@ ALONE(ExportDirectory, OfAnImporterThatAsksAndTakesNothingFewDescriptorsAreHeld)
 ALONE(ExportDirectory, WhoWaitsForDescriptorsOfAnOwnerThatHasEndedIsCalledAndNobodyElse)
 {
     owner me;
-    static peer known(me.own.identity(), {1, 2, 3}, me.folder.path());
-    fd_passing fds(me.own, me.exports,
-                   {[](std::uint32_t, const ipc_message &) { return true; },
-                    [](std::uint32_t) { return &known; }});
+    peer known(me.own.identity(), {1, 2, 3}, me.folder.path());
+    fd_services services(&known);
+    fd_passing fds(me.own, me.exports, services);
     constexpr std::uint32_t ended = 3;
     constexpr std::uint32_t other = 4;
     const remote_handle handle{7, no_event_slot, share_kind::descriptors, 0, 1, 0, mib};
@@ -345,10 +341,9 @@ ALONE(ExportDirectory, DescriptorsAreReceivedAgainAfterReceivingHasFailed)
 {
     owner me;
     const segment_identity sender{1, 2, 3};
-    static peer known(me.own.identity(), sender, me.folder.path());
-    fd_passing fds(me.own, me.exports,
-                   {[](std::uint32_t, const ipc_message &) { return true; },
-                    [](std::uint32_t) { return &known; }});
+    peer known(me.own.identity(), sender, me.folder.path());
+    fd_services services(&known);
+    fd_passing fds(me.own, me.exports, services);
     const descriptor_socket by(me.folder.path(), sender);
     const file_descriptor file = file_with("one");
     std::uint64_t generation = 0;

@@ -5,6 +5,7 @@
 // nothing uses its memory; on a scripted driver.
 #include "opal/mca/common/gpusm/ipc/import_table.h"
 
+#include "tests/unit/fd_services.h"
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
 
@@ -64,10 +65,8 @@ class ImportTable : public testing::Test {
     peer them_{own_.identity(), theirs_.identity(), folder_.path()};
     device_table devices_{api_};
     export_directory exports_{api_, devices_, own_, false};
-    fd_passing fds_{own_,
-                    exports_,
-                    {[](std::uint32_t, const ipc_message &) { return true; },
-                     [](std::uint32_t) -> peer * { return nullptr; }}};
+    fd_services services_{nullptr};
+    fd_passing fds_{own_, exports_, services_};
     import_table imports_{api_, devices_, fds_, 0};
     device *into_ = nullptr;
     const remote_handle exported_{0, 1, share_kind::legacy, 0, 7, 0x10000, 0x1000};

@@ -53,9 +53,10 @@ TEST_F(Node, TheSamePeerIsMadeOnceBySendingOrByAMessageOfIts)
     (void)two_.send(one_, "hello");
     (void)three_.send(one_, "hello");
     EXPECT_EQ(one_.poll(), "2:hello 3:hello ");
-    EXPECT_EQ(one_.its().peers().size(), 2U);
     EXPECT_EQ(&one_.towards(three_), &three);
-    EXPECT_EQ(&one_.towards(two_), one_.its().peers()[1].get());
+    EXPECT_EQ(three.number, 0U);
+    EXPECT_EQ(&one_.towards(two_), one_.its().peer_at(1));
+    EXPECT_EQ(one_.its().peer_at(2), nullptr);
 }
 
 // --- garbage: `two` is broken and has sent one good message; `three` is a good citizen ----------

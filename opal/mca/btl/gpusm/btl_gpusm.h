@@ -7,15 +7,15 @@
 //   btl_gpusm_component.cc  register, open, init, close; housekeeping
 //   btl_gpusm_params.cc     MCA parameters and performance variables
 //   btl_gpusm_exclusive.cc  no peer is shared with another BTL
-//   btl_gpusm_module.cc     the segment and the modex, add_procs, del_procs, finalize
+//   btl_gpusm_module.cc     add_procs, del_procs, finalize
 //   btl_gpusm_messages.cc   what ob1 calls for every message: sendi, send, alloc, prepare_src,
 //                           register_mem, get; and progress    START HERE
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
 //   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
-//   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (the handshake),
-//                           _stage*, _rings (memory that cannot be mapped) and _gpu (what gpu/ and
-//                           ipc/ keep; is a buffer device memory?)
+//   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (what the
+//                           library needs of messages), _stage*, _rings (memory that cannot be
+//                           mapped) and _pointer_check (is a buffer device memory?)
 //   btl_gpusm_peers.{h,cc}  peers that have ended
 //   btl_gpusm_help.cc       messages for the user
 //
@@ -32,8 +32,8 @@
 #include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
-#include "opal/mca/common/gpusm/ipc/handshake.h"
-#include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/device_offers.h"
+#include "opal/mca/common/gpusm/local_process.h"
 #include "opal/mca/common/gpusm/shm/wire.h"
 #include "opal/mca/btl/gpusm/transport.h"
 
@@ -68,21 +68,19 @@ struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
     // Null until add_procs has spoken of this peer; stored last (release) of what it says.
     std::atomic<opal_proc_t *> proc;
-    gpusm::handshake *handshake; // owned
-    std::uint32_t number;        // index in transport::endpoints
-    bool active;                 // progress_sends will look after it
-    std::uint32_t deferred;      // control messages to it that wait for fragments
-    bool given_up;               // ob1 knows that the peer is closed, or need not
-    gpusm::peer_end end;         // of the peer's process
+    gpusm::device_link *link; // the library's
+    bool active;              // progress_sends will look after it
+    std::uint32_t deferred;   // control messages to it that wait for fragments
+    bool given_up;            // ob1 knows that the peer is closed, or need not
+    gpusm::peer_end end;      // of the peer's process
     gpusm::single_copy single;
     std::atomic<std::uint64_t> received_bytes; // of messages from the peer, or to be fetched
     gpusm::reach its_writes;                   // of a part of a message, to our memory
     gpusm::reach its_pushes;                   // the same of its device memory
     std::atomic<bool> get_enabled;             // ob1 offers our device memory to the peer
-    bool gpu_warned;                           // the user has been told why not
+    bool gpu_warned;                           // the user has been told why it does not
     gpusm::reach direct_copies; // of page-locked memory into the peer's device memory
     // Under the GPU lock.
-    gpusm::reach_table<std::pair<int, gpusm::share_kind>> its_mappings; // mappings_of_exports
     gpusm::reach_table<std::uint32_t> rings;     // on devices of ours, by device::index
     gpusm::reach_table<std::uint32_t> its_rings; // on its devices, from one of ours
 };
@@ -169,6 +167,8 @@ bool may_be_device_memory(const void *base, std::uint32_t flags);
 
 // params: registers everything with MCA.
 void register_parameters();
+// What they say to the library, and who this process is. `content_bytes`: see settings.
+settings settings_of_parameters(std::size_t content_bytes);
 // False, after a help text, when a value is out of range.
 bool check_parameters();
 void register_counters();
@@ -319,11 +319,6 @@ void show_help(const char *topic, ...);
 // Installs the log sink that speaks opal_output.
 void log_to_opal();
 
-// module: makes the segment and the node around it, with room for `frags_bytes` of fragments
-// unless the parameter segment_size says otherwise. On failure *why has the cause.
-status make_node(std::size_t frags_bytes, std::string *why);
-// Tells the others where it is; false: the runtime refused.
-bool post_modex();
 // component: ends the transport, if there is one.
 void release_component();
 // component: whether ob1 is to be called back about a get that has ended. Not about one from a peer
@@ -337,15 +332,17 @@ inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
     void *known = of.user.load(std::memory_order_acquire);
     return known != nullptr ? static_cast<mca_btl_base_endpoint_t *>(known) : make_endpoint_of(of);
 }
-// The endpoints of this process, by their number, counted from 0; null past the last one. They stay
-// until the transport goes. Any thread that does not hold the transport's lock.
-mca_btl_base_endpoint_t *endpoint_at(std::size_t number);
-// The same of those whose peers have not ended, in any order, which changes when one has.
+// The endpoints of this process, by an index from 0 on; null past the last one. They stay until the
+// transport goes. Any thread that does not hold the transport's lock.
+mca_btl_base_endpoint_t *endpoint_at(std::size_t index);
+// The same of the node's live peers, in any order, which changes when one has ended.
 mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index);
 
-// frags: fixes the payload of each size of fragments. Returns the bytes that all of them together,
-// and what longer messages need besides, can come to take of the segment.
-std::size_t plan_frags();
+// frags: what all fragments together, and what longer messages need besides, can come to take of
+// the segment.
+std::size_t planned_bytes();
+// Fixes the payload of each size of fragments.
+void plan_frags();
 // The fragments that there have to be. False: there is no memory for them.
 bool make_first_frags();
 void release_frags();

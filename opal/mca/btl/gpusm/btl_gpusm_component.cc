@@ -4,12 +4,14 @@
 // btl_gpusm_component.cc: what Open MPI sees first: the component, and the life of the transport.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_ipc.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/common/gpusm/base/abi.h"
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/base/processors.h"
+#include "opal/mca/common/gpusm/common_gpusm_modex.h"
 
 #include <string>
 
@@ -21,8 +23,9 @@ bool is_oversubscribed()
                              opal_process_info.proc_is_bound);
 }
 
-transport::transport(bool is_oversubscribed)
-    : oversubscribed(is_oversubscribed), registrations(std::make_unique<registration_table>(lock)),
+transport::transport(local_process &of, bool is_oversubscribed)
+    : process(of), node(&of.own_node()), gpu(of.gpu_if_made()), oversubscribed(is_oversubscribed),
+      registrations(std::make_unique<registration_table>(lock)),
       gets(std::make_unique<device_gets>())
 {
 }
@@ -31,15 +34,16 @@ transport::~transport()
 {
     remove_pointer_check();
     stage.reset();
-    delete gpu.exchange(nullptr);
+    process.serve(nullptr);
     host.reset();
     release_frags();
     self.reset();
     for (mca_btl_base_endpoint_t *each : endpoints) {
         smsc_release(each);
-        delete each->handshake;
+        each->peer->user.store(nullptr, std::memory_order_relaxed);
         delete each;
     }
+    process.release();
 }
 
 void release_component()
@@ -145,17 +149,21 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool) noexcep
     // Not by the argument: in 5.0 only MPI_Init_thread decides it, and a session with
     // MPI_THREAD_MULTIPLE may start beside this one.
     gpusm::watch_threads(&opal_uses_threads);
-    component.transport = new gpusm::transport(gpusm::is_oversubscribed());
     for (mca_btl_gpusm_t *module : {&mca_btl_gpusm, &mca_btl_gpusm_self}) {
         module->super.btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     }
     std::string why;
-    if (gpusm::status::ok != gpusm::make_node(gpusm::plan_frags(), &why)) {
+    gpusm::local_process *process =
+        gpusm::local_process::acquire(gpusm::settings_of_parameters(gpusm::planned_bytes()), &why);
+    if (nullptr == process) {
         gpusm::show_help("no segment", component.backing_directory, why.c_str());
-        gpusm::release_component();
         return nullptr;
     }
+    component.transport = new gpusm::transport(*process, gpusm::is_oversubscribed());
     gpusm::transport &here = *component.transport;
+    gpusm::plan_frags();
+    here.messages = std::make_unique<gpusm::messenger>();
+    process->serve(here.messages.get());
     here.host = std::make_unique<gpusm::host_side>(*here.node);
     here.stage = std::make_unique<gpusm::stage_side>(*here.node);
     here.self = std::make_unique<gpusm::self_side>(here.lock);
@@ -167,7 +175,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool) noexcep
     }
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(2, sizeof(mca_btl_base_module_t *)));
-    if (nullptr == modules || !gpusm::post_modex()) {
+    if (nullptr == modules || !gpusm::post_segment(here.node->own())) {
         free(modules);
         gpusm::release_component();
         return nullptr;

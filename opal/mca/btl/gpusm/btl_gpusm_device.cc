@@ -79,7 +79,7 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     const bool asked = has_asked() && std::exchange(here().declined, 0) == address;
     const status s = side.exports.export_range(
         address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
-        &made->handle.remote, endpoint->its_mappings);
+        &made->handle.remote, endpoint->link->maps);
     if (status::unsupported != s || size < staged_least_bytes) {
         return s;
     }
@@ -199,7 +199,7 @@ status start_get(get_request *get)
     if (share_kind::staged == get->remote.kind || share_kind::host == get->remote.kind) {
         return here().stage->fetch(get);
     }
-    status s = side.import(*get->endpoint, get->remote, *get->into, &get->mapping);
+    status s = side.import(*get->endpoint->peer, get->remote, *get->into, &get->mapping);
     if (status::not_ready == s) {
         return wait_for_descriptors(get);
     }
@@ -209,7 +209,7 @@ status start_get(get_request *get)
         can_map_after_all(get->endpoint, get->remote);
     }
     if (status::ok == s) {
-        s = side.event_of(*get->endpoint, get->remote, *get->into, &get->copy.wait_for);
+        s = side.event_of(*get->endpoint->peer, get->remote, *get->into, &get->copy.wait_for);
         if (status::ok != s) {
             side.imports.release(std::exchange(get->mapping, nullptr));
         }

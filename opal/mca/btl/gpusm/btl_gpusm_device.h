@@ -85,9 +85,6 @@ void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, con
 // ipc: it can, and its owner has asked.
 void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &handle);
 
-// ipc: sends a control message; false: it could not be taken.
-bool send_ipc_message(mca_btl_base_endpoint_t *endpoint, const ipc_message &message);
-
 // Imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
 // lock. Anything but these two: the get is still the caller's.
 status start_get(get_request *get);

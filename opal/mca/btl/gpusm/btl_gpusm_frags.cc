@@ -3,6 +3,7 @@
 //
 // btl_gpusm_frags.cc: the fragments that messages lie in: made, taken, posted, and taken back when
 // the peer has read them (shm/peer.h).
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include <algorithm>
@@ -16,39 +17,12 @@
 
 namespace gpusm {
 
-// The fragments of one size. Of the smallest and of long ones the one that came back last is used
-// next, as it is in this processor's cache. Those between are a queue, if each process has a
-// processor: with the traffic it becomes longer than an L2 cache, as a line that the peer still has
-// in its own takes up to three times as long to write as one that has gone to the shared L3 cache.
-struct frag_list {
-    std::size_t payload_bytes = 0;
-    std::size_t most = 0; // fragments
-    bool is_queue = false;
-    std::size_t taken_bytes = 0; // of a queue, since it became longer
-    outgoing *free = nullptr;    // the next one first
-    outgoing *last = nullptr;    // valid if there is a free one
-    std::deque<mca_btl_gpusm_frag_t> made;
-};
-
-struct frag_store {
-    frag_list lists[5];                               // by length
-    std::deque<mca_btl_gpusm_frag_t *> deferred = {}; // control messages outside the segment
-    // Have fragments to post or to call back for.
-    std::vector<mca_btl_base_endpoint_t *> active = {};
-    std::vector<mca_btl_base_endpoint_t *> visited = {}; // by progress_sends only
-};
-
 namespace {
 
-// Payload that a control message or an inline send of ob1 (256 bytes and a header) needs.
-constexpr std::size_t small_payload_bytes = 288;
-// A message of 8 KiB and a header of ob1's.
-constexpr std::size_t short_payload_bytes = 8448;
 // L2 caches have half of that, or all of it. New memory takes some times as long as what is copied
 // into it, so a queue gets a fragment more when so many times as much was sent.
 constexpr std::size_t queue_bytes = 2 * 1024 * 1024;
 constexpr std::size_t sent_for_one_more = 32;
-constexpr std::size_t least_payload_bytes = 1024;
 // When they run out there come so many bytes of them, or one.
 constexpr std::size_t added_bytes = 32 * 1024;
 
@@ -64,23 +38,10 @@ constexpr std::size_t first_small_frags = 16;
 constexpr std::size_t first_short_frags = 2;
 constexpr std::size_t first_eager_frags = 1; // of a longer eager limit
 
-// Long fragments keep off the ends of pages, for the same reason as the slots of rings
-// (stream_slots_offset).
-std::uint32_t skipped_granules(const frag_list &list)
-{
-    return list.payload_bytes < page_bytes ? 0 : 2;
-}
-
 std::uint32_t off_page_ends(std::uint32_t granule, std::uint32_t skipped)
 {
     constexpr std::uint32_t granules = page_bytes / granule_bytes;
     return granule + ((granule + 1) % granules < skipped ? skipped : 0);
-}
-
-std::size_t frag_bytes(const frag_list &list)
-{
-    const std::size_t bytes = sizeof(frag_header) + list.payload_bytes;
-    return ((bytes + granule_bytes - 1) / granule_bytes + skipped_granules(list)) * granule_bytes;
 }
 
 mca_btl_gpusm_frag_t *frag_around(outgoing *out)
@@ -225,30 +186,10 @@ int send_deferred()
 
 } // namespace
 
-std::size_t plan_frags()
+void plan_frags()
 {
-    const mca_btl_base_module_t &module = mca_btl_gpusm.super;
-    // A limit may be less than a fragment, so that hardly anything goes eagerly.
-    const std::size_t part = std::max(least_payload_bytes, module.btl_max_send_size);
-    const std::size_t shorter = std::min(short_payload_bytes, part);
-    const std::size_t sizes[] = {small_payload_bytes, shorter,
-                                 std::max(shorter, module.btl_eager_limit), part,
-                                 module.btl_accelerator_max_send_size}; // to which devices write
     here().frags = new frag_store;
-    frag_list *lists = here().frags->lists;
-    for (std::size_t i = 0; i < std::size(sizes); ++i) {
-        const bool is_new = 0 == i || sizes[i] > sizes[i - 1]; // the first of its size is used
-        const std::size_t most = mca_btl_gpusm_component.free_list_max;
-        lists[i].payload_bytes = sizes[i];
-        lists[i].most = !is_new ? 0 : i + 1 < std::size(sizes) ? most : most / 8;
-        lists[i].is_queue = 1 == i && !here().oversubscribed;
-    }
-    std::size_t bytes =
-        host_side::ring_bytes() + stage_services::ring_bytes() + bounce_copies::memory_bytes();
-    for (const frag_list &list : here().frags->lists) {
-        bytes += frag_bytes(list) * list.most;
-    }
-    return bytes;
+    plan(here().frags->lists);
 }
 
 bool make_first_frags()

@@ -1,121 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// btl_gpusm_gpu.h: what gpu/ and ipc/ keep, made when the first GPU message shows up; and the
-// question whether a buffer is device memory.
+// btl_gpusm_gpu.h: the device's side of the process, as the glue sees it; and the question whether
+// a buffer is device memory.
 #ifndef BTL_GPUSM_GPU_H
 #define BTL_GPUSM_GPU_H
 
-#include "opal/mca/common/gpusm/base/lock.h"
-#include "opal/mca/common/gpusm/base/reach.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
-#include "opal/mca/common/gpusm/gpu/bounce_copies.h"
-#include "opal/mca/common/gpusm/gpu/copy_engine.h"
-#include "opal/mca/common/gpusm/gpu/device.h"
-#include "opal/mca/common/gpusm/gpu/driver.h"
-#include "opal/mca/common/gpusm/ipc/export_directory.h"
-#include "opal/mca/common/gpusm/ipc/fd_passing.h"
-#include "opal/mca/common/gpusm/ipc/import_table.h"
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-#include <vector>
+#include "opal/mca/common/gpusm/gpu_side.h"
 
 namespace gpusm {
 
-// What a copy_request is part of, so that its end finds its way; copy_request::part_of.
-enum class copy_part : std::uint8_t {
-    get = 0,    // a get_request
-    stage = 1,  // of a stream
-    bounce = 2, // a piece of a bounce
-};
-
-class gpu_side final : private bounce_services {
-  public:
-    explicit gpu_side(const driver_api &driver);
-    // Closes all mappings, gives back streams, events and host registrations.
-    ~gpu_side();
-    gpu_side(const gpu_side &) = delete;
-    gpu_side &operator=(const gpu_side &) = delete;
-
-    // Held around every call below and around what follows it.
-    optional_mutex lock;
-
-    const driver_api &driver;
-    device_table devices;
-    copy_engine copies;
-    export_directory exports;
-    fd_passing fds;
-    import_table imports;
-    bounce_copies bounces;
-
-    // As import_table has them, for memory of an endpoint's process.
-    status import(const mca_btl_base_endpoint_t &from, const remote_handle &handle, device &into,
-                  mapping **out)
-    {
-        return imports.import(from.number, *from.peer, handle, into, out);
-    }
-    status event_of(const mca_btl_base_endpoint_t &from, const remote_handle &handle,
-                    const device &into, CUevent *out)
-    {
-        return imports.event_of(from.number, *from.peer, handle, into, out);
-    }
-
-    // Whether a kernel in the context of `into` may read what `import` has mapped for it. Copies of
-    // the driver may in any case.
-    static bool kernel_reads(const mapping &mapped, const device &into)
-    {
-        return share_kind::legacy != mapped.key.kind || mapped.key.device == into.index;
-    }
-    // The same of host memory of ours: whether it was registered in the context of `in`.
-    bool kernel_touches(device &in, const unsigned char *at) override;
-
-    // gpusm::is_page_locked, asked for messages. The driver takes more than a microsecond for it,
-    // so the answer no may be a little old: such memory is then copied by a processor, which does
-    // no harm but takes longer. Without the lock.
-    bool is_page_locked(std::uint64_t address, std::size_t len_bytes);
-
-    // Device memory has been packed into a fragment: more of it may follow, so the sweep registers
-    // what there is of our segment. Any thread.
-    void packs_fragments() { packs_fragments_.store(true, std::memory_order_relaxed); }
-    // May a call be made now that waits for kernels that run in that context? As import_table has
-    // it for mappings: when none runs, as far as that can be seen.
-    bool may_wait_for_kernels(const device &in) const;
-    // Registers new parts of our segment with the driver, unless it has refused lately.
-    void register_segment();
-    // Whether that part of our segment is registered with the driver, after having tried to.
-    bool is_registered(const unsigned char *at, std::size_t len_bytes);
-
-    // Housekeeping, called from progress now and then: ends exports whose memory is gone, closes
-    // mappings whose export is over or which nobody uses, registers new fragments if they are
-    // packed into.
-    void sweep();
-    // Finds the contexts that the program has destroyed, in which nothing may be called.
-    void look_at_contexts();
-
-  private:
-    status bounce_memory(std::size_t bytes, unsigned char **out) override;
-    status read(void *peer, void *local, std::uint64_t remote, std::size_t bytes) override;
-    status write(void *peer, const void *local, std::uint64_t remote, std::size_t bytes) override;
-
-    // Hashes of memory that the driver has called pageable, in places by their upper bits.
-    static constexpr unsigned pageable_bits = 8;
-    std::atomic<std::uint64_t> pageable_[1U << pageable_bits] = {};
-    std::atomic<bool> packs_fragments_{false};
-    std::uint32_t sweeps_ = 0;
-    std::size_t registered_to_ = 0; // where the registered part of our segment ends
-    std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
-    reach registration_;                                     // of the segment
-    reach_table<std::uint32_t> host_addresses_; // device::same_host_addresses, by index
-    unsigned char *bounce_memory_ = nullptr;    // carved, and perhaps registered
-    std::size_t bounce_bytes_ = 0;
-};
-
 // The GPU side, made on the first call that finds a CUDA driver; null without one, or when the
 // parameter use_cuda_ipc says no.
-gpu_side *gpu();
+inline gpu_side *gpu()
+{
+    return here().process.gpu();
+}
 
 // Open MPI's question whether an address is device memory, where accelerator/cuda would take long:
 // from the one to the other gpusm answers it with one driver call. Both may be called again.

@@ -171,7 +171,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     // Only an inline send gives no place for a descriptor, and goes another way when this one is
     // closed to it; where there is one, ob1 would try again for ever.
     if (!together && nullptr == descriptor && gpusm::of_device(convertor) &&
-        endpoint->get_enabled && gpusm::ipc_state::refused != endpoint->handshake->state()) {
+        endpoint->get_enabled && gpusm::ipc_state::refused != endpoint->link->fetches.state()) {
         if (!gpusm::has_threads()) {
             gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
         }

@@ -234,6 +234,24 @@ void register_parameters()
 #endif
 }
 
+settings settings_of_parameters(std::size_t content_bytes)
+{
+    return {.backing_directory = component.backing_directory,
+            .jobid = OPAL_PROC_MY_NAME.jobid,
+            .vpid = OPAL_PROC_MY_NAME.vpid,
+            .expected_peers = opal_process_info.num_local_peers + 1,
+            .fifo_size = component.fifo_size,
+            .fast_box_max = component.fast_box_max,
+            .segment_bytes = component.segment_size,
+            .content_bytes = content_bytes,
+            .use_cuda_ipc = component.use_cuda_ipc,
+            .use_cuda_events = component.use_cuda_events,
+            .register_segments = component.register_segments,
+            .cache_max_bytes = component.cache_max_bytes,
+            .kernel_blocks = component.kernel_blocks,
+            .use_batch_copies = component.use_batch_copies};
+}
+
 bool check_parameters()
 {
     for (const parameter &each : parameters) {

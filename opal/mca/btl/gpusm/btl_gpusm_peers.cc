@@ -64,16 +64,14 @@ bool give_back(mca_btl_base_endpoint_t *ended)
         if (!guard.owns_lock()) {
             return false;
         }
-        side->fds.drop_owner(ended->number);
+        side->fds.drop_owner(its.number);
     }
     if (!all.stage->forget_peer(its) ||
-        (side != nullptr && !side->imports.drop_owner(ended->number))) {
+        (side != nullptr && !side->imports.drop_owner(its.number))) {
         return false;
     }
     all.node->forget(its);
     its.unmap();
-    const std::lock_guard list_guard(all.lock);
-    std::erase(all.live, ended);
     return true;
 }
 

@@ -73,17 +73,17 @@ status stage_services::map_target(sending *made, const stream_memory &target, st
         }
     }
     made->on = first;
-    status s = side.import(*made->to, target.handle, *first, &made->mapped);
+    status s = side.import(*made->to->peer, target.handle, *first, &made->mapped);
     const std::size_t known = side.devices.all().size();
     for (std::size_t i = 0; i < known && (status::unsupported == s || status::driver_failed == s);
          ++i) {
         made->on = side.devices.all()[i].get();
         if (made->on != first && side.devices.is_alive(*made->on)) {
-            s = side.import(*made->to, target.handle, *made->on, &made->mapped);
+            s = side.import(*made->to->peer, target.handle, *made->on, &made->mapped);
         }
     }
     if (status::ok == s) {
-        s = side.event_of(*made->to, target.handle, *made->on, &made->wait_for);
+        s = side.event_of(*made->to->peer, target.handle, *made->on, &made->wait_for);
         if (status::ok != s) {
             side.imports.release(std::exchange(made->mapped, nullptr));
         }
@@ -109,7 +109,7 @@ bool stage_services::open_target(sending *made, const stream_message &message,
         return true;
     }
     if (status::not_ready == s && share_kind::legacy != kind) {
-        (void)gpu().fds.ask(made->to->number, target.handle); // for the next one
+        (void)gpu().fds.ask(made->to->peer->number, target.handle); // for the next one
     } else if (status::not_found != s) { // else that export has been replaced meanwhile
         count_failed_write(made->to, s);
     }
@@ -243,10 +243,11 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         if (made->over_bus) {
             register_ring(*out, ring_bytes, made->on);
         } else {
-            const status s = made->to->its_rings.may_try(made->on->index) &&
-                                     share_kind::legacy == memory->handle.kind
-                                 ? gpu().import(*made->to, memory->handle, *made->on, &made->mapped)
-                                 : status::unsupported;
+            const status s =
+                made->to->its_rings.may_try(made->on->index) &&
+                        share_kind::legacy == memory->handle.kind
+                    ? gpu().import(*made->to->peer, memory->handle, *made->on, &made->mapped)
+                    : status::unsupported;
             if (status::ok != s) {
                 out->unreachable = true;
                 return;
@@ -301,7 +302,7 @@ void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoin
     part->job.len_bytes = of->len_bytes;
     part->job.message_bytes = message_bytes;
     part->job.for_kernel = for_kernel;
-    part->job.peer = with;
+    part->job.peer = with->peer;
     part->job.over = [](bounce *job) {
         stage_bounce *over = enclosing<stage_bounce>(job, offsetof(stage_bounce, job));
         over->of->state = job->failed ? stream_copy::is::failed : stream_copy::is::done;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// transport.h: all that a process keeps between init and finalize. The parts have an owner each,
-// which this struct owns; tests/lint sees to it that no file keeps state of its own beside it.
+// transport.h: all that the component keeps between init and finalize. The parts have an owner
+// each, which this struct owns; tests/lint sees to it that no file keeps state of its own beside
+// it. What the process has once, whatever component uses it, is the library's (local_process.h).
 // Four things belong to the process and not to a transport: the table of the CUDA driver's
 // functions, loaded once (gpu/driver.cc), where log lines go (base/log.cc), where Open MPI says
 // that there are threads (base/threads.cc), and which descriptors are kept from its children
@@ -12,7 +13,7 @@
 
 #include "opal/mca/common/gpusm/base/lock.h"
 #include "opal/mca/common/gpusm/base/threads.h"
-#include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/local_process.h"
 
 #include <atomic>
 #include <cstdint>
@@ -23,36 +24,38 @@ struct mca_btl_base_endpoint_t;
 
 namespace gpusm {
 
-class gpu_side;           // btl_gpusm_gpu.h
 class host_side;          // btl_gpusm_host.h
 class registration_table; // btl_gpusm.h
 class self_side;          // btl_gpusm_self.h
 class stage_side;         // btl_gpusm_stage.h
 struct device_gets;       // btl_gpusm_device.h
+class messenger;          // btl_gpusm_ipc.cc
 struct frag_store;        // btl_gpusm_frags.cc
 
 // Made by component_init, in the order of its members as far as they can be made then, and ended by
 // release_component.
 struct transport {
-    explicit transport(bool is_oversubscribed);
+    // `of` has been acquired, and is released at the end.
+    transport(local_process &of, bool is_oversubscribed);
     ~transport();
     transport(const transport &) = delete;
     transport &operator=(const transport &) = delete;
 
-    const bool oversubscribed; // this machine has fewer processors than processes of ours
+    local_process &process;
+    gpusm::node *const node;            // the process's
+    const std::atomic<gpu_side *> &gpu; // the process's; null until the first GPU message
+    const bool oversubscribed;          // this machine has fewer processors than processes of ours
 
-    // Of the endpoints, fragments and registrations, and of `gpu` being made. Free lists take it
-    // inside their own lock: never ask one for an item under it.
+    // Of the endpoints, fragments and registrations. Free lists take it inside their own lock:
+    // never ask one for an item under it.
     optional_mutex lock;
-    std::unique_ptr<gpusm::node> node;
     std::vector<mca_btl_base_endpoint_t *> endpoints; // owned
-    std::vector<mca_btl_base_endpoint_t *> live;      // of these, whose peers have not ended
     std::unique_ptr<registration_table> registrations;
     frag_store *frags = nullptr; // owned
     std::unique_ptr<host_side> host;
     std::unique_ptr<device_gets> gets;
-    std::atomic<gpu_side *> gpu{nullptr}; // owned; null until the first GPU message
-    std::unique_ptr<stage_side> stage;    // after the GPU lock, if there is a GPU side
+    std::unique_ptr<messenger> messages; // for the library
+    std::unique_ptr<stage_side> stage;   // after the GPU lock, if there is a GPU side
     std::unique_ptr<self_side> self;
 
     // Without threads: the device buffer of an inline send that has just been declined. ob1 asks
@@ -63,7 +66,7 @@ struct transport {
 
     optional_flag progressing;
     std::uint32_t progress_calls = 0;             // of the one that is progressing
-    std::size_t next_to_ask = 0;                  // of `live`: whether it lives
+    std::size_t next_to_ask = 0;                  // of the node's live peers: whether it lives
     std::int64_t asked_at_ns = 0;                 // when one was asked that, by a coarse clock
     std::uint32_t empty_polls = 0;                // in a row, since the last yield
     std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends

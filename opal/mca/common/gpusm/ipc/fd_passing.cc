@@ -72,7 +72,7 @@ void fd_passing::answered(std::uint32_t owner, const remote_handle &handle)
         const auto wanted = std::find_if(requests_.begin(), requests_.end(), [&](request &each) {
             return each.handle.slot == message.slot &&
                    each.handle.generation == message.generation &&
-                   calls_.peer_at(each.owner)->identity() == message.from;
+                   services_.peer_at(each.owner)->identity() == message.from;
         });
         if (wanted != requests_.end()) {
             wanted->message = std::move(message);
@@ -129,13 +129,13 @@ void fd_passing::drop_owner(std::uint32_t owner)
 
 bool fd_passing::tell(std::uint32_t to, ipc_operation operation, const remote_handle &handle)
 {
-    return calls_.send(to, {operation, refuse_reason::none, {}, handle});
+    return services_.send(to, {operation, refuse_reason::none, {}, handle});
 }
 
 // Sends, and answers unless the socket is full; `busy` then.
 status fd_passing::try_to_send(const unsent &what)
 {
-    const peer *to = calls_.peer_at(what.to);
+    const peer *to = services_.peer_at(what.to);
     const status s = to->closed() ? status::peer_gone
                                   : socket().send(to->directory(), to->identity(), what.message);
     if (status::busy != s) {

@@ -23,18 +23,22 @@
 
 namespace gpusm {
 
-// What the layer above does for it. Peers have numbers, from 0 on without a gap.
-struct fd_passing_calls {
+// What the layer above does for it. Peers have their numbers (peer::number).
+class fd_passing_services {
+  public:
     // Sends a control message; false: it could not be taken.
-    bool (*send)(std::uint32_t to, const ipc_message &message);
-    peer *(*peer_at)(std::uint32_t number); // null: there are not so many
+    virtual bool send(std::uint32_t to, const ipc_message &message) = 0;
+    virtual peer *peer_at(std::uint32_t number) = 0; // null: there are not so many
+
+  protected:
+    ~fd_passing_services() = default;
 };
 
 // Not thread-safe: the caller holds its GPU lock.
 class fd_passing {
   public:
-    fd_passing(const segment &own, const export_directory &exports, const fd_passing_calls &calls)
-        : own_(own), exports_(exports), calls_(calls)
+    fd_passing(const segment &own, const export_directory &exports, fd_passing_services &services)
+        : own_(own), exports_(exports), services_(services)
     {
     }
 
@@ -85,7 +89,7 @@ class fd_passing {
 
     const segment &own_;
     const export_directory &exports_;
-    const fd_passing_calls calls_;
+    fd_passing_services &services_;
     std::optional<descriptor_socket> socket_; // not valid: it could not be made, or not be used
     reach receiving_;                         // by a socket, also that it can be made
     std::vector<request> requests_;

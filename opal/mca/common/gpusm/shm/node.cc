@@ -25,7 +25,22 @@ peer *node::add_peer(const segment_identity &identity, const std::string &direct
         }
     }
     peers_.push_back(std::make_unique<peer>(own_.identity(), identity, directory));
-    return peers_.back().get();
+    peer *made = peers_.back().get();
+    made->number = static_cast<std::uint32_t>(peers_.size() - 1);
+    live_.push_back(made);
+    return made;
+}
+
+peer *node::peer_at(std::size_t number)
+{
+    const std::lock_guard guard(mutex_);
+    return number < peers_.size() ? peers_[number].get() : nullptr;
+}
+
+peer *node::live_peer_at(std::size_t index)
+{
+    const std::lock_guard guard(mutex_);
+    return index < live_.size() ? live_[index] : nullptr;
 }
 
 bool node::map_sender(std::uint32_t slot, peer **from)
@@ -108,6 +123,10 @@ bool node::has_read_all_of(const peer &ended, std::uint64_t end_of_inbox) const
 
 void node::forget(peer &ended)
 {
+    {
+        const std::lock_guard guard(mutex_);
+        std::erase(live_, &ended);
+    }
     if (peer::no_slot == ended.inbound_slot) {
         return;
     }

@@ -45,13 +45,17 @@ class node {
         }
     }
 
-    const std::vector<std::unique_ptr<peer>> &peers() const { return peers_; }
+    // By peer::number; null past the last one. Any thread.
+    peer *peer_at(std::size_t number);
+    // Those that have not been forgotten, in any order, which changes when one is. Any thread.
+    peer *live_peer_at(std::size_t index);
 
     // These three by the thread that polls. Where what a peer that has ended may have posted ends.
     std::uint64_t end_of_inbox() const { return inbox_.end(); }
     // All that it has sent has been read, or, if it is closed, will not be.
     bool has_read_all_of(const peer &ended, std::uint64_t end_of_inbox) const;
-    // Then, when it is closed: its peer slot and its fast box are for others.
+    // Then, when it is closed: its peer slot and its fast box are for others, and it is no live
+    // peer any more.
     void forget(peer &ended);
 
     // Takes about `limit` messages from the fast boxes and the FIFO and calls handle(peer &, const
@@ -228,10 +232,11 @@ class node {
     bool next_put_aside(peer **from, std::deque<std::uint32_t> *granules);
     void open_fast_box(peer &of);
 
-    optional_mutex mutex_; // of peers_
+    optional_mutex mutex_; // of peers_ and live_
     segment own_;
     fifo_reader inbox_;
-    std::vector<std::unique_ptr<peer>> peers_;
+    std::vector<std::unique_ptr<peer>> peers_; // by number
+    std::vector<peer *> live_;                 // of these, that have not been forgotten
     std::vector<peer *> senders_;    // by our peer slot; those that cannot be mapped are closed
     std::vector<peer *> fast_boxes_; // those that have one
     std::vector<std::uint32_t> free_fast_boxes_; // granules of those that ended peers had

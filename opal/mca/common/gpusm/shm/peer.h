@@ -117,6 +117,7 @@ class peer {
 
     // Free for the layer above: its endpoint, or null.
     std::atomic<void *> user{nullptr};
+    std::uint32_t number = 0; // among the peers of this process, from 0 on; the node's
     // What comes from the peer; kept by node::poll.
     fast_box_reader inbox;                // in our segment, once it is open
     std::uint64_t next_sequence = 0;      // of the message that is due

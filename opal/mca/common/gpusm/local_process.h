@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// local_process.h: what gpusm has once in a process, whichever component comes first: the segment
+// and the peers (node), the devices, exports and mappings (gpu_side), and to whom device memory is
+// offered. Two of them would map the same memory twice, which the driver does not let them do in
+// two contexts, and each would keep freed memory taken.
+#ifndef GPUSM_LOCAL_PROCESS_H
+#define GPUSM_LOCAL_PROCESS_H
+
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/device_offers.h"
+#include "opal/mca/common/gpusm/gpu_side.h"
+#include "opal/mca/common/gpusm/message_services.h"
+#include "opal/mca/common/gpusm/settings.h"
+#include "opal/mca/common/gpusm/shm/node.h"
+
+#include <atomic>
+#include <string>
+
+namespace gpusm {
+
+class local_process {
+  public:
+    // The one of this process, made with `set` if there is none; else what is there, whose settings
+    // are those of the first. Each call is to be followed by a release(). Null: *why says why.
+    static local_process *acquire(const settings &set, std::string *why);
+    // One that is there; null: none is.
+    static local_process *acquire();
+    // The last one ends it.
+    void release();
+
+    local_process(const local_process &) = delete;
+    local_process &operator=(const local_process &) = delete;
+
+    // Any thread, each.
+    node &own_node() { return node_; }
+    device_offers &offers() { return offers_; }
+    // Made with the first call that finds a CUDA driver; null without one, or when the settings say
+    // that devices are not to be used.
+    gpu_side *gpu();
+    // Null as long as it has not been made.
+    const std::atomic<gpu_side *> &gpu_if_made() const { return gpu_; }
+    bool uses_devices() const { return set_.use_cuda_ipc; }
+
+    // Who carries messages from now on; null: nobody. No call of the GPU side may be under way.
+    void serve(message_services *messages);
+    message_services *messages() const { return messages_.load(std::memory_order_acquire); }
+
+  private:
+    local_process(const settings &set, segment &&own);
+    ~local_process();
+
+    const settings set_;
+    node node_;
+    device_offers offers_{*this};
+    optional_mutex lock_; // of the two below
+    std::atomic<message_services *> messages_{nullptr};
+    std::atomic<gpu_side *> gpu_{nullptr}; // owned
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// settings.h: what the component that makes a process's gpusm tells it: parameters of the user's,
+// which have their meanings, ranges and defaults there, and who this process is.
+#ifndef GPUSM_SETTINGS_H
+#define GPUSM_SETTINGS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gpusm {
+
+struct settings {
+    // The segment.
+    std::string backing_directory = "/dev/shm";
+    std::uint32_t jobid = 0;
+    std::uint32_t vpid = 0;
+    std::uint32_t expected_peers = 1; // with this process; memory comes as others do
+    std::uint32_t fifo_size = 1024;   // messages
+    std::uint32_t fast_box_max = 32;
+    std::size_t segment_bytes = 0; // upper bound; 0: what `content_bytes` and the rest come to
+    std::size_t content_bytes = 0; // of what components will put into it
+
+    // Devices.
+    bool use_cuda_ipc = true;
+    bool use_cuda_events = false;
+    bool register_segments = true;
+    std::size_t cache_max_bytes = 0; // 0: no bound
+    std::uint32_t kernel_blocks = 32;
+    bool use_batch_copies = true;
+};
+
+} // namespace gpusm
+
+#endif
