@@ -110,6 +110,8 @@ constexpr subtest subtests[] = {
     {"elsewhere", test_elsewhere, ranks::by_get, true},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"work-waits", test_work_waits, ranks::by_get, true},
+    {"work-waits-child-ends", test_work_waits_child_ends, ranks::pair, true},
+    {"streamed-child", streamed_child, ranks::everyone, true},
     {"foreign", test_foreign, ranks::by_get, true},
     {"context-destroyed", test_context_destroyed, ranks::by_get, true},
     {"primary-reset", test_primary_reset, ranks::by_get, true},

@@ -6,7 +6,6 @@
 // program opens and closes CUDA IPC handles of the same memory that a transport maps.
 #include "tests/mpi/exchange_tools.h"
 
-#include <atomic>
 #include <future>
 #include <thread>
 
@@ -148,102 +147,6 @@ void test_capture(context &c)
         c.expect_true(tail == std::vector<unsigned char>(tail.size(), written),
                       what + ", the bytes that the last node writes");
         MPI_Barrier(MPI_COMM_WORLD);
-    }
-}
-
-// ------------------------------------------------------------- work that waits for a message
-
-namespace {
-
-// Keeps a stream of this context busy until it is opened, as a kernel does that looks for a flag.
-class waiting_work {
-  public:
-    waiting_work(context &c, unsigned stream_flags) : c_(c)
-    {
-        void *at = nullptr;
-        good(CU(cuMemHostAlloc)(&at, sizeof(*flag_), 0), "cuMemHostAlloc");
-        flag_ = static_cast<std::atomic<unsigned> *>(at);
-        flag_->store(0);
-        good(CU(cuStreamCreate)(&stream_, stream_flags), "cuStreamCreate");
-        good(CU(cuStreamWaitValue32)(stream_, reinterpret_cast<CUdeviceptr>(at), 1,
-                                     CU_STREAM_WAIT_VALUE_EQ),
-             "cuStreamWaitValue32");
-    }
-    ~waiting_work()
-    {
-        flag_->store(1);
-        good(CU(cuStreamSynchronize)(stream_), "cuStreamSynchronize");
-        good(CU(cuStreamDestroy)(stream_), "cuStreamDestroy");
-        good(CU(cuMemFreeHost)(flag_), "cuMemFreeHost");
-    }
-    waiting_work(const waiting_work &) = delete;
-    waiting_work &operator=(const waiting_work &) = delete;
-
-  private:
-    void good(CUresult result, const char *what)
-    {
-        c_.expect(CUDA_SUCCESS == result ? "" : bench::driver_error(c_.gpu->driver(), what, result),
-                  "work that waits");
-    }
-
-    context &c_;
-    std::atomic<unsigned> *flag_ = nullptr;
-    CUstream stream_ = nullptr;
-};
-
-} // namespace
-
-// "A program whose kernel waits on the device for a message does not hang because of another one":
-// while work of rank 1 waits, memory goes that it had mapped, other memory comes, and many small
-// messages, for which a kernel might be loaded. With --rounds 1 in a stream that only the parameter
-// kernel_blocks tells gpusm of.
-void test_work_waits(context &c)
-{
-    constexpr std::size_t len = 3u << 20;
-    constexpr std::size_t few = 64;
-    constexpr int small_ones = 40;
-    const unsigned flags = 1 == c.rounds ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
-    auto in = c.make(memory_kind::device, len);
-    for (int round = 0; round < 3; ++round) {
-        auto first = c.make(memory_kind::device, len);
-        auto second = c.make(memory_kind::device, len);
-        const std::uint64_t seed = c.draw_seeds(1);
-        c.expect(second->fill(0, len, seed), "fill");
-        at_step("memory that is mapped");
-        if (0 == c.rank) {
-            c.send(first->data(), len, 1, tag);
-            first.reset();
-        } else {
-            c.receive(in->data(), len, 0, tag);
-        }
-        std::unique_ptr<waiting_work> work;
-        if (1 == c.rank) {
-            work = std::make_unique<waiting_work>(c, flags);
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        at_step("messages while work waits");
-        requests under_way(c);
-        if (0 == c.rank) {
-            c.send(second->data(), len, 1, tag);
-            for (std::size_t i = 0; i < small_ones; ++i) {
-                under_way.send(second->at(i * few), few, 1, tag);
-            }
-        } else {
-            c.receive(in->data(), len, 0, tag);
-            for (std::size_t i = 0; i < small_ones; ++i) {
-                under_way.receive(in->at(i * few), few, 0, tag);
-            }
-        }
-        under_way.wait();
-        for (int i = 0; i < 1000; ++i) { // housekeeping
-            int flag = 0;
-            MPI_Iprobe(1 - c.rank, tag + 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-        }
-        work.reset();
-        if (1 == c.rank) {
-            c.expect(in->compare(0, len, seed), "a message while work waits");
-            ++c.messages;
-        }
     }
 }
 

@@ -56,6 +56,7 @@ done
 # Calls of the driver wait for kernels that run, and such a kernel for a message.
 check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds D
 check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
+check work-that-waits-while-a-process-ends 60 2 "$exchange" work-waits-child-ends --kinds M
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
     "$exchange" capture --kinds DW
 for bytes in 1 0; do
