@@ -17,6 +17,7 @@
 //                           library needs of messages), _stage*, _rings (memory that cannot be
 //                           mapped) and _pointer_check (is a buffer device memory?)
 //   btl_gpusm_peers.{h,cc}  peers that have ended
+//   btl_gpusm_process.h     what add_procs tells of a peer
 //   btl_gpusm_help.cc       messages for the user
 //
 // State is in transport.h, and nowhere else.
@@ -32,6 +33,7 @@
 #include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_process.h"
 #include "opal/mca/common/gpusm/device_offers.h"
 #include "opal/mca/common/gpusm/local_process.h"
 #include "opal/mca/common/gpusm/shm/wire.h"
@@ -52,7 +54,6 @@ struct stream_message;
 
 // Single copies between our memory and a peer's (btl_gpusm_host.cc).
 struct single_copy {
-    bool same_pids = false; // both are in one PID namespace; known with the endpoint's `proc`
     std::atomic<bool> asked{false};             // `peer` is known
     mca_smsc_endpoint_t *peer = nullptr;        // owned; null: fragments
     reach found;                                // `peer`, by the framework
@@ -66,8 +67,7 @@ struct single_copy {
 
 struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
-    // Null until add_procs has spoken of this peer; stored last (release) of what it says.
-    std::atomic<opal_proc_t *> proc;
+    gpusm::known_process<opal_proc_t> proc;
     gpusm::device_link *link; // the library's
     bool active;              // progress_sends will look after it
     std::uint32_t deferred;   // control messages to it that wait for fragments

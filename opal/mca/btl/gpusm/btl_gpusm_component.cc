@@ -58,14 +58,15 @@ void release_component()
 void give_up_closed_peers()
 {
     for (std::size_t i = 0; mca_btl_base_endpoint_t *each = live_endpoint_at(i); ++i) {
-        if (!each->peer->closed() || nullptr == each->proc || std::exchange(each->given_up, true)) {
+        if (!each->peer->closed() || nullptr == each->proc.get() ||
+            std::exchange(each->given_up, true)) {
             continue;
         }
         if (mca_btl_gpusm.error_cb != nullptr) {
             std::string why = "btl/gpusm: messages to and from process " +
                               std::to_string(each->peer->identity().vpid) + " have ended";
-            mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_FATAL, each->proc,
-                                   why.data());
+            mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_FATAL,
+                                   each->proc.get(), why.data());
         }
     }
 }

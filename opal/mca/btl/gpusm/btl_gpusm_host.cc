@@ -52,14 +52,15 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     if (with.asked.load(std::memory_order_acquire)) {
         return with.peer;
     }
-    opal_proc_t *proc = endpoint->proc.load(std::memory_order_acquire);
+    opal_proc_t *proc = endpoint->proc.get();
     if (nullptr == proc || !with.found.may_try()) {
         return nullptr; // a sender that add_procs has not spoken of yet
     }
     // Outside of the lock, since it asks the runtime. CMA finds a process by the number that it has
     // in its own PID namespace; in another one some other process has it, or this one.
-    mca_smsc_endpoint_t *made = with.same_pids ? MCA_SMSC_CALL(get_endpoint, proc) : nullptr;
-    if (with.same_pids && nullptr == made) {
+    const bool same_pids = endpoint->proc.shares_pids();
+    mca_smsc_endpoint_t *made = same_pids ? MCA_SMSC_CALL(get_endpoint, proc) : nullptr;
+    if (same_pids && nullptr == made) {
         if (with.found.failed(status::system_failed)) {
             log_line(log_level::info, "host memory of process %u is read in fragments for now",
                      static_cast<unsigned>(endpoint->peer->identity().vpid));
@@ -107,7 +108,7 @@ constexpr std::size_t two_fragments_bytes = 16 * 1024;
 // sender's memory, twice.
 bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    const opal_proc_t *proc = endpoint->proc.load(std::memory_order_acquire);
+    const opal_proc_t *proc = endpoint->proc.get();
     return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && proc != nullptr &&
            OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags);
 }
@@ -378,8 +379,8 @@ status smsc_write(mca_btl_base_endpoint_t *endpoint, const void *local,
 
 bool smsc_writes_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    return smsc_reads_plainly() && endpoint->proc.load(std::memory_order_acquire) != nullptr &&
-           endpoint->single.same_pids && endpoint->single.writes.may_try();
+    return smsc_reads_plainly() && endpoint->proc.get() != nullptr &&
+           endpoint->proc.shares_pids() && endpoint->single.writes.may_try();
 }
 
 void smsc_release(mca_btl_base_endpoint_t *endpoint)

@@ -65,7 +65,7 @@ void messenger::refused(peer &by, refuse_reason reason)
 void enable_get(mca_btl_base_endpoint_t *endpoint)
 {
     // Only ob1 takes this flag as good news, and only it registers the callback.
-    opal_proc_t *proc = endpoint->proc;
+    opal_proc_t *proc = endpoint->proc.get();
     if (mca_btl_gpusm.error_cb != nullptr && proc != nullptr &&
         !endpoint->get_enabled.exchange(true)) {
         mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_ADD_ACCELERATOR_IPC, proc,

@@ -59,10 +59,7 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
         }
         gpusm::peer *peer = gpusm::here().node->add_peer(place.identity, place.directory);
         endpoints[i] = gpusm::endpoint_of(*peer);
-        if (nullptr == endpoints[i]->proc) { // or others may be reading this
-            endpoints[i]->single.same_pids = place.same_pids;
-        }
-        endpoints[i]->proc.store(procs[i], std::memory_order_release);
+        endpoints[i]->proc.tell(procs[i], place.same_pids);
         gpusm::install_pointer_check();
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
@@ -81,7 +78,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
         // The endpoint stays in the component's list, where later progress gives its
         // fragments back, and goes with the component.
         if (endpoints[i] != nullptr) {
-            endpoints[i]->proc.store(nullptr, std::memory_order_relaxed);
+            endpoints[i]->proc.withdraw();
             // Should the process come back, ob1 will have to be told anew.
             endpoints[i]->get_enabled = false;
             gpusm::smsc_release(endpoints[i]);

@@ -25,7 +25,7 @@ constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 
 bool is_connected(const mca_btl_base_endpoint_t *to)
 {
     constexpr int references_of_lists = 2;
-    opal_proc_t *proc = to->proc;
+    opal_proc_t *proc = to->proc.get();
     return proc != nullptr && (proc->proc_name.jobid == OPAL_PROC_MY_NAME.jobid ||
                                proc->super.super.obj_reference_count > references_of_lists);
 }
@@ -100,7 +100,7 @@ void look_after_peers()
             all.asked_at_ns = 0; // where many end, one a millisecond may be too few
         }
     } else if (all.node->has_read_all_of(*asked->peer, end.end_of_inbox) &&
-               is_closed(asked, now_ns) && (asked->given_up || nullptr == asked->proc)) {
+               is_closed(asked, now_ns) && (asked->given_up || nullptr == asked->proc.get())) {
         all.asked_at_ns = give_back(asked) ? 0 : now_ns;
     }
 }
