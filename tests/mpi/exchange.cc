@@ -232,11 +232,12 @@ int report(context &c, const char *name)
         return exit_wrong;
     }
     int skip = c.skip_because.empty() ? 0 : 1;
+    if (0 != skip) { // before any rank ends: mpirun then ends the others
+        std::printf("exchange: skipped: %s\n", c.skip_because.c_str());
+        std::fflush(stdout);
+    }
     MPI_Allreduce(MPI_IN_PLACE, &skip, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (0 != skip) {
-        if (!c.skip_because.empty()) {
-            std::printf("exchange: skipped: %s\n", c.skip_because.c_str());
-        }
         return exit_skip;
     }
     return 0 != all[1] && !c.allow_errors ? exit_error : 0;
