@@ -26,7 +26,7 @@ inside && /^  (Previous )?([Aa]tomic )?([Rr]ead|[Ww]rite) of size/ { wanted = 1;
 inside && wanted && /^    #[0-9]+ / {
     if ($2 ~ /^(mem(cpy|move|set)|operator)/) next
     wanted = 0
-    if ($0 ~ /\/(btl|rcache)\/gpusm\//) ++ours
+    if ($0 ~ /\/(btl|rcache|common)\/gpusm\//) ++ours
 }
 inside && /^SUMMARY/ { inside = 0; if (ours > 1) print text }
 EOT
