@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_docs.sh: what the documentation names exists: pages, headings, tests, files of the sources.
+# shellcheck disable=SC2086 # lists of files without blanks in their names
+. "$(dirname "$0")/common.sh"
+cd "$top" || exit 1
+
+pages=$(find README.md CONTRIBUTING.md docs -name '*.md')
+folders="bench docs help ompi opal patches quickstart tests tools README.md CONTRIBUTING.md"
+
+# headings PAGE: the anchors of its headings, as GitHub makes them
+headings() {
+    sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -e 's/[^a-z0-9 _-]//g' -e 's/ /-/g'
+}
+
+report "links lead to a file and a heading" "$(for page in $pages; do
+    grep -oE '\]\([^)]+\)' "$page" | sed -e 's/^](//' -e 's/)$//' | grep -vE '^[a-z]+:' |
+        while read -r link; do
+            file=${link%%#*}
+            target=$(dirname "$page")/$file
+            [ -n "$file" ] || target=$page
+            if [ ! -e "$target" ]; then
+                echo "$page: no file $link"
+            elif [ "$link" != "$file" ] && ! headings "$target" | grep -qxF -e "${link#*#}"; then
+                echo "$page: no heading $link"
+            fi
+        done
+done)"
+
+report "pages that are named exist" "$(grep -rnoE 'docs/[A-Za-z0-9_/-]+\.(md|svg|csv)' $folders --include='*' |
+    while IFS=: read -r file line page; do [ -e "$page" ] || echo "$file:$line: $page"; done)"
+
+report "README leads to every page" "$(for page in docs/*.md; do
+    grep -qF "($page)" README.md || echo "$page"
+done)"
+
+report "tests that are named exist" "$(grep -onE '(run_[a-z_0-9]+\.sh|[a-z_0-9]+_test\b)' $pages |
+    while IFS=: read -r file line test; do
+        find tests \( -name "$test" -o -name "$test.cc" \) | grep -q . || echo "$file:$line: $test"
+    done)"
+
+# Between backquotes, with a folder; what ends in no suffix is a header and its source.
+report "source files that are named exist" "$(grep -onE '`(base|shm|gpu|ipc|protocol)/[a-z_0-9]+(\.[a-z]+)?`' $pages |
+    tr -d '`' | while IFS=: read -r file line source; do
+        find opal -path "*/$source" -o -path "*/$source.h" | grep -q . || echo "$file:$line: $source"
+    done)"
+exit $failed
