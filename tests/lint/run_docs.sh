@@ -46,4 +46,13 @@ report "source files that are named exist" "$(grep -onE '`(base|shm|gpu|ipc|prot
     tr -d '`' | while IFS=: read -r file line source; do
         find opal -path "*/$source" -o -path "*/$source.h" | grep -q . || echo "$file:$line: $source"
     done)"
+
+if command -v python3 >/dev/null 2>&1; then
+    report "pictures are what bench/plot makes of their tables" "$(for table in docs/figures/*.csv; do
+        python3 bench/plot -o "$work/picture.svg" "$table" 2>&1
+        cmp "$work/picture.svg" "${table%.csv}.svg" 2>&1
+    done)"
+else
+    skip "pictures are what bench/plot makes of their tables" "no python3"
+fi
 exit $failed

@@ -113,11 +113,15 @@ for mode in latency bw; do
         --sizes 8:16 $mode -- --iterations 2 >"$work/output" 2>&1
     judge "gpusm_perf-$mode" 0 $? '[ "$(count_in_output "^| \(8\|16\) | [0-9.]* |\$")" -eq 2 ]' "there is no table"
 done
-if ! python3 -c 'import matplotlib' 2>/dev/null; then
-    python3 "$bench/plot" "$work/bw.json" >"$work/output" 2>&1
-    fails_with plot-says-what-it-needs $? 'needs matplotlib'
-else
-    python3 "$bench/plot" -o "$work/plot.svg" "$work/bw.json" "$work/latency.json" >"$work/output" 2>&1
-    judge plot 0 $? 'grep -q "</svg>" "$work/plot.svg"' "no picture"
-fi
+python3 "$bench/plot" -o "$work/plot.svg" --csv "$work/plot.csv" "$work/bw.json" "$work/latency.json" >"$work/output" 2>&1
+judge plot 0 $? 'grep -q "</svg>" "$work/plot.svg"' "no picture" \
+    'grep -qE "^bw .*,GB/s,16,[0-9.]+$" "$work/plot.csv"' "no row of 16 bytes: $(cat "$work/plot.csv")" \
+    '[ "$(grep -c "^latency .*,us," "$work/plot.csv")" -eq 2 ]' "not two sizes: $(cat "$work/plot.csv")"
+printf '# a remark\nbenchmark,unit,bytes,ours,theirs,others\nsome,us,8,10,40,25\nsome,us,64,20,,10\n' >"$work/table.csv"
+python3 "$bench/plot" -o "$work/table.svg" "$work/table.csv" >"$work/output" 2>&1
+judge plot-of-a-table 0 $? 'grep -q ">2.5×<" "$work/table.svg"' "not 2.5 times as fast as the better one" \
+    'grep -q ">0.5×<" "$work/table.svg"' "not half as fast" 'grep -q ">a remark<" "$work/table.svg"' "no remark"
+echo '{}' >"$work/other.json"
+python3 "$bench/plot" -o "$work/other.svg" "$work/other.json" >"$work/output" 2>&1
+fails_with plot-of-something-else $? 'was not written by compare'
 finish
