@@ -118,7 +118,7 @@ const parameter parameters[] = {
 // Are two copies through shared memory faster here than a single copy with its system call? They
 // move every cache line between the processors twice, a single copy once. AMD's processors move
 // lines so fast that eager and streamed messages take half the time; between Intel's a single copy
-// is the faster one from 16 KiB on (docs/performance-host.md).
+// is the faster one from 16 KiB on (docs/performance.md).
 bool two_copies_are_faster()
 {
 #if defined(__x86_64__)
