@@ -243,7 +243,7 @@ TEST(SoftcudaIpc, FreedMemoryStaysTakenUntilTheLastImporterCloses)
         });
 }
 
-// A rule of the driver, seen with 580, which docs/ipc.md builds on.
+// A rule of the driver, seen with 580, which docs/memory.md builds on.
 TEST(SoftcudaIpc, OneContextOfADeviceAtATimeHasMemoryOfAProcessOpen)
 {
     const auto owner = [](line &l) {
