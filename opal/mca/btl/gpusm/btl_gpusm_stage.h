@@ -3,7 +3,7 @@
 //
 // btl_gpusm_stage.h: streams with a device at one end or both (protocol/stream.h): messages of
 // memory that cannot be mapped, and those between a device and ordinary host memory of which both
-// sides copy a part. docs/staging.md explains the whole.
+// sides copy a part. docs/streams.md explains the whole.
 #ifndef BTL_GPUSM_STAGE_H
 #define BTL_GPUSM_STAGE_H
 

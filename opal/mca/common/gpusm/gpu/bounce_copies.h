@@ -6,7 +6,7 @@
 // such a copy goes in pieces through registered memory of ours, the processor's part of one piece
 // while others are on the bus. The host memory may be a peer's, to which the processor has access
 // by single copies: one processor does not keep up with the bus, so both sides of a message copy
-// parts of it (docs/staging.md).
+// parts of it (docs/streams.md).
 #ifndef GPUSM_GPU_BOUNCE_COPIES_H
 #define GPUSM_GPU_BOUNCE_COPIES_H
 
