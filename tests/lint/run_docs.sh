@@ -41,6 +41,14 @@ report "tests that are named exist" "$(grep -onE '(run_[a-z_0-9]+\.sh|[a-z_0-9]+
         find tests \( -name "$test" -o -name "$test.cc" \) | grep -q . || echo "$file:$line: $test"
     done)"
 
+# Of every BTL there are, besides, exclusivity and eager_limit.
+report "parameters and counters that are named exist" "$(grep -onE '\bbtl_gpusm_[a-z_0-9]+' $pages |
+    while IFS=: read -r file line name; do
+        short=${name#btl_gpusm_}
+        grep -rqE "\"$short\"|X\($short," opal --include='*.cc' --include='*.h' ||
+            find opal -name "$name*" | grep -q . || echo "$file:$line: $name"
+    done | grep -vE 'btl_gpusm_(exclusivity|eager_limit)$')"
+
 # Between backquotes, with a folder; what ends in no suffix is a header and its source.
 report "source files that are named exist" "$(grep -onE '`(base|shm|gpu|ipc|protocol)/[a-z_0-9]+(\.[a-z]+)?`' $pages |
     tr -d '`' | while IFS=: read -r file line source; do
