@@ -193,7 +193,7 @@ TEST_F(KernelFaults, BehindALaunchThatWaitsForKernelsTheDriverCopiesForASecondBu
         make_engine({.kernel_blocks = 32, .late = std::chrono::milliseconds(0)});
         const auto gather_two = [&](bool inside) {
             for (int i = 0; i < 3; ++i) {
-                submit({.len_bytes = 64, .for_kernel = true, .within_device = inside});
+                submit({.len_bytes = 64, .kernel_reaches = true, .within_device = inside});
             }
             finish(fake().units.size() - 1);
             const std::string back = collect();

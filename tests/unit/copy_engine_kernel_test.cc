@@ -132,11 +132,11 @@ TEST_F(CopyEngineKernel, AllSixtyFourSlotsCanBeInUse)
 TEST_F(CopyEngineKernel, WhatIsNotForTheKernelGoesByTheDriverAmongOthersAndBehindALargeOne)
 {
     for (const copy_request &other :
-         {copy_request{.len_bytes = 64, .for_kernel = false},
-          copy_request{.len_bytes = 0, .for_kernel = true},
-          copy_request{.len_bytes = 1001, .for_kernel = true},
+         {copy_request{.len_bytes = 64, .kernel_reaches = false},
+          copy_request{.len_bytes = 0, .kernel_reaches = true},
+          copy_request{.len_bytes = 1001, .kernel_reaches = true},
           copy_request{
-              .len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .for_kernel = true}}) {
+              .len_bytes = 64, .wait_for = handle_of<CUevent>(0x77), .kernel_reaches = true}}) {
         make_engine({.kernel_bytes = 1000, .kernel_blocks = 32});
         for (int i = 0; i < 10; ++i) {
             small(1, 1000);
@@ -239,7 +239,7 @@ class CopyEngineOverBus : public CopyEngineKernel {
     void over_bus(int count, bool for_kernel = false)
     {
         for (int i = 0; i < count; ++i) {
-            submit({.len_bytes = 64, .for_kernel = for_kernel, .over_bus = true});
+            submit({.len_bytes = 64, .kernel_reaches = for_kernel, .processor_waits = true});
         }
     }
 };
@@ -259,17 +259,17 @@ TEST_F(CopyEngineOverBus, TwoSubmissionsAreInFlightBeforeFurtherCopiesGather)
 
 TEST_F(CopyEngineOverBus, LargeCopiesGatherAsLongAsTheyAreToldToOrUntilTheyAreMany)
 {
-    engine().gather_over_bus(true);
+    engine().processor_has_work(true);
     over_bus(3);
     EXPECT_EQ(collect(), "");
     EXPECT_EQ(started(), "") << "though the device is idle";
     over_bus(1, true);
     EXPECT_EQ(started(), "single 3") << "a small one does not";
-    engine().gather_over_bus(false);
+    engine().processor_has_work(false);
     (void)collect();
     EXPECT_EQ(started(), "single 0-2");
     EXPECT_EQ(collect_until_idle(), "3 0-2");
-    engine().gather_over_bus(true);
+    engine().processor_has_work(true);
     over_bus(patient_copies - 1);
     EXPECT_EQ(started(), "");
     over_bus(1);
@@ -279,7 +279,7 @@ TEST_F(CopyEngineOverBus, LargeCopiesGatherAsLongAsTheyAreToldToOrUntilTheyAreMa
 
 TEST_F(CopyEngineOverBus, NoOtherCopyWaitsForThoseThatGather)
 {
-    engine().gather_over_bus(true);
+    engine().processor_has_work(true);
     over_bus(1);
     EXPECT_EQ(started(), "");
     large(1, 64); // between devices

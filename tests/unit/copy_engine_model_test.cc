@@ -178,15 +178,15 @@ class CopyEngineModel : public copy_engine_fixture {
     // What gathers apart from the rest, and may go by the kernel.
     bool is_small(const copy_request &request) const
     {
-        return request.for_kernel && nullptr == request.wait_for && request.len_bytes > 0 &&
+        return request.kernel_reaches && nullptr == request.wait_for && request.len_bytes > 0 &&
                request.len_bytes <= limits_.kernel_bytes;
     }
     void submit_something()
     {
         copy_request what;
         what.len_bytes = once_in(12) ? 0 : any(4000);
-        what.for_kernel = !once_in(3);
-        what.over_bus = once_in(3);
+        what.kernel_reaches = !once_in(3);
+        what.processor_waits = once_in(3);
         what.wait_for = once_in(10) ? handle_of<CUevent>(0x77) : nullptr;
         submit(what, any(2));
         check_started();
@@ -326,8 +326,8 @@ class CopyEngineModel : public copy_engine_fixture {
         } else if (dice < 6) {
             end_something(once_in(8));
         } else if (dice < 7) {
-            engine().hold(once_in(2));
-            engine().gather_over_bus(once_in(2));
+            engine().expect_more(once_in(2));
+            engine().processor_has_work(once_in(2));
         } else {
             // Now and then long enough for the driver to be asked about a kernel.
             for (std::size_t i = once_in(20) ? 1100 : 1; i > 0; --i) {
@@ -340,7 +340,7 @@ class CopyEngineModel : public copy_engine_fixture {
     void drain()
     {
         heal();
-        engine().gather_over_bus(false);
+        engine().processor_has_work(false);
         for (int round = 0; round < 4000 && !engine().idle(); ++round) {
             for (fake_unit *each : running()) {
                 end(*each, false);

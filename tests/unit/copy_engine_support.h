@@ -95,7 +95,7 @@ class copy_engine_fixture : public testing::Test {
     void small(int count, std::size_t len_bytes = 64, std::size_t on = 0)
     {
         for (int i = 0; i < count; ++i) {
-            submit({.len_bytes = len_bytes, .for_kernel = true}, on);
+            submit({.len_bytes = len_bytes, .kernel_reaches = true}, on);
         }
     }
 

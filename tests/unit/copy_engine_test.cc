@@ -127,7 +127,7 @@ TEST_F(CopyEngine, ItAllocatesNothingOnceADeviceIsPrepared)
         const std::size_t before = allocations;
         for (std::size_t i = 0; i < requests_.size(); ++i) {
             requests_[i].len_bytes = i;
-            requests_[i].for_kernel = i % 3 != 0;
+            requests_[i].kernel_reaches = i % 3 != 0;
             engine().submit(device(0), &requests_[i]);
         }
         std::size_t back = 0;
@@ -196,7 +196,7 @@ TEST_F(CopyEngineGathering, SubmissionsDoubleWhileTheDeviceIsBusyUntilTheyHaveTh
 TEST_F(CopyEngineGathering, WhileHeldCopiesGatherOnAnIdleDeviceUntilTheyAreManyOrTheNextCollect)
 {
     make_engine({.batch_copies = 6, .batch_bytes = 1000});
-    engine().hold(true);
+    engine().expect_more(true);
     large(5);
     small(1);
     EXPECT_EQ(started(), "");
@@ -208,7 +208,7 @@ TEST_F(CopyEngineGathering, WhileHeldCopiesGatherOnAnIdleDeviceUntilTheyAreManyO
     large(1, 1000, 1);
     EXPECT_EQ(started(), "single 6-11; single@1 12") << "full of copies, and of bytes";
     EXPECT_EQ(collect_until_idle(), "6-12");
-    engine().hold(false);
+    engine().expect_more(false);
     large(1);
     EXPECT_EQ(started(), "single 13") << "a lone copy goes at once again";
 }

@@ -124,7 +124,7 @@ bool bounce_get(get_request *get)
     job.destination = get->copy.destination;
     job.len_bytes = job.message_bytes = get->copy.len_bytes;
     job.wait_for = get->copy.wait_for;
-    job.for_kernel = get->kernel_reads;
+    job.kernel_reaches = get->kernel_reads;
     job.over = bounce_over;
     side.bounces.start(&job);
     return true;
@@ -218,7 +218,7 @@ status start_get(get_request *get)
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
-        get->copy.for_kernel = get->copy.for_kernel && get->kernel_reads;
+        get->copy.kernel_reaches = get->copy.kernel_reaches && get->kernel_reads;
         get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
         copy_or_bounce(get);
     }
@@ -234,7 +234,7 @@ int progress_gets(bool busy)
     constexpr std::uint32_t calls_between_sweeps = 128;
     device_gets &gets = *here().gets;
     get_request *finished = nullptr;
-    side->copies.hold(false);
+    side->copies.expect_more(false);
     {
         // Another thread may be inside a driver call that takes milliseconds. Host messages are
         // not to wait for it, and this will be called again.
@@ -274,10 +274,10 @@ int progress_gets(bool busy)
         }
         // What a window of messages starts goes out together, with the next call: every
         // submission takes the processor, which is what such messages wait for, microseconds.
-        side->copies.hold(here().stage->has_several());
+        side->copies.expect_more(here().stage->has_several());
         here().stage->progress();
         side->bounces.progress();
-        side->copies.hold(false);
+        side->copies.expect_more(false);
         finished = gets.ended.take_all();
     }
     int completed = 0;
@@ -315,8 +315,8 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
     get->into = into.device != nullptr ? into.device : from.device;
     get->kernel_reads = source + size <= from.plain_until;
     get->copy.within_device = into.device == from.device;
-    get->copy.for_kernel = get->copy.within_device && get->kernel_reads &&
-                           get->copy.destination + size <= into.plain_until;
+    get->copy.kernel_reaches = get->copy.within_device && get->kernel_reads &&
+                               get->copy.destination + size <= into.plain_until;
     const std::lock_guard guard(side->lock);
     copy_or_bounce(get);
     return OPAL_SUCCESS;
@@ -343,7 +343,8 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     get->remote = remote;
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
-    get->copy.for_kernel = local != nullptr && get->copy.destination + size <= local->plain_until;
+    get->copy.kernel_reaches =
+        local != nullptr && get->copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(side->lock);
     // What is streamed to host memory needs no context here.

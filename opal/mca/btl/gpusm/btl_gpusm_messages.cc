@@ -362,7 +362,7 @@ int mca_btl_gpusm_progress(void) noexcept
     // With threads another one may be inside the engine when this one is to send out what it held.
     if (gpusm::gpu_side *side = here->gpu.load(std::memory_order_acquire);
         side != nullptr && !gpusm::has_threads()) {
-        side->copies.hold(true); // until progress_gets
+        side->copies.expect_more(true); // until progress_gets
         here->declined = 0;
     }
     constexpr auto handle = [](gpusm::peer &from, const gpusm::frag_header &header,

@@ -301,7 +301,7 @@ void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoin
     part->job.destination = of->destination;
     part->job.len_bytes = of->len_bytes;
     part->job.message_bytes = message_bytes;
-    part->job.for_kernel = for_kernel;
+    part->job.kernel_reaches = for_kernel;
     part->job.peer = with->peer;
     part->job.over = [](bounce *job) {
         stage_bounce *over = enclosing<stage_bounce>(job, offsetof(stage_bounce, job));
@@ -327,8 +327,8 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
     made->failures = from->failures;
     made->on = from->on;
     made->copy.wait_for = from->wait_for;
-    made->copy.for_kernel = from->for_kernel;
-    made->copy.over_bus = from->over_bus;
+    made->copy.kernel_reaches = from->for_kernel;
+    made->copy.processor_waits = from->over_bus;
     gpu().copies.submit(*from->on, &made->copy);
 }
 
@@ -370,9 +370,9 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     stage_copy *made = take_copy(copy);
     made->with = get->endpoint;
     made->way = stage_copy::is::none;
-    made->copy.over_bus = by_host;
-    made->copy.for_kernel =
-        get->copy.for_kernel && (!by_host || gpu().kernel_touches(*get->into, from));
+    made->copy.processor_waits = by_host;
+    made->copy.kernel_reaches =
+        get->copy.kernel_reaches && (!by_host || gpu().kernel_touches(*get->into, from));
     gpu().copies.submit(*get->into, &made->copy);
 }
 
@@ -383,7 +383,7 @@ void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
     // What is mapped has an address of this process.
     copy->source += mapped ? get->copy.source - get->remote_address : 0;
     start_part(mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
-               !mapped && get->copy.for_kernel, fetch.len_bytes, copy);
+               !mapped && get->copy.kernel_reaches, fetch.len_bytes, copy);
 }
 
 void stage_services::copied(copy_request *copy)

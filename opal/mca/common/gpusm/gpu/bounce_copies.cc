@@ -99,7 +99,8 @@ void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t b
     piece->copy.source = is_pull ? at : job->source + piece->place;
     piece->copy.len_bytes = bytes;
     piece->copy.wait_for = job->wait_for;
-    piece->copy.for_kernel = job->for_kernel && services_.kernel_touches(*job->on, piece->at);
+    piece->copy.kernel_reaches =
+        job->kernel_reaches && services_.kernel_touches(*job->on, piece->at);
     job->sent_bytes += bytes;
     ++job->under_way;
     engine_.submit(*job->on, &piece->copy);
@@ -167,15 +168,15 @@ void bounce_copies::progress_pulls(std::size_t bytes)
     }
 }
 
-// A piece has arrived, or has been taken up. Every submission costs the processor microseconds of
-// its own, so as long as it has more to copy than the bus takes to bring more, those gather.
+// A piece has arrived, or has been taken up. The processor waits for no further ones as long as it
+// has more to copy than arrives meanwhile.
 void bounce_copies::count_to_deliver(const bounce_piece &piece, bool arrives)
 {
     constexpr std::uint64_t enough_bytes = 256 * 1024;
     if (piece.job->way != bounce_way::pull) {
         const std::uint64_t bytes = piece.copy.len_bytes;
         to_deliver_bytes_ += arrives ? bytes : -bytes;
-        engine_.gather_over_bus(to_deliver_bytes_ >= enough_bytes);
+        engine_.processor_has_work(to_deliver_bytes_ >= enough_bytes);
     }
 }
 
@@ -192,7 +193,7 @@ void bounce_copies::make_pieces(unsigned char *memory, std::size_t share)
             next->pool = &pool;
             next->at = memory;
             next->copy.part_of = part_of_;
-            next->copy.over_bus = true;
+            next->copy.processor_waits = true;
             memory += pool.piece_bytes;
             give_piece(next);
         }

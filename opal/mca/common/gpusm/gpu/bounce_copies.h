@@ -39,7 +39,7 @@ struct bounce {
     // that begin short.
     std::uint64_t message_bytes;
     CUevent wait_for;          // for the device memory to be read; null: nothing
-    bool for_kernel;           // a kernel may touch the device memory
+    bool kernel_reaches;       // a kernel may touch the device memory
     void *peer;                // whose host memory it is; the services know it
     void (*over)(bounce *job); // it has ended, as `failed` says
 

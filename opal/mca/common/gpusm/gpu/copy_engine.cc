@@ -31,7 +31,7 @@ void copy_engine::chain::append(copy_request *request)
     (nullptr == first ? first : last->next) = request;
     last = request;
     load.add({1, request->len_bytes});
-    over_bus += request->over_bus ? 1 : 0;
+    for_processor += request->processor_waits ? 1 : 0;
 }
 
 void copy_engine::chain::append(chain *other)
@@ -49,7 +49,7 @@ copy_request *copy_engine::chain::take_first()
     if (taken != nullptr) {
         first = taken->next;
         load.take({1, taken->len_bytes});
-        over_bus -= taken->over_bus ? 1 : 0;
+        for_processor -= taken->processor_waits ? 1 : 0;
     }
     return taken;
 }
@@ -119,14 +119,14 @@ void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
-    const bool small = request->len_bytes <= limits_.kernel_bytes && request->for_kernel &&
+    const bool small = request->len_bytes <= limits_.kernel_bytes && request->kernel_reaches &&
                        nullptr == request->wait_for && request->len_bytes > 0;
     (small ? to.small : to.large).waiting.append(request);
     ++pending_;
-    launch(to, held_.load(std::memory_order_relaxed));
+    launch(to, more_expected_.load(std::memory_order_relaxed));
 }
 
-bool copy_engine::is_due_here(const lane &of, const gathering &each, bool held) const
+bool copy_engine::is_due_here(const lane &of, const gathering &each, bool more_expected) const
 {
     const bool large = &each == &of.large;
     const chain &waiting = each.waiting;
@@ -134,10 +134,10 @@ bool copy_engine::is_due_here(const lane &of, const gathering &each, bool held) 
     if (large && limits_.depth > 1 && each.submissions + 1 >= limits_.depth) {
         return false;
     }
-    copy_pace pace = held ? copy_pace::held : copy_pace::usual;
-    if (large && gathers_over_bus_ && waiting.load.copies == waiting.over_bus) {
+    copy_pace pace = more_expected ? copy_pace::held : copy_pace::usual;
+    if (large && processor_has_work_ && waiting.load.copies == waiting.for_processor) {
         pace = copy_pace::patient;
-    } else if (!held && waiting.first != nullptr && waiting.first->over_bus &&
+    } else if (!more_expected && waiting.first != nullptr && waiting.first->processor_waits &&
                each.submissions < bus_submissions) {
         pace = copy_pace::hurried;
     }
@@ -145,15 +145,15 @@ bool copy_engine::is_due_here(const lane &of, const gathering &each, bool held) 
                   limits_, pace);
 }
 
-void copy_engine::launch(lane &of, bool held)
+void copy_engine::launch(lane &of, bool more_expected)
 {
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
     for (;;) {
         gathering &first = of.large_is_next ? of.large : of.small;
         gathering &second = of.large_is_next ? of.small : of.large;
-        gathering *due = is_due_here(of, first, held)    ? &first
-                         : is_due_here(of, second, held) ? &second
-                                                         : nullptr;
+        gathering *due = is_due_here(of, first, more_expected)    ? &first
+                         : is_due_here(of, second, more_expected) ? &second
+                                                                  : nullptr;
         if (nullptr == due) {
             return;
         }

@@ -35,10 +35,11 @@ struct copy_request {
     std::uint64_t source = 0;
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
-    bool for_kernel = false;    // a kernel may touch both buffers, so ours may copy it
-    bool over_bus = false;      // a piece for which a processor waits: see is_due
-    bool within_device = false; // between memories of one device
-    std::uint8_t part_of = 0;   // free for the caller
+    // Facts, by which the engine decides when and how it is copied (gpu/copy_choice.h).
+    bool kernel_reaches = false;  // a kernel in the device's context may touch both buffers
+    bool processor_waits = false; // one side is host memory, with which a processor then goes on
+    bool within_device = false;   // between memories of one device
+    std::uint8_t part_of = 0;     // free for the caller
     status outcome = status::ok;
     copy_request *next = nullptr;
 };
@@ -60,15 +61,13 @@ class copy_engine {
     // nothing once the device is prepared.
     void submit(device &on, copy_request *request);
 
-    // While it holds, copies gather although their device is idle: the caller is about to hand in
-    // an unknown number of them, and will collect right afterwards, which sends them out in any
-    // case. May be called without the lock.
-    void hold(bool on) { held_.store(on, std::memory_order_relaxed); }
+    // While true, the caller is about to submit an unknown number of copies; it collects right
+    // afterwards, which sends out what is left of them. May be called without the lock.
+    void expect_more(bool more) { more_expected_.store(more, std::memory_order_relaxed); }
 
-    // While it is on, large copies over the bus gather until they are many, or others wait with
-    // them: the processor has enough to do with what such copies have brought. Who ends it collects
-    // afterwards.
-    void gather_over_bus(bool on) { gathers_over_bus_ = on; }
+    // While true, a processor has enough to do with what copies have brought, and waits for no
+    // further ones (copy_request::processor_waits). Who ends it collects afterwards.
+    void processor_has_work(bool has) { processor_has_work_ = has; }
 
     // Looks at each submission in flight at most once. Asks the driver about at most one of its own
     // copies per stream, and not for a few rounds when the caller is `busy` with other work; about
@@ -93,7 +92,7 @@ class copy_engine {
         copy_request *first = nullptr;
         copy_request *last = nullptr;
         copy_load load;
-        std::uint32_t over_bus = 0; // copies
+        std::uint32_t for_processor = 0; // copies for whose end a processor waits
 
         void append(copy_request *request);
         void append(chain *other); // which is empty then
@@ -143,8 +142,8 @@ class copy_engine {
     bool load_kernel(lane &of);
     bool has_kernel(lane &of, bool within_device);
     void unload_kernel(lane &of);
-    bool is_due_here(const lane &of, const gathering &each, bool held) const;
-    void launch(lane &of, bool held);
+    bool is_due_here(const lane &of, const gathering &each, bool more_expected) const;
+    void launch(lane &of, bool more_expected);
     void start(lane &of, gathering &from);
     bool start_by_driver(lane &of, submission &in);
     bool start_by_kernel(lane &of, std::uint32_t slot);
@@ -166,8 +165,8 @@ class copy_engine {
     std::vector<CUdeviceptr> sources_;
     std::vector<std::size_t> sizes_;
     std::vector<gather_copy> copies_;
-    std::atomic<bool> held_{false};
-    bool gathers_over_bus_ = false;
+    std::atomic<bool> more_expected_{false};
+    bool processor_has_work_ = false;
     bool batches_; // until the driver says that it has no such call
 };
 
