@@ -160,7 +160,7 @@ std::string us_text(double us)
 }
 
 // Two devices, memory on both, and one submission of copies at a time. The driver calls are those
-// of gpu/copy_engine.cc. Strings are empty on success.
+// of gpu/driver_executor.cc and gpu/kernel_executor.cc. Strings are empty on success.
 class copy_site {
   public:
     explicit copy_site(const options &opt) : opt_(opt) {}
@@ -233,7 +233,7 @@ std::string copy_site::open_memory()
         for (const std::size_t size : opt_.sizes) {
             const auto places = static_cast<std::size_t>(copies);
             room = places * size > most_cell_bytes ? room
-                                                    : std::max(room, placement{size, places}.end());
+                                                   : std::max(room, placement{size, places}.end());
         }
     }
     if (0 == room) {
@@ -374,9 +374,12 @@ std::string print_table(const options &opt, copy_site &site)
             if (!error.empty()) {
                 return error;
             }
-            const copy_way choice =
-                choose_way(unsigned(copies), len_bytes, copy_limits{}, site.has(copy_way::kernel),
-                           site.has(copy_way::batch));
+            copy_ways usable;
+            for (const copy_way way : all_ways) {
+                usable = usable.with(way, site.has(way));
+            }
+            const copy_way choice = way_for(
+                unsigned(copies), kind_of(len_bytes, true, false, copy_limits{}), false, usable);
             std::array<double, 3> seen{};
             std::array<double, 3> submit{};
             copy_way best = copy_way::single;

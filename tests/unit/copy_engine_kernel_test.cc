@@ -270,7 +270,7 @@ TEST_F(CopyEngineOverBus, LargeCopiesGatherAsLongAsTheyAreToldToOrUntilTheyAreMa
     EXPECT_EQ(started(), "single 0-2");
     EXPECT_EQ(collect_until_idle(), "3 0-2");
     engine().processor_has_work(true);
-    over_bus(patient_copies - 1);
+    over_bus(unawaited_copies - 1);
     EXPECT_EQ(started(), "");
     over_bus(1);
     EXPECT_EQ(started(), "single 4-19");

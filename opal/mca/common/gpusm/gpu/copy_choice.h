@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// gpu/copy_choice.h: which way copies take, and when those that wait go out. The figures behind
-// the constants are printed by bench/copy_bench; docs/performance.md has a table of them.
+// gpu/copy_choice.h: when copies that wait go out, and by which executor on which of its streams:
+// one function of facts, decide(). The figures behind the constants are printed by
+// bench/copy_bench; docs/performance.md has a table of them.
 #ifndef GPUSM_GPU_COPY_CHOICE_H
 #define GPUSM_GPU_COPY_CHOICE_H
 
@@ -13,11 +14,25 @@
 
 namespace gpusm {
 
+// Who carries out a submission; gpu/executor.h says what one more needs.
 enum class copy_way : std::uint8_t {
     single, // one cuMemcpyAsync each: the least latency, and the most bandwidth of one large copy
     batch,  // one cuMemcpyBatchAsync: many large copies
     kernel, // one launch of the gather kernel: many small and middle-sized copies
     count
+};
+
+// A few of them.
+struct copy_ways {
+    std::uint8_t bits = 0; // by copy_way
+
+    constexpr bool has(copy_way way) const { return 0 != (bits >> static_cast<unsigned>(way) & 1); }
+    constexpr copy_ways with(copy_way way, bool on = true) const
+    {
+        const auto bit = static_cast<std::uint8_t>(1U << static_cast<unsigned>(way));
+        return {static_cast<std::uint8_t>(on ? bits | bit : bits & ~bit)};
+    }
+    constexpr copy_ways without(copy_way way) const { return with(way, false); }
 };
 
 // Constants, but for kernel_blocks and batches, which are parameters; tests have their own.
@@ -34,6 +49,21 @@ struct copy_limits {
     // for places that kernels of the program have.
     std::chrono::milliseconds late{1};
 };
+
+// Launches take turns on that many streams, so that the next one starts while the last warps of the
+// one before still wait for their loads.
+inline constexpr std::uint32_t kernel_streams = 2;
+
+// While further copies are expected at any moment, that many times early_bytes go out without them.
+inline constexpr std::size_t expecting_factor = 4;
+
+// Submissions for which a processor waits that are in flight together before further ones gather:
+// while one is on the bus the next one is begun, as the bus takes longer than a link between
+// devices.
+inline constexpr std::uint32_t bus_submissions = 2;
+
+// Copies that gather while no processor waits for them yet.
+inline constexpr std::uint32_t unawaited_copies = 16;
 
 // Copies that wait or are in flight together.
 struct copy_load {
@@ -52,59 +82,127 @@ struct copy_load {
     }
 };
 
-// The way for `copies` copies none of which is longer than `longest`, where the device has these.
-// `behind_large`: large copies are in flight, behind which a single one would wait in their stream.
-inline copy_way choose_way(std::uint32_t copies, std::size_t longest, const copy_limits &limits,
-                           bool has_kernel, bool has_batch, bool behind_large = false)
-{
-    const bool by_kernel = has_kernel && longest <= limits.kernel_bytes;
-    if (copies < 2) {
-        return by_kernel && behind_large ? copy_way::kernel : copy_way::single;
-    }
-    return by_kernel ? copy_way::kernel : has_batch ? copy_way::batch : copy_way::single;
-}
-
-// While the caller still hands in copies, that many times early_bytes go out before it has ended.
-constexpr std::size_t held_factor = 4;
-
-// Submissions of copies between device and host memory that are in flight together before further
-// ones gather: while one is on the bus the next one is begun. What they bring is waited for by a
-// processor, and takes longer than between devices.
-constexpr std::uint32_t bus_submissions = 2;
-
-enum class copy_pace : std::uint8_t {
-    usual,
-    held,    // more are expected at any moment, so that few wait on an idle device, too
-    hurried, // they go out as if nothing were in flight
-    patient, // nobody waits for them yet: until patient_copies wait they gather
+// Copies of a kind gather together and go out in their order; the kinds do not wait for each other.
+enum class copy_kind : std::uint8_t {
+    small, // the gather kernel may do it
+    large, // all others
 };
 
-inline constexpr std::uint32_t patient_copies = 16;
+// `reached`: a kernel may touch both buffers. `waits`: for an event.
+inline copy_kind kind_of(std::size_t len_bytes, bool reached, bool waits, const copy_limits &limits)
+{
+    return reached && !waits && len_bytes > 0 && len_bytes <= limits.kernel_bytes
+               ? copy_kind::small
+               : copy_kind::large;
+}
 
-// Are the copies that wait to go out now? At once when nothing is in flight: a lone message waits
-// for nothing. While something is, they gather: for small copies the processor's time for a
+// About the copies of one kind on one device.
+struct kind_facts {
+    copy_load waiting;
+    std::uint32_t for_processor = 0;  // of those: copies for whose end a processor waits
+    std::size_t first_bytes = 0;      // of the oldest one that waits
+    bool first_for_processor = false; // likewise
+    copy_load in_flight;
+    std::uint32_t submissions = 0; // in flight
+};
+
+// About one device, and about what the callers of its engine do.
+struct copy_facts {
+    kind_facts small;
+    kind_facts large;
+    bool large_is_next = false; // where both kinds are due; they take turns
+    // The executors that can be told something at the moment, as far as is known.
+    copy_ways usable;
+    std::uint32_t driver_streams = 1; // that the driver's copies take turns on
+    std::uint32_t driver_turn = 0;    // stream of the last ones
+    std::uint32_t kernel_turn = 0;    // stream of the last launch
+    bool more_expected = false;       // further copies at any moment
+    bool processor_has_work = false;  // with what has been copied, and waits for nothing else yet
+
+    std::uint32_t submissions() const { return small.submissions + large.submissions; }
+    const kind_facts &of(copy_kind kind) const { return copy_kind::small == kind ? small : large; }
+    kind_facts &of(copy_kind kind) { return copy_kind::small == kind ? small : large; }
+};
+
+// Are the copies of that kind to go out now? At once when nothing is in flight: a lone message
+// waits for nothing. While something is, they gather: for small copies the processor's time for a
 // submission is what counts, and the longer they gather the fewer submissions there are. For large
 // ones the device must not run dry, so they follow as soon as they are as many bytes as the
 // device still has before it; the size of submissions doubles until it reaches batch_bytes.
-inline bool is_due(const copy_load &waiting, const copy_load &in_flight,
-                   std::uint32_t submissions_in_flight, const copy_limits &limits,
-                   copy_pace pace = copy_pace::usual)
+inline bool is_due(const copy_facts &facts, copy_kind kind, const copy_limits &limits)
 {
-    if (0 == waiting.copies || submissions_in_flight >= limits.depth) {
+    const kind_facts &of = facts.of(kind);
+    const bool is_large = copy_kind::large == kind;
+    // Large ones may take long, so they leave a place to the small ones.
+    const bool takes_last = is_large && limits.depth > 1 && of.submissions + 1 >= limits.depth;
+    if (0 == of.waiting.copies || takes_last || facts.submissions() >= limits.depth) {
         return false;
     }
-    if (waiting.copies >= limits.batch_copies || copy_pace::hurried == pace) {
+    if (of.waiting.copies >= limits.batch_copies) {
         return true;
     }
-    if (copy_pace::patient == pace) {
-        return waiting.copies >= patient_copies;
+    // Each submission costs the processor microseconds, which it needs for what it works on.
+    if (is_large && facts.processor_has_work && of.for_processor == of.waiting.copies) {
+        return of.waiting.copies >= unawaited_copies;
     }
-    const bool held = copy_pace::held == pace;
-    if (0 == in_flight.copies && !held) {
+    const bool bus_is_free = of.first_for_processor && of.submissions < bus_submissions;
+    if (!facts.more_expected && (0 == of.in_flight.copies || bus_is_free)) {
         return true;
     }
-    const std::size_t early = held ? held_factor * limits.early_bytes : limits.early_bytes;
-    return waiting.bytes >= std::min(std::max(early, in_flight.bytes), limits.batch_bytes);
+    const std::size_t early = limits.early_bytes * (facts.more_expected ? expecting_factor : 1);
+    return of.waiting.bytes >= std::min(std::max(early, of.in_flight.bytes), limits.batch_bytes);
+}
+
+// Who carries out a submission of `copies` copies of that kind. `behind_large`: large ones are in
+// flight, behind which a single one would wait in their stream.
+inline copy_way way_for(std::uint32_t copies, copy_kind kind, bool behind_large, copy_ways usable)
+{
+    const bool by_kernel = copy_kind::small == kind && usable.has(copy_way::kernel);
+    if (copies < 2) {
+        return by_kernel && behind_large ? copy_way::kernel : copy_way::single;
+    }
+    return by_kernel                     ? copy_way::kernel
+           : usable.has(copy_way::batch) ? copy_way::batch
+                                         : copy_way::single;
+}
+
+// On which of its streams. A lone submission of the driver's takes the first one, which is the
+// device's own. Copies of one submission follow each other with gaps, which the others' fill.
+inline std::uint32_t turn_of(copy_way way, const copy_facts &facts)
+{
+    return copy_way::kernel == way             ? (facts.kernel_turn + 1) % kernel_streams
+           : 0 == facts.large.in_flight.copies ? 0
+                                               : (facts.driver_turn + 1) % facts.driver_streams;
+}
+
+struct copy_decision {
+    bool goes = false;                 // false: all wait, and the rest has no meaning
+    copy_kind kind = copy_kind::small; // whose oldest copies go out, as many as fit a submission
+    copy_way way = copy_way::single;
+    std::uint32_t turn = 0; // of the way's streams
+
+    bool operator==(const copy_decision &) const = default;
+};
+
+// What is to be done next on that device. An executor that then refuses is not `usable`: the same
+// facts without it give the next one. Single copies, which need nothing, are always usable.
+inline copy_decision decide(const copy_facts &facts, const copy_limits &limits)
+{
+    // By turns, or endless copies of one kind would keep the other kind waiting for ever.
+    copy_kind kind = facts.large_is_next ? copy_kind::large : copy_kind::small;
+    if (!is_due(facts, kind, limits)) {
+        kind = facts.large_is_next ? copy_kind::small : copy_kind::large;
+        if (!is_due(facts, kind, limits)) {
+            return {};
+        }
+    }
+    const kind_facts &of = facts.of(kind);
+    // A submission ends with the copy that fills it, which the first one may do.
+    const bool lone =
+        1 == of.waiting.copies || limits.batch_copies < 2 || of.first_bytes >= limits.batch_bytes;
+    const copy_way way =
+        way_for(lone ? 1 : of.waiting.copies, kind, facts.large.in_flight.copies > 0, facts.usable);
+    return {true, kind, way, turn_of(way, facts)};
 }
 
 } // namespace gpusm
