@@ -50,6 +50,15 @@ struct copy_limits {
     std::chrono::milliseconds late{1};
 };
 
+// The ways that the parameters allow.
+inline copy_ways allowed_ways(const copy_limits &limits)
+{
+    return copy_ways{}
+        .with(copy_way::single)
+        .with(copy_way::batch, limits.batches)
+        .with(copy_way::kernel, limits.kernel_blocks > 0);
+}
+
 // Launches take turns on that many streams, so that the next one starts while the last warps of the
 // one before still wait for their loads.
 inline constexpr std::uint32_t kernel_streams = 2;
@@ -133,9 +142,11 @@ inline bool is_due(const copy_facts &facts, copy_kind kind, const copy_limits &l
 {
     const kind_facts &of = facts.of(kind);
     const bool is_large = copy_kind::large == kind;
+    if (0 == of.waiting.copies || facts.submissions() >= limits.depth) {
+        return false;
+    }
     // Large ones may take long, so they leave a place to the small ones.
-    const bool takes_last = is_large && limits.depth > 1 && of.submissions + 1 >= limits.depth;
-    if (0 == of.waiting.copies || takes_last || facts.submissions() >= limits.depth) {
+    if (is_large && limits.depth > 1 && of.submissions + 1 >= limits.depth) {
         return false;
     }
     if (of.waiting.copies >= limits.batch_copies) {
@@ -184,25 +195,30 @@ struct copy_decision {
     bool operator==(const copy_decision &) const = default;
 };
 
-// What is to be done next on that device. An executor that then refuses is not `usable`: the same
-// facts without it give the next one. Single copies, which need nothing, are always usable.
+// By whom so many copies of that kind, which are due, go out. Where an executor then refuses, the
+// same facts without it give the next one. Single copies, which need nothing, are always usable.
+inline copy_decision decide_way(copy_kind kind, std::uint32_t copies, const copy_facts &facts)
+{
+    const copy_way way = way_for(copies, kind, facts.large.in_flight.copies > 0, facts.usable);
+    return {true, kind, way, turn_of(way, facts)};
+}
+
+// What is to be done next on that device.
 inline copy_decision decide(const copy_facts &facts, const copy_limits &limits)
 {
     // By turns, or endless copies of one kind would keep the other kind waiting for ever.
-    copy_kind kind = facts.large_is_next ? copy_kind::large : copy_kind::small;
-    if (!is_due(facts, kind, limits)) {
-        kind = facts.large_is_next ? copy_kind::small : copy_kind::large;
-        if (!is_due(facts, kind, limits)) {
-            return {};
-        }
+    copy_kind kind = copy_kind::large;
+    if (facts.large_is_next && is_due(facts, copy_kind::large, limits)) {
+        kind = copy_kind::large;
+    } else if (is_due(facts, copy_kind::small, limits)) {
+        kind = copy_kind::small;
+    } else if (!is_due(facts, copy_kind::large, limits)) {
+        return {};
     }
     const kind_facts &of = facts.of(kind);
     // A submission ends with the copy that fills it, which the first one may do.
-    const bool lone =
-        1 == of.waiting.copies || limits.batch_copies < 2 || of.first_bytes >= limits.batch_bytes;
-    const copy_way way =
-        way_for(lone ? 1 : of.waiting.copies, kind, facts.large.in_flight.copies > 0, facts.usable);
-    return {true, kind, way, turn_of(way, facts)};
+    const bool is_lone = limits.batch_copies < 2 || of.first_bytes >= limits.batch_bytes;
+    return decide_way(kind, is_lone ? 1 : of.waiting.copies, facts);
 }
 
 } // namespace gpusm

@@ -11,12 +11,10 @@ namespace {
 // Rounds in which a busy caller does not ask the driver, which takes longer than one message.
 constexpr std::uint32_t rounds_before_asking = 8;
 
-// The facts about what waits, of which `list` is all.
-void note_first(const copy_list &list, kind_facts *facts)
+void note_first(const copy_request &first, kind_facts *facts)
 {
-    facts->waiting = list.load;
-    facts->first_bytes = list.empty() ? 0 : list.first->len_bytes;
-    facts->first_for_processor = !list.empty() && list.first->processor_waits;
+    facts->first_bytes = first.len_bytes;
+    facts->first_for_processor = first.processor_waits;
 }
 
 // Moves as many of the oldest copies that wait as one submission may have: at least one.
@@ -29,13 +27,16 @@ void take_submission(copy_list *waiting, copy_list *taken, kind_facts *facts,
         taken->append(each);
     } while (taken->load.copies < limits.batch_copies && taken->load.bytes < limits.batch_bytes &&
              !waiting->empty());
-    note_first(*waiting, facts);
+    facts->waiting.take(taken->load);
+    if (!waiting->empty()) {
+        note_first(*waiting->first, facts);
+    }
 }
 
 } // namespace
 
 copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
-    : driver_(driver), limits_(limits), has_batches_(limits.batches)
+    : driver_(driver), limits_(limits), usable_(allowed_ways(limits))
 {
 }
 
@@ -65,7 +66,7 @@ copy_engine::lane *copy_engine::lane_of(device &on)
         return &found;
     }
     found.on = &on;
-    found.by.emplace(driver_, on, limits_, &has_batches_);
+    found.by.emplace(driver_, on, limits_, &usable_);
     found.slots.resize(limits_.depth);
     for (std::uint32_t slot = 0; slot < limits_.depth; ++slot) {
         found.slots[slot].end.slot = slot;
@@ -95,10 +96,13 @@ void copy_engine::submit(device &on, copy_request *request)
     const copy_kind kind =
         kind_of(request->len_bytes, request->kernel_reaches, request->wait_for != nullptr, limits_);
     copy_list &waiting = copy_kind::small == kind ? to.small : to.large;
-    waiting.append(request);
     kind_facts &facts = to.facts.of(kind);
+    if (waiting.empty()) {
+        note_first(*request, &facts);
+    }
+    waiting.append(request);
+    facts.waiting.add({1, request->len_bytes});
     facts.for_processor += request->processor_waits ? 1 : 0;
-    note_first(waiting, &facts);
     ++pending_;
     launch(to, more_expected_.load(std::memory_order_relaxed));
 }
@@ -106,18 +110,13 @@ void copy_engine::submit(device &on, copy_request *request)
 // Sends out what is due.
 void copy_engine::launch(lane &of, bool more_expected)
 {
-    of.facts.more_expected = more_expected;
-    of.facts.processor_has_work = processor_has_work_;
-    for (;;) {
-        of.facts.usable = copy_ways{}
-                              .with(copy_way::single)
-                              .with(copy_way::batch, has_batches_)
-                              .with(copy_way::kernel, limits_.kernel_blocks > 0);
-        const copy_decision decided = decide(of.facts, limits_);
-        if (!decided.goes) {
-            return;
-        }
-        start(of, decided);
+    copy_facts &facts = of.facts;
+    facts.more_expected = more_expected;
+    facts.processor_has_work = processor_has_work_;
+    facts.usable = usable_;
+    for (copy_decision next; (next = decide(facts, limits_)).goes;) {
+        start(of, next);
+        facts.usable = usable_; // again, whoever has refused this time
     }
 }
 
@@ -143,24 +142,26 @@ void copy_engine::start(lane &of, copy_decision decided)
 
 start_answer copy_engine::carry_out(lane &of, copy_decision decided, submission *in)
 {
-    copy_facts facts = of.facts; // on which it has been decided
+    copy_facts &facts = of.facts;
     const bool is_small = copy_kind::small == decided.kind;
-    of.facts.large_is_next = is_small;
-    take_submission(is_small ? &of.small : &of.large, &in->requests, &of.facts.of(decided.kind),
+    facts.large_is_next = is_small;
+    take_submission(is_small ? &of.small : &of.large, &in->requests, &facts.of(decided.kind),
                     limits_);
     const driver_scope scope(driver_, of.on->context);
     if (!scope.entered()) {
         return start_answer::failed;
     }
-    copy_list refused;
-    start_answer answer = of.by->start(decided, &in->requests, &refused, &in->end);
+    copy_list failed;
+    start_answer answer = of.by->start(decided, &in->requests, &failed, &in->end);
     while (start_answer::refused == answer) {
         facts.usable = facts.usable.without(decided.way);
-        decided = decide(facts, limits_);
-        answer = of.by->start(decided, &in->requests, &refused, &in->end);
+        decided = decide_way(decided.kind, in->requests.load.copies, facts);
+        answer = of.by->start(decided, &in->requests, &failed, &in->end);
     }
-    of.by->tell(&of.facts);
-    finish(&refused, status::driver_failed);
+    of.by->tell(&facts);
+    if (!failed.empty()) {
+        finish(&failed, status::driver_failed);
+    }
     return answer;
 }
 

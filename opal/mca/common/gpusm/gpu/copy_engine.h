@@ -102,7 +102,7 @@ class copy_engine {
     tally submissions_{};
     std::atomic<bool> more_expected_{false};
     bool processor_has_work_ = false;
-    bool has_batches_; // until the driver says that it has no such call
+    copy_ways usable_; // as the parameters say, and less what the driver turns out not to have
 };
 
 } // namespace gpusm

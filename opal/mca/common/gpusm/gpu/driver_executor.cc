@@ -5,8 +5,8 @@
 namespace gpusm {
 
 driver_executor::driver_executor(const driver_api &driver, const device &on,
-                                 std::size_t most_copies, bool *has_batches)
-    : driver_(driver), on_(on), has_batches_(*has_batches), streams_{on.stream}
+                                 std::size_t most_copies, copy_ways *usable)
+    : driver_(driver), on_(on), usable_(*usable), streams_{on.stream}
 {
     destinations_.reserve(most_copies);
     sources_.reserve(most_copies);
@@ -37,7 +37,7 @@ void driver_executor::forget(completion *end)
 }
 
 start_answer driver_executor::start(bool as_batch, std::uint32_t turn, copy_list *list,
-                                    copy_list *refused, completion *end)
+                                    copy_list *failed, completion *end)
 {
     if (nullptr == end->event &&
         status::ok != driver_.report("cuEventCreate",
@@ -53,9 +53,9 @@ start_answer driver_executor::start(bool as_batch, std::uint32_t turn, copy_list
     if (copy_way::single == end->way) {
         copy_list all = list->take_all();
         while (copy_request *each = all.take_first()) {
-            (start_alone(end->stream, *each) ? list : refused)->append(each);
+            (start_alone(end->stream, *each) ? list : failed)->append(each);
         }
-        if (!refused->empty() && batch != CUDA_ERROR_NOT_SUPPORTED) {
+        if (!failed->empty() && batch != CUDA_ERROR_NOT_SUPPORTED) {
             // The batch may have started them, and they must not run when they are handed back.
             (void)driver_.stream_synchronize(end->stream);
         }
@@ -89,7 +89,9 @@ CUresult driver_executor::start_as_batch(CUstream stream, const copy_list &list)
     }
     const CUresult result = driver_.copy_batch(destinations_.data(), sources_.data(), sizes_.data(),
                                                sizes_.size(), stream);
-    has_batches_ = CUDA_ERROR_NOT_SUPPORTED != result;
+    if (CUDA_ERROR_NOT_SUPPORTED == result) {
+        usable_ = usable_.without(copy_way::batch);
+    }
     return result;
 }
 

@@ -18,10 +18,10 @@ namespace gpusm {
 // On one device. Not thread-safe: the caller holds its GPU lock.
 class driver_executor {
   public:
-    // `most_copies`: in one list. *has_batches: until the driver says that it has no batch call;
-    // shared by all devices.
+    // `most_copies`: in one list. *usable, which all devices share: the batch is taken out of it
+    // when the driver says that it has no such call.
     driver_executor(const driver_api &driver, const device &on, std::size_t most_copies,
-                    bool *has_batches);
+                    copy_ways *usable);
     driver_executor(const driver_executor &) = delete;
     driver_executor &operator=(const driver_executor &) = delete;
     ~driver_executor() = default; // close() comes first
@@ -40,9 +40,9 @@ class driver_executor {
     std::uint32_t turn() const { return turn_; }
 
     // Starts the copies of *list on the stream `turn`: `as_batch` in one call where the driver
-    // takes it, otherwise one by one. Moves those that it refuses into *refused: they have failed.
+    // takes it, otherwise one by one. Moves those that the driver refuses into *failed.
     // Does not answer `refused`.
-    start_answer start(bool as_batch, std::uint32_t turn, copy_list *list, copy_list *refused,
+    start_answer start(bool as_batch, std::uint32_t turn, copy_list *list, copy_list *failed,
                        completion *end);
 
     // The event, where the round allows it.
@@ -58,7 +58,7 @@ class driver_executor {
 
     const driver_api &driver_;
     const device &on_;
-    bool &has_batches_;
+    copy_ways &usable_;
     std::vector<CUstream> streams_;
     std::uint32_t turn_ = 0;
     // Arguments of a batch call; their room is made once.

@@ -18,7 +18,8 @@
 //   gpu/executors.h                 a member, and a case in each switch
 //   Makefile.am                     its files
 //
-// What it is told about a copy beyond the addresses is a member of copy_request.
+// What it is to know about a copy beyond the addresses is a member of copy_request. The engine
+// counts its submissions; a performance variable for them is the component's.
 #ifndef GPUSM_GPU_EXECUTOR_H
 #define GPUSM_GPU_EXECUTOR_H
 

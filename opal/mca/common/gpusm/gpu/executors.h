@@ -16,10 +16,10 @@ namespace gpusm {
 // is loaded.
 class executors {
   public:
-    // *has_batches: see driver_executor.
+    // *usable: see driver_executor.
     executors(const driver_api &driver, const device &on, const copy_limits &limits,
-              bool *has_batches)
-        : streams_(limits.streams), by_driver_(driver, on, limits.batch_copies, has_batches),
+              copy_ways *usable)
+        : streams_(limits.streams), by_driver_(driver, on, limits.batch_copies, usable),
           by_kernel_(driver, on, limits)
     {
     }
@@ -30,14 +30,13 @@ class executors {
     void load() { (void)by_kernel_.load(); }
 
     // Tells the one that is decided on. Copies that have failed while others are started are moved
-    // into *refused.
-    start_answer start(const copy_decision &to, copy_list *list, copy_list *refused,
-                       completion *end)
+    // into *failed.
+    start_answer start(const copy_decision &to, copy_list *list, copy_list *failed, completion *end)
     {
         switch (to.way) {
         case copy_way::single:
         case copy_way::batch:
-            return by_driver_.start(copy_way::batch == to.way, to.turn, list, refused, end);
+            return by_driver_.start(copy_way::batch == to.way, to.turn, list, failed, end);
         case copy_way::kernel:
             return by_kernel_.start(to.turn, *list, end);
         case copy_way::count:
