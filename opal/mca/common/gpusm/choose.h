@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// choose.h: in which mode a message goes. One table, `mode_rows`, is read from above: the first row
+// whose memories, length and facts are those of the message gives the mode; where there is none the
+// message goes in fragments. docs/architecture.md shows the same table.
+//
+// It is asked three times for a message. Its sender, who does not know the receiver's buffer, asks
+// whether to offer it. The receiver, who has the handle that was offered, asks for the mode. And
+// where the receiver wants bytes streamed the sender asks for the mode of what it is to send.
+// When something turns out to be impossible (the driver refuses, there is no ring) that fact is
+// set, and the caller asks again.
+//
+// Facts may cost a call of the driver, so the table asks for one when a row depends on it, cheap
+// ones first, and each once.
+#ifndef GPUSM_CHOOSE_H
+#define GPUSM_CHOOSE_H
+
+#include "opal/mca/common/gpusm/shm/wire.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+namespace gpusm {
+
+// --- modes
+
+enum class mode : std::uint8_t {
+    fragments,
+    offered,
+    single_copy,
+    both_copy,
+    host_ring,
+    mapped,
+    bounced,
+    shared,
+    pushed,
+    pulled,
+    device_ring,
+    staged_ring,
+    self,
+};
+
+struct mode_description {
+    mode described;
+    const char *name;
+    const char *who_copies;
+};
+inline constexpr mode_description modes[] = {
+    {mode::fragments, "fragments", "both processors, through fragments of shared memory"},
+    {mode::offered, "offered", "not known yet: the receiver chooses"},
+    {mode::single_copy, "single_copy", "the receiver's processor, out of the sender's memory"},
+    {mode::both_copy, "both_copy", "both processors, each a part, between the two memories"},
+    {mode::host_ring, "host_ring", "both processors, through a ring in host memory"},
+    {mode::mapped, "mapped", "the receiver's copy engine, out of the sender's memory"},
+    {mode::bounced, "bounced",
+     "the receiver's copy engine, into registered memory; from there its processor"},
+    {mode::shared, "shared",
+     "as bounced, from the end; from the front the sender's copy engine and processor"},
+    {mode::pushed, "pushed", "the sender's copy engine, into the receiver's memory"},
+    {mode::pulled, "pulled",
+     "as staged_ring, from the front; from the end the receiver's processor and copy engine"},
+    {mode::device_ring, "device_ring",
+     "both copy engines, through a ring on the receiver's device"},
+    {mode::staged_ring, "staged_ring",
+     "through a ring in host memory: copy engines between it and devices, else processors"},
+    {mode::self, "self", "the own processor or copy engine, once"},
+};
+
+constexpr const char *to_string(mode named)
+{
+    for (const mode_description &each : modes) {
+        if (each.described == named) {
+            return each.name;
+        }
+    }
+    return "?";
+}
+
+// --- facts
+
+// What an end of the message is. A buffer on a device counts as mappable until its export is
+// refused.
+enum class memory_kind : std::uint8_t {
+    host,       // page-locked or not is a fact of its own
+    mappable,   // device memory that another process can map
+    unmappable, // device memory that it cannot
+    unknown,    // the receiver's buffer, as its sender sees it
+};
+
+// What the source is, by the handle that was offered.
+constexpr memory_kind memory_named(share_kind kind)
+{
+    return share_kind::host == kind     ? memory_kind::host
+           : share_kind::staged == kind ? memory_kind::unmappable
+                                        : memory_kind::mappable;
+}
+
+// In the order in which they are asked for: what costs a call of the driver comes last.
+enum class fact : std::uint8_t {
+    peer_fetches,
+    uses_device,
+    two_copies_are_faster,
+    oversubscribed,
+    ring_is_warm,
+    readable,
+    sender_writes,
+    sends_too,
+    single_copies,
+    rings,
+    event,
+    pushes,
+    page_locked_source,
+    page_locked_target,
+    device_rings,
+    bounce_copies,
+    count
+};
+
+struct fact_description {
+    fact described;
+    const char *if_so;
+    const char *if_not; // null: no row asks for that
+};
+inline constexpr fact_description fact_descriptions[] = {
+    // The handshake has not been refused, and this process has a GPU side.
+    {fact::peer_fetches, "the peer fetches device memory", nullptr},
+    // If it does the receiver's buffer may lie on a device, too.
+    {fact::uses_device, "the sender uses a device", "the sender uses no device"},
+    // Than a single copy: AMD processors, and both processes at one L3 cache.
+    {fact::two_copies_are_faster, "two copies are faster than one", nullptr},
+    // Then only one of the two processes is likely to run.
+    {fact::oversubscribed, "oversubscribed", "not oversubscribed"},
+    // btl_gpusm_stream_host_after bytes have come from the peer.
+    {fact::ring_is_warm, "enough has come for a ring's memory to pay", nullptr},
+    // The handle says so: the receiver has not refused.
+    {fact::readable, "single copies of the sender's memory", nullptr},
+    // By single copies into the receiver's memory.
+    {fact::sender_writes, "the sender writes a part", nullptr},
+    // Then both processors are busy already.
+    {fact::sends_too, "the receiver sends host messages", "the receiver sends no host messages"},
+    // btl_gpusm_use_single_copy, and a component of smsc that needs no registration.
+    {fact::single_copies, "this process makes single copies", nullptr},
+    // And memory for the request.
+    {fact::rings, "a ring is free", nullptr},
+    // btl_gpusm_use_cuda_events: only the receiver waits for it.
+    {fact::event, "an event to wait for", "no event to wait for"},
+    // btl_gpusm_use_direct_host, and writing there has not failed lately.
+    {fact::pushes, "the sender writes device memory", nullptr},
+    {fact::page_locked_source, "page-locked source", "source not page-locked"},
+    {fact::page_locked_target, "page-locked target", nullptr},
+    // btl_gpusm_staging_device_bytes, and the sender can map one.
+    {fact::device_rings, "a ring on the device", nullptr},
+    // Registered memory of this process's for them.
+    {fact::bounce_copies, "registered memory", nullptr},
+};
+
+struct fact_set {
+    std::uint32_t bits = 0;
+
+    constexpr fact_set() = default;
+    constexpr fact_set(std::initializer_list<fact> all)
+    {
+        for (const fact each : all) {
+            add(each);
+        }
+    }
+    constexpr void add(fact each) { bits |= 1U << static_cast<unsigned>(each); }
+    constexpr void remove(fact each) { bits &= ~(1U << static_cast<unsigned>(each)); }
+    constexpr bool has(fact each) const { return 0 != (bits >> static_cast<unsigned>(each) & 1U); }
+};
+static_assert(static_cast<unsigned>(fact::count) <= 32);
+
+// All that a mode depends on.
+struct facts {
+    memory_kind source;
+    memory_kind target;
+    std::uint64_t len_bytes;
+    bool own_process = false; // the message is one to oneself
+    fact_set yes{};           // what has been asked so far
+    fact_set no{};
+
+    constexpr void set(fact which, bool so)
+    {
+        (so ? yes : no).add(which);
+        (so ? no : yes).remove(which);
+    }
+    // The same message, of which nothing has been asked.
+    constexpr facts unasked() const { return {source, target, len_bytes, own_process}; }
+};
+
+// --- lengths
+//
+// bench/ has the programs by which they were measured, docs/performance*.md the figures.
+
+// Host messages, where two copies are faster: of one of that length ob1 sends the first half with
+// its request, and the second half in one more fragment, which is copied in while the first one is
+// copied out.
+inline constexpr std::uint64_t two_fragments_bytes = 16 * 1024;
+// Shorter messages out of memory that the peer cannot map go in fragments: a stream takes a message
+// and a copy on either side, whatever its length.
+inline constexpr std::uint64_t staged_least_bytes = 16 * 1024;
+// Shortest host message of which the sender makes a single copy of a part: a shorter one is there
+// before the request and the further system calls have paid.
+inline constexpr std::uint64_t cooperative_least_bytes = 256 * 1024;
+// Shorter messages are streamed: what comes before a copy into the receiver's device memory (a
+// question to the driver, an export, a mapping) is for longer ones.
+inline constexpr std::uint64_t direct_least_bytes = 32 * 1024;
+// Shorter messages between host and device memory are copied by one side alone: what the other one
+// would take does not pay for the message that it costs.
+inline constexpr std::uint64_t shared_least_bytes = 128 * 1024;
+// The driver takes a microsecond to say whether a buffer is page-locked; the processor copies so
+// many bytes in less.
+inline constexpr std::uint64_t not_worth_asking_bytes = 8 * 1024;
+// The memory of a ring takes as long to make as so many bytes to copy, so host messages are
+// streamed once so many have come from a peer: the default where two copies are faster.
+inline constexpr std::uint64_t warm_ring_bytes = 64 * 1024 * 1024;
+
+// How long a part is of a message of which both sides copy some.
+struct part_bytes {
+    std::uint64_t least; // as each part has its price
+    std::uint64_t most;  // as what one side has begun cannot be the other's
+};
+// Host memory: a system call each.
+inline constexpr part_bytes cooperative_part = {64 * 1024, 256 * 1024};
+// Of host memory that the receiver reads for its device: a system call and a copy of the device.
+inline constexpr part_bytes pulled_part = {64 * 1024, 256 * 1024};
+// Of device memory that either side copies into the receiver's host memory: the same.
+inline constexpr part_bytes pushed_part = {32 * 1024, 128 * 1024};
+
+// --- the table
+
+struct memory_set {
+    std::uint8_t bits = 0;
+
+    constexpr memory_set(std::initializer_list<memory_kind> all)
+    {
+        for (const memory_kind each : all) {
+            bits |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(each));
+        }
+    }
+    constexpr bool has(memory_kind each) const
+    {
+        return 0 != (bits >> static_cast<unsigned>(each) & 1U);
+    }
+};
+inline constexpr memory_set host_memory = {memory_kind::host};
+inline constexpr memory_set device_memory = {memory_kind::mappable, memory_kind::unmappable};
+inline constexpr memory_set any_memory = {memory_kind::host, memory_kind::mappable,
+                                          memory_kind::unmappable};
+inline constexpr memory_set mappable_memory = {memory_kind::mappable};
+inline constexpr memory_set unmappable_memory = {memory_kind::unmappable};
+inline constexpr memory_set unknown_memory = {memory_kind::unknown};
+
+struct length_range {
+    std::uint64_t least_bytes;
+    std::uint64_t most_bytes;
+
+    constexpr bool has(std::uint64_t bytes) const
+    {
+        return bytes >= least_bytes && bytes <= most_bytes;
+    }
+};
+inline constexpr length_range any_length = {0, UINT64_MAX};
+inline constexpr length_range not_empty = {1, UINT64_MAX};
+constexpr length_range from_bytes(std::uint64_t bytes)
+{
+    return {bytes, UINT64_MAX};
+}
+constexpr length_range above_bytes(std::uint64_t bytes)
+{
+    return from_bytes(bytes + 1);
+}
+constexpr length_range up_to_bytes(std::uint64_t bytes)
+{
+    return {0, bytes};
+}
+
+struct mode_row {
+    memory_set source;
+    memory_set target;
+    length_range length;
+    fact_set needs;
+    fact_set lacks;
+    mode gives;
+};
+
+// clang-format off
+inline constexpr mode_row mode_rows[] = {
+    // Between host memories.
+    {host_memory, host_memory, any_length,
+     {fact::readable, fact::rings, fact::two_copies_are_faster, fact::ring_is_warm},
+     {fact::oversubscribed}, mode::host_ring},
+    {host_memory, host_memory, from_bytes(cooperative_least_bytes),
+     {fact::readable, fact::rings, fact::sender_writes},
+     {fact::oversubscribed, fact::sends_too}, mode::both_copy},
+    {host_memory, host_memory, any_length, {fact::readable}, {}, mode::single_copy},
+    // To a peer whose buffer may be anything.
+    {host_memory, unknown_memory, up_to_bytes(two_fragments_bytes),
+     {fact::two_copies_are_faster}, {fact::uses_device}, mode::fragments},
+    {host_memory, unknown_memory, any_length, {}, {}, mode::offered},
+    {mappable_memory, unknown_memory, any_length, {fact::peer_fetches}, {}, mode::offered},
+    {unmappable_memory, unknown_memory, from_bytes(staged_least_bytes),
+     {fact::peer_fetches}, {}, mode::offered},
+    // Device memory that the receiver maps.
+    {mappable_memory, device_memory, any_length, {}, {}, mode::mapped},
+    {mappable_memory, host_memory, above_bytes(not_worth_asking_bytes),
+     {fact::page_locked_target}, {}, mode::mapped},
+    {mappable_memory, host_memory, from_bytes(shared_least_bytes),
+     {fact::single_copies, fact::sender_writes, fact::rings, fact::bounce_copies},
+     {fact::event}, mode::shared},
+    {mappable_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
+    {mappable_memory, host_memory, any_length, {}, {}, mode::mapped},
+    // Host memory for a device.
+    {host_memory, mappable_memory, from_bytes(direct_least_bytes),
+     {fact::pushes, fact::page_locked_source}, {}, mode::pushed},
+    {host_memory, device_memory, from_bytes(shared_least_bytes),
+     {fact::readable, fact::single_copies, fact::bounce_copies},
+     {fact::page_locked_source}, mode::pulled},
+    {host_memory, device_memory, any_length, {}, {}, mode::staged_ring},
+    // Device memory that the receiver cannot map.
+    {unmappable_memory, device_memory, any_length, {fact::device_rings}, {}, mode::device_ring},
+    {unmappable_memory, any_memory, any_length, {}, {}, mode::staged_ring},
+};
+
+// Messages to oneself.
+inline constexpr mode_row self_rows[] = {
+    {device_memory, host_memory, above_bytes(not_worth_asking_bytes),
+     {fact::page_locked_target}, {}, mode::self},
+    {device_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
+    {any_memory, any_memory, any_length, {}, {}, mode::self},
+};
+// clang-format on
+
+// --- the function
+
+// Is it as the row says? Asks for what is not known yet.
+template <typename Answer> constexpr bool holds(const mode_row &row, facts *known, Answer &answer)
+{
+    if (0 != (row.needs.bits & known->no.bits) || 0 != (row.lacks.bits & known->yes.bits)) {
+        return false;
+    }
+    const std::uint32_t asked = known->yes.bits | known->no.bits;
+    for (std::uint32_t open = (row.needs.bits | row.lacks.bits) & ~asked; 0 != open;
+         open &= open - 1) {
+        const auto which = static_cast<fact>(std::countr_zero(open));
+        const bool so = answer(which);
+        known->set(which, so);
+        if (so != row.needs.has(which)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// `answer(fact)` says whether it is so. It is called for facts on which a row depends and which are
+// not known yet; *known keeps what it says.
+template <typename Answer> constexpr mode choose(facts *known, Answer answer)
+{
+    const auto first_of = [&](const auto &rows) {
+        for (const mode_row &row : rows) {
+            if (row.source.has(known->source) && row.target.has(known->target) &&
+                row.length.has(known->len_bytes) && holds(row, known, answer)) {
+                return row.gives;
+            }
+        }
+        return mode::fragments;
+    };
+    return known->own_process ? first_of(self_rows) : first_of(mode_rows);
+}
+
+// The same of what is known: what is not is not so.
+constexpr mode choose(facts known)
+{
+    return choose(&known, [](fact) { return false; });
+}
+
+} // namespace gpusm
+
+#endif
