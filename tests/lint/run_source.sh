@@ -54,6 +54,24 @@ report "what puts the layers together includes these only, and no header of Open
         grep -v -E "$standard|include \"$common/" ; grep -ln common_gpusm $common/[a-bd-z]*.cc $common/[a-bd-z]*.h)"
 report "coll includes itself and base only" \
     "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm|$common/base)/" | grep -v -e _ompi.h:)"
+# Only choose() picks a mode by lengths and kinds of memory. What else looks at them:
+#   messages        counts offers that are over; takes gets without a device to where no GPU lock is
+#   device          a context for what will be mapped, if the buffer has none
+#   stage           whether a processor reads the source
+#   stage_services  checks a peer's words; whether to ask for file descriptors
+#   host, self      which registration a handle names
+#   gpu_side, rings what CUDA IPC has mapped
+limits=$(sed -n 's/^inline constexpr std::uint64_t \([a-z_]*_bytes\) = .*/\1/p' $common/choose.h | tr '\n' '|')
+report "lengths pick a mode in choose.h only" \
+    "$(grep -rnwE "${limits%|}|[a-z_]+_least_bytes" opal ompi --include='*.cc' --include='*.h' |
+        grep -v -E "^$common/choose.h:|^$btl/btl_gpusm_params.cc:.*warm_ring_bytes")"
+report "kinds of memory pick a mode in choose.h only" \
+    "$(grep -rnE '(share|memory)_kind::[a-z]+ [!=]=|[!=]= (gpusm::)?(share|memory)_kind::|case (share|memory)_kind' opal/mca/btl ompi $common/*.cc $common/*.h $common/gpu |
+        grep -v -E -e "^$common/choose.h:" \
+            -e '_messages.cc:.*remote[.]kind' -e '_device.cc:.*nullptr == get->into' \
+            -e '_stage.cc:.*may_end_early' -e '_stage_services.cc:.*(known|handle)[.](kind|source|target)' \
+            -e '_host.cc:.*message.handle.kind' -e '_self.cc:.*remote.kind' \
+            -e '(gpu_side.h|_rings.cc):.*share_kind::legacy')"
 report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator/(base|accelerator)|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' ompi opal --include='*.cc' --include='*.h' | grep -v -E -e 'include "ompi/mca/coll/gpusm/' -e '_(opal|ompi)\.h:' -e 'openmpi_headers_begin\.h:')"
 report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
 report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|cu|h|am|ac|m4|map|pml|ptx|sh|in)$') $scripts; do

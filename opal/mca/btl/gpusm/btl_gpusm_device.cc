@@ -50,10 +50,6 @@ status find_device(gpu_side &side, registration *made, std::uint64_t address, bo
     return s;
 }
 
-// Shorter messages out of memory that the peer cannot map go in fragments: a stream takes a message
-// and a copy on either side, whatever its length.
-constexpr std::size_t staged_least_bytes = std::size_t{16} * 1024;
-
 // Do Open MPI's questions about buffers go to the table of devices? A receive's buffer is what it
 // was then, because the program may not free it until the receive is complete.
 bool has_asked()
@@ -80,10 +76,13 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     const status s = side.exports.export_range(
         address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
         &made->handle.remote, endpoint->link->maps);
-    if (status::unsupported != s || size < staged_least_bytes) {
+    if (status::unsupported != s) {
         return s;
     }
-    if (status::ok != find_device(side, made, address) || nullptr == made->device) {
+    facts known{memory_kind::unmappable, memory_kind::unknown, size};
+    known.set(fact::peer_fetches, true); // else nobody would be here
+    if (mode::offered != choose(known) || status::ok != find_device(side, made, address) ||
+        nullptr == made->device) {
         return status::unsupported;
     }
     made->name(share_kind::staged, address, size);
@@ -105,17 +104,9 @@ void bounce_over(bounce *job)
     finish_get(get, job->failed ? status::driver_failed : status::ok);
 }
 
-// Copies into host memory a get whose source is mapped, or is this process's own, in pieces; it
-// ends in finish_get. False: it cannot.
-bool bounce_get(get_request *get)
+// Mode bounced: the source is mapped, or is this process's own.
+void bounce_get(get_request *get)
 {
-    gpu_side &side = *here().gpu;
-    if (0 == get->copy.len_bytes || !side.bounces.available()) {
-        return false;
-    }
-    if (!is_self(get->endpoint) && here().stage->share(get)) {
-        return true;
-    }
     bounce &job = get->bouncing;
     job = {};
     job.way = bounce_way::out;
@@ -126,13 +117,12 @@ bool bounce_get(get_request *get)
     job.wait_for = get->copy.wait_for;
     job.kernel_reaches = get->kernel_reads;
     job.over = bounce_over;
-    side.bounces.start(&job);
-    return true;
+    here().gpu.load()->bounces.start(&job);
 }
 
 // A get of this process, with what is the same for all. Null: there is no memory.
 get_request *new_get(mca_btl_base_endpoint_t *endpoint, const host_get::arguments &given,
-                     std::size_t len_bytes)
+                     const facts &known)
 {
     get_request *get = here().gets->all.take();
     if (get != nullptr) { // the free list gives what was there before
@@ -142,29 +132,83 @@ get_request *new_get(mca_btl_base_endpoint_t *endpoint, const host_get::argument
         get->has_waited = false;
         get->kernel_reads = false;
         get->given = given;
+        get->known = known;
+        get->goes = mode::fragments;
         get->copy = {};
         get->copy.destination = reinterpret_cast<std::uint64_t>(given.local_address);
-        get->copy.len_bytes = len_bytes;
+        get->copy.len_bytes = known.len_bytes;
         get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
     }
     return get;
 }
 
-// Host memory into which the driver copies without halting the caller. The question takes a
-// microsecond; the processor copies so many bytes in less. What is page-locked in part only, the
-// driver does not copy by itself.
-bool takes_copies(const get_request *get)
+memory_kind kind_of(const registration *local)
 {
-    constexpr std::size_t not_worth_asking_bytes = 8192;
-    return get->copy.len_bytes > not_worth_asking_bytes &&
-           here().gpu.load()->is_page_locked(get->copy.destination, get->copy.len_bytes);
+    return nullptr == local || nullptr == local->device ? memory_kind::host : memory_kind::mappable;
 }
 
-void copy_or_bounce(get_request *get)
+// Receiver's side, of a message out of or into device memory.
+bool is_so(fact asked, get_request *get)
 {
-    if (!is_for_host(get) || takes_copies(get) || !bounce_get(get)) {
-        here().gpu.load()->copies.submit(*get->into, &get->copy);
+    const mca_btl_base_endpoint_t *from = get->endpoint;
+    switch (asked) {
+    case fact::readable:
+        return 0 == (get->remote.flags & no_single_copy);
+    case fact::sender_writes:
+        return from->its_pushes.may_try() && reads_our_memory(get->endpoint);
+    case fact::single_copies:
+        return smsc_reads_plainly();
+    case fact::rings:
+        return true; // until there is none
+    case fact::event:
+        return no_event_slot != get->remote.event_slot;
+    case fact::pushes:
+        return mca_btl_gpusm_component.use_direct_host;
+    case fact::page_locked_source:
+        return 0 != (get->remote.flags & page_locked);
+    case fact::page_locked_target:
+        return here().gpu.load()->is_page_locked(get->copy.destination, get->copy.len_bytes);
+    case fact::device_rings:
+        return here().stage->has_device_rings(get);
+    case fact::bounce_copies:
+        return here().gpu.load()->bounces.available();
+    default: // the sender knows it
+        return false;
     }
+}
+
+// Copies what is mapped, or is this process's own.
+void start_copy(get_request *get)
+{
+    if (mode::shared == get->goes && !here().stage->share(get)) {
+        get->known.set(fact::rings, false);
+        choose_mode(get);
+    }
+    switch (get->goes) {
+    case mode::shared:
+        break;
+    case mode::bounced:
+        bounce_get(get);
+        break;
+    default: // mapped, self
+        here().gpu.load()->copies.submit(*get->into, &get->copy);
+        break;
+    }
+}
+
+// The driver has refused to copy, as it does into host memory that is page-locked in part only.
+// False: there is no other way.
+bool copy_otherwise(get_request *get)
+{
+    const mode refused = get->goes;
+    get->known = get->known.unasked();
+    get->known.set(fact::page_locked_target, false);
+    choose_mode(get);
+    if (refused == get->goes) {
+        return false;
+    }
+    start_copy(get);
+    return true;
 }
 
 } // namespace
@@ -193,12 +237,31 @@ void deregister_device(gpu_side &side, registration *given)
     }
 }
 
+void choose_mode(get_request *get)
+{
+    get->goes = choose(&get->known, [get](fact asked) { return is_so(asked, get); });
+}
+
+void choose_mode_anew(get_request *get)
+{
+    get->known = get->known.unasked();
+    get->known.target = kind_of(registration_around(get->given.local_handle));
+    choose_mode(get);
+}
+
 status start_get(get_request *get)
 {
-    gpu_side &side = *here().gpu;
-    if (share_kind::staged == get->remote.kind || share_kind::host == get->remote.kind) {
+    choose_mode(get);
+    switch (get->goes) {
+    case mode::pushed:
+    case mode::pulled:
+    case mode::device_ring:
+    case mode::staged_ring:
         return here().stage->fetch(get);
+    default: // mapped, bounced, shared
+        break;
     }
+    gpu_side &side = *here().gpu;
     status s = side.import(*get->endpoint->peer, get->remote, *get->into, &get->mapping);
     if (status::not_ready == s) {
         return wait_for_descriptors(get);
@@ -220,7 +283,7 @@ status start_get(get_request *get)
         get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
         get->copy.kernel_reaches = get->copy.kernel_reaches && get->kernel_reads;
         get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
-        copy_or_bounce(get);
+        start_copy(get);
     }
     return s;
 }
@@ -257,7 +320,7 @@ int progress_gets(bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 auto *get = enclosing<get_request>(each, offsetof(get_request, copy));
-                if (status::ok != each->outcome && is_for_host(get) && bounce_get(get)) {
+                if (status::ok != each->outcome && copy_otherwise(get)) {
                     break;
                 }
                 release_mapping(get);
@@ -289,8 +352,9 @@ int progress_gets(bool busy)
             count(self ? counter::self_messages : counter::get_messages, 1);
             count(self ? counter::self_bytes : counter::get_bytes, get->copy.len_bytes);
         } else {
-            log_line(log_level::info, "a get of %zu bytes failed, fragments take its place: %s",
-                     get->copy.len_bytes, to_string(get->copy.outcome));
+            log_line(log_level::info,
+                     "a get of %zu bytes (%s) failed, fragments take its place: %s",
+                     get->copy.len_bytes, to_string(get->goes), to_string(get->copy.outcome));
         }
         // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
         if (is_awaited(get->endpoint, copied)) {
@@ -307,7 +371,8 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
                   std::size_t size)
 {
     gpu_side *side = gpu();
-    get_request *get = nullptr == side ? nullptr : new_get(endpoint, given, size);
+    const facts known{kind_of(&from), kind_of(&into), size, true};
+    get_request *get = nullptr == side ? nullptr : new_get(endpoint, given, known);
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -318,7 +383,8 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
     get->copy.kernel_reaches = get->copy.within_device && get->kernel_reads &&
                                get->copy.destination + size <= into.plain_until;
     const std::lock_guard guard(side->lock);
-    copy_or_bounce(get);
+    choose_mode(get);
+    start_copy(get);
     return OPAL_SUCCESS;
 }
 
@@ -334,8 +400,9 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     if (nullptr == side || !covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
+    const facts known{memory_named(remote.kind), kind_of(local), size};
     get_request *get =
-        new_get(endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, size);
+        new_get(endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, known);
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -348,16 +415,17 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(side->lock);
     // What is streamed to host memory needs no context here.
-    const bool staged = share_kind::staged == remote.kind || share_kind::host == remote.kind;
-    status s = nullptr == get->into && !staged ? side->devices.for_host(&get->into) : status::ok;
+    status s = nullptr == get->into && memory_kind::mappable == known.source
+                   ? side->devices.for_host(&get->into)
+                   : status::ok;
     if (status::ok == s) {
         s = start_get(get);
     }
     if (status::ok == s || status::busy == s) {
         return OPAL_SUCCESS;
     }
-    log_line(log_level::info, "a get of %zu bytes goes through host memory instead: %s", size,
-             to_string(s));
+    log_line(log_level::info, "a get of %zu bytes (%s) goes through host memory instead: %s", size,
+             to_string(get->goes), to_string(s));
     here().gets->all.give(get);
     return OPAL_ERROR;
 }

@@ -7,6 +7,7 @@
 #define BTL_GPUSM_DEVICE_H
 
 #include "opal/mca/common/gpusm/base/queue.h"
+#include "opal/mca/common/gpusm/choose.h"
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
@@ -28,8 +29,10 @@ struct get_request {
     std::uint64_t remote_address;
     remote_handle remote;
     host_get::arguments given;
-    bounce bouncing;     // of a get that this process copies by hand, alone
-    stream_fetch stream; // of memory that cannot be mapped, or of which the sender copies a part
+    facts known;         // of this get
+    mode goes;           // what follows from them
+    bounce bouncing;     // mode bounced
+    stream_fetch stream; // modes shared, pushed, pulled, device_ring, staged_ring
     bool has_waited;     // for descriptors, once
     bool kernel_reads;   // a kernel in the context of `into` may read the source
     struct device *into; // in whose context it is copied
@@ -84,6 +87,12 @@ status wait_for_descriptors(get_request *get);
 void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, const device &into);
 // ipc: it can, and its owner has asked.
 void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &handle);
+
+// Sets get->goes by what is known, asking for what is not; start_get does so, too. Under the GPU
+// lock.
+void choose_mode(get_request *get);
+// The same of a get that has waited: what was known may have changed.
+void choose_mode_anew(get_request *get);
 
 // Imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
 // lock. Anything but these two: the get is still the caller's.

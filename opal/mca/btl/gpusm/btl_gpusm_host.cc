@@ -90,39 +90,39 @@ host_get *get_around(const stream_fetch *fetch)
     return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
 }
 
-// Shortest message of which the sender makes a single copy of a part: a shorter one is there before
-// the request and the further system calls have paid.
-constexpr std::size_t cooperative_least_bytes = 256 * 1024;
-// Every part costs a system call.
-constexpr stream_parts cooperative_parts = {64 * 1024, 256 * 1024, 1};
+constexpr stream_parts cooperative_parts = {cooperative_part.least, cooperative_part.most, 1};
 // Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
 // fewer. One that does not, or to which lines move so slowly that a single copy is as fast, is not
 // waited for longer than a part takes.
 constexpr std::uint32_t stream_empty_polls = 32;
 
-// Of a message of that length ob1 sends the first half with its request, and the second half in
-// one more fragment, which is copied in while the first one is copied out.
-constexpr std::size_t two_fragments_bytes = 16 * 1024;
-
-// Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
-// sender's memory, twice.
-bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
-{
-    const opal_proc_t *proc = endpoint->proc.get();
-    return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && proc != nullptr &&
-           OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags);
-}
-
-bool is_streamed_from(mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
-{
-    return two_copies_are_faster_to(endpoint) &&
-           endpoint->received_bytes.fetch_add(len_bytes, std::memory_order_relaxed) >=
-               mca_btl_gpusm_component.stream_host_after;
-}
-
 stream_copy::is made(status s)
 {
     return status::ok == s ? stream_copy::is::done : stream_copy::is::failed;
+}
+
+// Receiver's side, of a message between host memories.
+bool is_so(fact asked, mca_btl_base_endpoint_t *endpoint, const remote_handle &remote)
+{
+    switch (asked) {
+    case fact::two_copies_are_faster:
+        return two_copies_are_faster_to(endpoint);
+    case fact::oversubscribed:
+        return here().oversubscribed;
+    case fact::ring_is_warm:
+        return endpoint->received_bytes.load(std::memory_order_relaxed) >=
+               mca_btl_gpusm_component.stream_host_after;
+    case fact::readable:
+        return 0 == (remote.flags & no_single_copy);
+    case fact::sender_writes:
+        return endpoint->its_writes.may_try();
+    case fact::sends_too:
+        return here().host_offers.value() > 0;
+    case fact::rings:
+        return true; // until there is none
+    default:
+        return false;
+    }
 }
 
 } // namespace
@@ -174,22 +174,10 @@ void host_side::copy_back(const stream_fetch &fetch, stream_copy *copy)
                        copy->source, copy->len_bytes));
 }
 
-bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+bool host_side::fetch(mode goes, mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
                       const remote_handle &remote, std::size_t len_bytes,
                       const host_get::arguments &arguments)
 {
-    // Where processes are more than the processors that they may use the sender is likely not to
-    // run, and if it is interrupted in a copy, the receiver waits for its next turn.
-    if (here().oversubscribed) {
-        return false;
-    }
-    const bool streams = is_streamed_from(endpoint, len_bytes);
-    // Where messages go both ways both processors are busy already; two single copies at the same
-    // time then bring nothing.
-    if (!streams && (len_bytes < cooperative_least_bytes || !endpoint->its_writes.may_try() ||
-                     here().host_offers.value() > 0)) {
-        return false;
-    }
     host_get *get = gets_.take();
     if (nullptr == get) {
         return false;
@@ -202,11 +190,12 @@ bool host_side::fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_ad
     both.address = remote_address;
     both.destination = reinterpret_cast<std::uint64_t>(arguments.local_address);
     both.len_bytes = len_bytes;
-    both.pool = streams ? &rings_ : &rings_without_slots_;
     both.back_parts = cooperative_parts;
-    if (streams) {
+    if (mode::host_ring == goes) {
+        both.pool = &rings_;
         both.empty_polls = stream_empty_polls;
     } else {
+        both.pool = &rings_without_slots_;
         both.target = host_target(both.destination, both.len_bytes);
     }
     if (status::ok == receiver_.fetch(*endpoint->peer, &both)) {
@@ -260,11 +249,13 @@ void note_part_of_sender(const mca_btl_base_endpoint_t *sender, reach *fact,
     }
 }
 
-bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size)
+// Between L3 caches, as between sockets, every line of shared memory takes as long as one of the
+// sender's memory, twice.
+bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
 {
-    // In a program that uses a device the receiver's buffer may lie there.
-    return size <= two_fragments_bytes && nullptr == here().gpu &&
-           two_copies_are_faster_to(endpoint);
+    const opal_proc_t *proc = endpoint->proc.get();
+    return mca_btl_gpusm_component.stream_host_after < SIZE_MAX && proc != nullptr &&
+           OPAL_PROC_ON_LOCAL_L3CACHE(proc->proc_flags);
 }
 
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
@@ -272,9 +263,19 @@ void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *bas
     const bool single = smsc_reaches_us(endpoint);
     const auto address = reinterpret_cast<std::uint64_t>(base);
     made->name(share_kind::host, address, size);
-    gpu_side *side = here().gpu;
-    const bool locked =
-        side != nullptr && writes_to(endpoint, size) && side->is_page_locked(address, size);
+    // Only what is written into a device has to be page-locked.
+    const auto answer = [&](fact asked) {
+        switch (asked) {
+        case fact::pushes:
+            return pushes_to(endpoint);
+        case fact::page_locked_source:
+            return here().gpu.load()->is_page_locked(address, size);
+        default: // the receiver knows it
+            return false;
+        }
+    };
+    facts into_device{memory_kind::host, memory_kind::mappable, size};
+    const bool locked = here().gpu != nullptr && mode::pushed == choose(&into_device, answer);
     made->handle.remote.flags =
         static_cast<std::uint8_t>((single ? 0 : no_single_copy) | (locked ? page_locked : 0));
     here().host_offers.add(1);
@@ -286,17 +287,27 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
              mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
 {
     const gpusm::remote_handle &remote = remote_handle->remote;
-    // The handle is the peer's word.
-    if (!covers(remote, remote_address, size) || 0 != (remote.flags & no_single_copy)) {
-        return OPAL_ERROR; // ob1 takes fragments
+    if (!covers(remote, remote_address, size)) {
+        return OPAL_ERROR; // the handle is the peer's word
     }
     const host_get::arguments arguments = {btl,    local_address, local_handle,
                                            cbfunc, cbcontext,     cbdata};
-    if (here().host->fetch(endpoint, remote_address, remote, size, arguments)) {
-        return OPAL_SUCCESS;
+    const auto answer = [&](fact asked) { return is_so(asked, endpoint, remote); };
+    facts known{memory_kind::host, memory_kind::host, size};
+    mode goes = choose(&known, answer);
+    if (mode::fragments != goes) {
+        add_to(endpoint->received_bytes, std::uint64_t{size});
     }
-    if (status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
-        return OPAL_ERROR;
+    if (mode::host_ring == goes || mode::both_copy == goes) {
+        if (here().host->fetch(goes, endpoint, remote_address, remote, size, arguments)) {
+            return OPAL_SUCCESS;
+        }
+        known.set(fact::rings, false);
+        goes = choose(&known, answer);
+    }
+    if (mode::single_copy != goes ||
+        status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
+        return OPAL_ERROR; // ob1 takes fragments
     }
     count(counter::single_copy_messages, 1);
     count(counter::single_copy_bytes, size);

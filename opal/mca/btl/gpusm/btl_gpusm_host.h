@@ -17,6 +17,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
 #include "opal/mca/common/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/choose.h"
 #include "opal/mca/common/gpusm/protocol/stream_receiver.h"
 #include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
@@ -58,11 +59,11 @@ class host_side final : private stream_services {
     }
     explicit host_side(node &local);
 
-    // Both sides copy at the same time: through a ring; or by single copies, of which this process
-    // makes those at the end, and the sender, which would only be waiting, those at the front. A
-    // sender that is busy elsewhere is not waited for: then this process reads all of it. True: it
-    // ends in progress().
-    bool fetch(mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
+    // Both sides copy at the same time: through a ring (host_ring); or by single copies
+    // (both_copy), of which this process makes those at the end, and the sender, which would only
+    // be waiting, those at the front. A sender that is busy elsewhere is not waited for: then this
+    // process reads all of it. True: it ends in progress(). False: there is no ring.
+    bool fetch(mode goes, mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
                const remote_handle &remote, std::size_t len_bytes,
                const host_get::arguments &arguments);
     // What `given` names, of which peers may be copying parts, is not to be read any more.
@@ -100,8 +101,8 @@ class host_side final : private stream_services {
 // A message is here of which its sender was to copy a part: remembers whether it could.
 void note_part_of_sender(const mca_btl_base_endpoint_t *sender, reach *fact,
                          const stream_fetch &over);
-// Is a host message longer than the eager limit faster in fragments than offered (RGET)?
-bool is_faster_in_fragments(const mca_btl_base_endpoint_t *endpoint, std::size_t size);
+// Are two copies of a host message faster than one?
+bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint);
 // Sender's side of register_mem for host memory: the peer reads it by itself if it can, or asks for
 // it if its own buffer is device memory.
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base,

@@ -85,6 +85,33 @@ mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t byte
     return &frag->base;
 }
 
+// Sender's side, before the receiver's buffer is known: `offered` or `fragments`.
+mode choose_to_offer(mca_btl_base_endpoint_t *endpoint, memory_kind source, std::size_t len_bytes)
+{
+    facts known{source, memory_kind::unknown, len_bytes};
+    return choose(&known, [endpoint](fact asked) {
+        switch (asked) {
+        case fact::peer_fetches:
+            return is_offered_to(endpoint);
+        case fact::uses_device:
+            return here().gpu != nullptr;
+        case fact::two_copies_are_faster:
+            return two_copies_are_faster_to(endpoint);
+        default:
+            return false;
+        }
+    });
+}
+
+// The same of device memory, once ob1 has been told that it may offer some.
+bool is_to_be_offered(const mca_btl_base_endpoint_t *endpoint, std::size_t len_bytes)
+{
+    facts known{memory_kind::mappable, memory_kind::unknown, len_bytes};
+    known.set(fact::peer_fetches,
+              endpoint->get_enabled && ipc_state::refused != endpoint->link->fetches.state());
+    return mode::offered == choose(known);
+}
+
 // A message between the glue of two processes.
 void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
                   const unsigned char *payload)
@@ -171,7 +198,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     // Only an inline send gives no place for a descriptor, and goes another way when this one is
     // closed to it; where there is one, ob1 would try again for ever.
     if (!together && nullptr == descriptor && gpusm::of_device(convertor) &&
-        endpoint->get_enabled && gpusm::ipc_state::refused != endpoint->link->fetches.state()) {
+        gpusm::is_to_be_offered(endpoint, payload_size)) {
         if (!gpusm::has_threads()) {
             gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
         }
@@ -270,6 +297,7 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
                                                                void *base, size_t size,
                                                                uint32_t flags) noexcept
 {
+    using gpusm::memory_kind;
     using gpusm::status;
 
     gpusm::transport &here = gpusm::here();
@@ -278,8 +306,9 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
     // Handles are for one peer. Without one ob1 sends fragments.
     if (MCA_BTL_ENDPOINT_ANY == endpoint ||
-        (for_peers &&
-         (ask ? !gpusm::is_offered_to(endpoint) : gpusm::is_faster_in_fragments(endpoint, size)))) {
+        (for_peers && gpusm::mode::offered !=
+                          gpusm::choose_to_offer(
+                              endpoint, ask ? memory_kind::mappable : memory_kind::host, size))) {
         return nullptr;
     }
     gpusm::registration *made = here.registrations->take();
@@ -342,7 +371,8 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
     if (local != nullptr && local->unusable) [[unlikely]] {
         return OPAL_ERROR; // ob1 takes fragments
     }
-    const bool of_host = gpusm::share_kind::host == remote_handle->remote.kind;
+    const bool of_host =
+        gpusm::memory_kind::host == gpusm::memory_named(remote_handle->remote.kind);
     return (of_host && into_host ? gpusm::get_host : gpusm::get_device)(
         btl, endpoint, local_address, remote_address, local_handle, remote_handle, size, flags,
         order, cbfunc, cbcontext, cbdata);

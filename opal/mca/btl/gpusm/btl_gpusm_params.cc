@@ -5,6 +5,7 @@
 // that mean what they mean in btl/smcuda have its names.
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 
+#include "opal/mca/common/gpusm/choose.h"
 #include "opal/mca/common/gpusm/gpu/copy_choice.h"
 
 #include <algorithm>
@@ -186,7 +187,7 @@ void set_limits_of_self()
 void register_parameters()
 {
     component.backing_directory = const_cast<char *>("/dev/shm");
-    component.stream_host_after = two_copies_are_faster() ? 64 * mebi : SIZE_MAX;
+    component.stream_host_after = two_copies_are_faster() ? warm_ring_bytes : SIZE_MAX;
     for (const parameter &each : parameters) {
         if (flag == each.type) {
             *static_cast<bool *>(each.storage) = 0 != each.value;

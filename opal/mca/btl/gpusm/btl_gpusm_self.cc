@@ -331,7 +331,7 @@ static int get_from_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
     if (nullptr == into || into->unusable || nullptr == from) [[unlikely]] {
         return OPAL_ERROR; // ob1 takes fragments
     }
-    if (nullptr == into->device && nullptr == from->device) {
+    if (nullptr == into->device && nullptr == from->device) { // mode self, by the processor
         std::memcpy(local_address, reinterpret_cast<const void *>(remote_address), size);
         cbfunc(btl, endpoint, local_address, local_handle, cbcontext, cbdata, OPAL_SUCCESS);
         return OPAL_SUCCESS;

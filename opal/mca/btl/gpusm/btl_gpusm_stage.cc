@@ -12,32 +12,18 @@ namespace gpusm {
 
 namespace {
 
-// Shorter messages between host and device memory are copied by one side alone: what the other one
-// would take does not pay for the message that it costs.
-constexpr std::uint64_t shared_least_bytes = 128 * 1024;
-// What a receiver reads of host memory for its device by itself: each part is a system call and a
-// copy of the device.
-constexpr stream_parts pulled_parts = {64 * 1024, 256 * 1024, 2};
-
-// Of host memory that is streamed to this device: will this process read a part by itself? One
-// processor does not keep up with the bus.
-bool reads_part(const get_request *get)
-{
-    return get->copy.len_bytes >= shared_least_bytes && share_kind::host == get->remote.kind &&
-           !is_for_host(get) && 0 == (get->remote.flags & no_single_copy) && smsc_reads_plainly() &&
-           here().gpu.load()->bounces.available();
-}
-
-// Memory that the sender may write to by itself, if it has said that it would. It stays exported
-// until the get is over.
-void name_target(get_request *get)
+// Memory that the sender may write to by itself. It stays exported until the get is over. False: it
+// cannot be.
+bool name_target(get_request *get)
 {
     stream_memory *out = &get->stream.target;
-    if (status::ok == here().gpu.load()->exports.export_range(get->copy.destination,
+    if (status::ok != here().gpu.load()->exports.export_range(get->copy.destination,
                                                               get->copy.len_bytes, 0, &get->target,
                                                               &out->handle)) {
-        out->address = get->copy.destination;
+        return false;
     }
+    out->address = get->copy.destination;
+    return true;
 }
 
 void release_target(get_request *get)
@@ -74,22 +60,32 @@ stage_side::~stage_side()
 
 status stage_side::begin(get_request *get)
 {
-    stream_fetch &stream = new_stream(get, services_.pool_for(get));
+    stream_fetch &stream = new_stream(get, &services_.host_pool);
     stream.to_device = !is_for_host(get);
-    stream.may_end_early = share_kind::host == get->remote.kind;
-    const bool direct = share_kind::host == get->remote.kind && !is_for_host(get) &&
-                        0 != (get->remote.flags & page_locked) &&
-                        mca_btl_gpusm_component.use_direct_host;
-    if (direct) {
-        stream.may_end_early = false;
-        name_target(get);
-    } else if (reads_part(get)) {
-        stream.back_parts = pulled_parts;
+    stream.may_end_early = memory_kind::host == get->known.source;
+    switch (get->goes) {
+    case mode::device_ring:
+        stream.pool = services_.device_pool_for(get);
+        break;
+    case mode::pushed:
+        stream.may_end_early = false; // the sender's device may still write
+        if (!name_target(get)) {
+            get->known.target = memory_kind::unmappable;
+            choose_mode(get);
+            return begin(get);
+        }
+        break;
+    case mode::pulled:
+        stream.back_parts = {pulled_part.least, pulled_part.most, 2};
+        break;
+    default: // staged_ring
+        break;
     }
-    status s = receiver_.fetch(*get->endpoint->peer, &stream);
-    if (status::no_memory == s && stream.pool->device != nullptr) {
-        stream.pool = &services_.host_pool;
-        s = receiver_.fetch(*get->endpoint->peer, &stream);
+    const status s = receiver_.fetch(*get->endpoint->peer, &stream);
+    if (status::no_memory == s && mode::device_ring == get->goes) {
+        get->known.set(fact::device_rings, false);
+        choose_mode(get);
+        return begin(get);
     }
     if (status::ok != s) {
         release_target(get);
@@ -97,33 +93,47 @@ status stage_side::begin(get_request *get)
     return s;
 }
 
+// Both have copied.
+void stage_side::end_shared(get_request *get)
+{
+    here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+    note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, get->stream);
+    count(counter::pushed_host_bytes, get->stream.written);
+    finish_get(get, get->stream.outcome);
+}
+
+// False: the sender cannot map the ring, and the get waits to be begun in another mode.
+bool stage_side::end_device_ring(get_request *get)
+{
+    reach_table<std::uint32_t> &rings = get->endpoint->rings;
+    const stream_fetch &stream = get->stream;
+    if (status::not_found != stream.outcome) {
+        (void)(status::ok == stream.outcome ? rings.worked(get->into->index)
+                                            : rings.failed(get->into->index, stream.outcome));
+        return true;
+    }
+    if (rings.refused(get->into->index, status::unsupported)) {
+        log_line(log_level::info,
+                 "process %u cannot map a ring on a device of this process; its messages come "
+                 "through host memory for now",
+                 static_cast<unsigned>(get->endpoint->peer->identity().vpid));
+    }
+    waiting_.append(get);
+    return false;
+}
+
 void stage_side::end(get_request *get)
 {
     const stream_fetch &stream = get->stream;
-    const bool on_device = stream.pool->device != nullptr;
+    const bool on_device = mode::device_ring == get->goes;
     release_target(get);
-    if (get->mapping != nullptr) { // both have copied
-        here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-        note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, stream);
-        count(counter::pushed_host_bytes, stream.written);
-        finish_get(get, stream.outcome);
-        return;
+    if (mode::shared == get->goes) {
+        return end_shared(get);
     }
-    if (status::not_found == stream.outcome && on_device) {
-        if (get->endpoint->rings.refused(get->into->index, status::unsupported)) {
-            log_line(log_level::info,
-                     "process %u cannot map a ring on a device of this process; its messages come "
-                     "through host memory for now",
-                     static_cast<unsigned>(get->endpoint->peer->identity().vpid));
-        }
-        waiting_.append(get);
+    if (on_device && !end_device_ring(get)) {
         return;
     }
     const bool good = status::ok == stream.outcome;
-    if (on_device) {
-        (void)(good ? get->endpoint->rings.worked(get->into->index)
-                    : get->endpoint->rings.failed(get->into->index, stream.outcome));
-    }
     if (good && stream.written > 0) {
         count(counter::direct_host_messages, 1);
         count(counter::direct_host_bytes, stream.len_bytes);
@@ -151,16 +161,11 @@ status stage_side::fetch(get_request *get)
 // The owner copies from the front, and this process, by its mapping, from the end.
 bool stage_side::share(get_request *get)
 {
-    mca_btl_base_endpoint_t *owner = get->endpoint;
-    if (get->copy.len_bytes < shared_least_bytes || get->copy.wait_for != nullptr ||
-        !smsc_reads_plainly() || !owner->its_pushes.may_try() || !reads_our_memory(owner)) {
-        return false;
-    }
     stream_fetch &stream = new_stream(get, &services_.without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
-    stream.back_parts = {pushed_parts.least_bytes, pushed_parts.most_bytes, 2};
+    stream.back_parts = {pushed_part.least, pushed_part.most, 2};
     stream.back_by_device = true;
-    return status::ok == receiver_.fetch(*owner->peer, &stream);
+    return status::ok == receiver_.fetch(*get->endpoint->peer, &stream);
 }
 
 bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
@@ -193,6 +198,7 @@ void stage_side::progress()
         end(get);
     }
     while (get_request *get = waiting_.first()) {
+        choose_mode_anew(get);
         const status s = begin(get);
         if (status::busy == s) {
             break;

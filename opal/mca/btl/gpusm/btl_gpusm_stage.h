@@ -22,11 +22,15 @@ class stage_side {
     stage_side(const stage_side &) = delete;
     stage_side &operator=(const stage_side &) = delete;
 
-    // Streams what get->remote names, which cannot be mapped. `ok`: it will end in finish_get.
+    // Modes pushed, pulled, device_ring, staged_ring. `ok`: it will end in finish_get.
     status fetch(get_request *get);
-    // Fetches mapped device memory into ordinary host memory together with its owner. False: that
-    // is not worth it, or not possible; nothing has happened. When bounce_copies::available().
+    // Mode shared, of memory that is mapped. False: there is no ring; nothing has happened.
     bool share(get_request *get);
+    // Could it come through a ring on its device?
+    bool has_device_rings(const get_request *get)
+    {
+        return nullptr != services_.device_pool_for(get);
+    }
     // What `given` names is not to be read any more. Any thread.
     void forget(registration *given) { sender_.forget(given); }
     // The process of that peer, which is closed, has ended, and its segment is about to be
@@ -47,6 +51,8 @@ class stage_side {
   private:
     status begin(get_request *get);
     void end(get_request *get);
+    void end_shared(get_request *get);
+    bool end_device_ring(get_request *get);
 
     stage_services services_;
     stream_receiver receiver_;

@@ -12,10 +12,6 @@ namespace gpusm {
 
 namespace {
 
-// Shorter messages are streamed: what comes before a direct copy (a question to the driver, an
-// export, a mapping) is for longer ones.
-constexpr std::size_t direct_least_bytes = std::size_t{32} * 1024;
-
 void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 {
     if (to->direct_copies.failed(why)) {
@@ -28,10 +24,9 @@ void count_failed_write(mca_btl_base_endpoint_t *to, status why)
 
 } // namespace
 
-bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes)
+bool pushes_to(const mca_btl_base_endpoint_t *reader)
 {
-    return mca_btl_gpusm_component.use_direct_host && len_bytes >= direct_least_bytes &&
-           reader->direct_copies.may_try();
+    return mca_btl_gpusm_component.use_direct_host && reader->direct_copies.may_try();
 }
 
 stage_services::~stage_services()
@@ -89,32 +84,6 @@ status stage_services::map_target(sending *made, const stream_memory &target, st
         }
     }
     return s;
-}
-
-// The copy engine reads page-locked memory without the processor, so the range goes straight into
-// the memory that the receiver has named. False: it is streamed.
-bool stage_services::open_target(sending *made, const stream_message &message,
-                                 const stream_memory &target, stream_source *out)
-{
-    const share_kind kind = target.handle.kind;
-    if ((share_kind::legacy != kind && share_kind::descriptors != kind &&
-         share_kind::pool != kind) ||
-        !writes_to(made->to, message.len_bytes)) {
-        return false;
-    }
-    const status s = map_target(made, target, message.address);
-    if (status::ok == s) {
-        made->failures = made->to->direct_copies.failures();
-        out->target = made->mapped->local_base + (target.address - made->mapped->remote_base);
-        return true;
-    }
-    if (status::not_ready == s && share_kind::legacy != kind) {
-        (void)gpu().fds.ask(made->to->peer->number, target.handle); // for the next one
-    } else if (status::not_found != s) { // else that export has been replaced meanwhile
-        count_failed_write(made->to, s);
-    }
-    made->on = nullptr;
-    return false;
 }
 
 // What the program's synchronous copies have put into the memory has to be there. The driver sees
@@ -187,6 +156,34 @@ bool stage_services::forget_rings(const unsigned char *begin, std::size_t len_by
     return all;
 }
 
+namespace {
+
+// Sender's side. `named`: what the receiver wants, if it is not an export.
+bool is_so(fact asked, const mca_btl_base_endpoint_t *to, const stream_message &message,
+           const registration *named)
+{
+    gpu_side *side = here().gpu;
+    switch (asked) {
+    case fact::single_copies:
+        return smsc_writes_to(to);
+    case fact::sender_writes:
+    case fact::rings:
+        return true;
+    case fact::pushes:
+        return side != nullptr && pushes_to(to);
+    case fact::page_locked_source:
+        return named != nullptr && 0 != (named->handle.remote.flags & page_locked);
+    case fact::device_rings:
+        return stream_memory_use::slots == message.uses;
+    case fact::bounce_copies:
+        return side != nullptr && side->bounces.available();
+    default: // the receiver knows it, and does its part
+        return false;
+    }
+}
+
+} // namespace
+
 // A part of an export that the receiver has mapped goes into its host memory.
 void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                                  const stream_memory &target, stream_source *out)
@@ -194,8 +191,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     out->by_services = true;
     out->target = target.address;
     out->parts = pushed_parts;
-    out->unreachable = nullptr == here().gpu || !smsc_writes_to(to) || !gpu().bounces.available();
-    exported *entry = out->unreachable ? nullptr : gpu().exports.live_export(message.handle);
+    exported *entry = gpu().exports.live_export(message.handle);
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;
     // The range is the peer's word.
@@ -212,53 +208,99 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     }
 }
 
+// The copy engine reads page-locked memory without the processor, so the range goes straight into
+// the memory that the receiver has named. False: it cannot.
+bool stage_services::open_pushed(sending *made, const stream_message &message,
+                                 const stream_memory &target, stream_source *out)
+{
+    const status s = map_target(made, target, message.address);
+    if (status::ok == s) {
+        made->failures = made->to->direct_copies.failures();
+        out->by_services = true;
+        out->target = made->mapped->local_base + (target.address - made->mapped->remote_base);
+        return true;
+    }
+    if (status::not_ready == s && share_kind::legacy != target.handle.kind) {
+        (void)gpu().fds.ask(made->to->peer->number, target.handle); // for the next one
+    } else if (status::not_found != s) { // else that export has been replaced meanwhile
+        count_failed_write(made->to, s);
+    }
+    made->on = nullptr;
+    return false;
+}
+
+// False: this process cannot map the ring.
+bool stage_services::open_device_ring(sending *made, const stream_message &message,
+                                      const stream_memory &ring, const registration &named,
+                                      stream_source *out)
+{
+    if (!made->to->its_rings.may_try(made->on->index) || share_kind::legacy != ring.handle.kind ||
+        status::ok != gpu().import(*made->to->peer, ring.handle, *made->on, &made->mapped)) {
+        return false;
+    }
+    out->by_services = true;
+    out->slots = made->mapped->local_base + (ring.address - made->mapped->remote_base);
+    made->for_kernel = message.address + message.len_bytes <= named.plain_until &&
+                       gpu_side::kernel_reads(*made->mapped, *made->on);
+    return true;
+}
+
+// Host memory the processor copies.
+void stage_services::open_staged_ring(sending *made, const stream_message &message,
+                                      stream_source *out)
+{
+    if (made->on != nullptr) {
+        out->by_services = true;
+        made->over_bus = true;
+        register_ring(*out, std::size_t{message.pieces} * message.slot_bytes, made->on);
+    }
+}
+
 void stage_services::open(peer &to, const stream_message &message, const stream_memory *memory,
                           stream_source *out)
 {
-    const bool of_host = share_kind::host == message.handle.kind;
-    if (memory != nullptr && share_kind::host == memory->handle.kind) {
-        open_shared(endpoint_of(to), message, *memory, out);
+    mca_btl_base_endpoint_t *reader = endpoint_of(to);
+    registration *named =
+        memory_kind::mappable == memory_named(message.handle.kind)
+            ? nullptr
+            : here().registrations->named(message.handle, message.address, message.len_bytes);
+    // Memory of the receiver's that it does not name cannot be mapped.
+    const bool has_target = stream_memory_use::target == message.uses;
+    facts known{memory_named(message.handle.kind),
+                has_target ? memory_named(memory->handle.kind) : memory_kind::unmappable,
+                message.len_bytes};
+    const auto answer = [&](fact asked) { return is_so(asked, reader, message, named); };
+    mode goes = choose(&known, answer);
+    if (memory_kind::host == known.target) {
+        if (mode::shared == goes) {
+            open_shared(reader, message, *memory, out);
+        } else {
+            out->unreachable = true;
+        }
         return;
     }
-    registration *named = nullptr;
-    if (of_host || share_kind::staged == message.handle.kind) {
-        named = here().registrations->named(message.handle, message.address, message.len_bytes);
-    }
-    if (nullptr == named || of_host != (nullptr == named->device) ||
-        (of_host && stream_memory_use::slots == message.uses)) {
+    const bool has_slots = stream_memory_use::slots == message.uses;
+    if (nullptr == named || has_slots != (mode::device_ring == goes) ||
+        (memory_kind::host == known.source) != (nullptr == named->device)) {
         return;
     }
     sending *made = sendings_.take();
-    made->to = endpoint_of(to);
+    made->to = reader;
+    made->on = named->device;
     out->user = made;
-    const std::size_t ring_bytes = std::size_t{message.pieces} * message.slot_bytes;
-    if (of_host) {
-        out->by_services = memory != nullptr && here().gpu != nullptr &&
-                           0 != (named->handle.remote.flags & page_locked) &&
-                           open_target(made, message, *memory, out);
-    } else {
-        out->by_services = true;
-        made->on = named->device;
-        made->over_bus = stream_memory_use::slots != message.uses;
-        if (made->over_bus) {
-            register_ring(*out, ring_bytes, made->on);
-        } else {
-            const status s =
-                made->to->its_rings.may_try(made->on->index) &&
-                        share_kind::legacy == memory->handle.kind
-                    ? gpu().import(*made->to->peer, memory->handle, *made->on, &made->mapped)
-                    : status::unsupported;
-            if (status::ok != s) {
-                out->unreachable = true;
-                return;
-            }
-            out->slots = made->mapped->local_base + (memory->address - made->mapped->remote_base);
-            made->for_kernel = message.address + message.len_bytes <= named->plain_until &&
-                               gpu_side::kernel_reads(*made->mapped, *made->on);
-        }
-        if (waits_for_legacy(*made->on)) {
-            made->wait_for = gpu().devices.record_ipc_event(*made->on);
-        }
+    if (mode::pushed == goes && !open_pushed(made, message, *memory, out)) {
+        known.set(fact::pushes, false);
+        goes = choose(&known, answer);
+    }
+    if (mode::device_ring == goes && !open_device_ring(made, message, *memory, *named, out)) {
+        out->unreachable = true;
+        return;
+    }
+    if (mode::staged_ring == goes) {
+        open_staged_ring(made, message, out);
+    }
+    if (named->device != nullptr && waits_for_legacy(*named->device)) {
+        made->wait_for = gpu().devices.record_ipc_event(*made->on);
     }
     named->streamed = true;
     out->owner = named;
@@ -351,21 +393,18 @@ void stage_services::name_slots(const stream_pool &pool, std::uint64_t slots, st
     device_rings_.name(pool, slots, memory);
 }
 
-stream_pool *stage_services::pool_for(const get_request *get)
+stream_pool *stage_services::device_pool_for(const get_request *get)
 {
-    if (share_kind::staged != get->remote.kind || is_for_host(get) || nullptr == get->into ||
-        0 == mca_btl_gpusm_component.staging_device_bytes ||
-        !get->endpoint->rings.may_try(get->into->index)) {
-        return &host_pool;
-    }
-    stream_pool *found = device_rings_.pool_on(gpu(), *get->into);
-    return nullptr == found ? &host_pool : found;
+    return 0 != mca_btl_gpusm_component.staging_device_bytes &&
+                   get->endpoint->rings.may_try(get->into->index)
+               ? device_rings_.pool_on(gpu(), *get->into)
+               : nullptr;
 }
 
 void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
 {
     const get_request *get = get_of(&fetch);
-    const bool by_host = nullptr == fetch.pool->device;
+    const bool by_host = mode::device_ring != get->goes;
     const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
     stage_copy *made = take_copy(copy);
     made->with = get->endpoint;
@@ -379,7 +418,7 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
 void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
 {
     const get_request *get = get_of(&fetch);
-    const bool mapped = get->mapping != nullptr;
+    const bool mapped = mode::shared == get->goes; // else pulled
     // What is mapped has an address of this process.
     copy->source += mapped ? get->copy.source - get->remote_address : 0;
     start_part(mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,

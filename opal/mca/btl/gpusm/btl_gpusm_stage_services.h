@@ -24,7 +24,7 @@ inline constexpr std::uint32_t host_rings = 8;
 inline constexpr std::uint32_t most_device_rings = 4;
 // What a sender brings from its device into a receiver's host memory: each part is a copy of the
 // device and a system call.
-inline constexpr stream_parts pushed_parts = {32 * 1024, 128 * 1024, 3};
+inline constexpr stream_parts pushed_parts = {pushed_part.least, pushed_part.most, 3};
 // Rings of so many bytes.
 inline stream_pool pool_of(std::size_t ring_bytes, std::uint32_t most_rings, device *on = nullptr)
 {
@@ -89,8 +89,8 @@ class stage_services final : public stream_services {
 
     // A copy_part::stage has ended.
     void copied(copy_request *copy);
-    // From which rings of ours a get is streamed.
-    stream_pool *pool_for(const get_request *get);
+    // Rings on the device of a get; null: there are none, or the sender cannot map them.
+    stream_pool *device_pool_for(const get_request *get);
     // That part of a peer's segment is about to be unmapped. False: not yet, as the driver would
     // wait for kernels that run, which cuMemHostUnregister does.
     bool forget_rings(const unsigned char *begin, std::size_t len_bytes);
@@ -102,10 +102,13 @@ class stage_services final : public stream_services {
 
   private:
     status map_target(sending *made, const stream_memory &target, std::uint64_t address);
-    bool open_target(sending *made, const stream_message &message, const stream_memory &target,
-                     stream_source *out);
     void open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                      const stream_memory &target, stream_source *out);
+    bool open_pushed(sending *made, const stream_message &message, const stream_memory &target,
+                     stream_source *out);
+    bool open_device_ring(sending *made, const stream_message &message, const stream_memory &ring,
+                          const registration &named, stream_source *out);
+    void open_staged_ring(sending *made, const stream_message &message, stream_source *out);
     bool waits_for_legacy(device &of);
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(const stream_copy *of);
@@ -127,9 +130,9 @@ class stage_services final : public stream_services {
     reach_table<std::uint32_t> marks_;
 };
 
-// Would this process copy so many bytes of page-locked host memory into that peer's device memory
-// by itself, if the peer names some? Any thread.
-bool writes_to(const mca_btl_base_endpoint_t *reader, std::size_t len_bytes);
+// Would this process copy page-locked host memory into device memory that this peer names? Any
+// thread.
+bool pushes_to(const mca_btl_base_endpoint_t *reader);
 
 } // namespace gpusm
 

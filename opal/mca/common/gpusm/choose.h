@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 namespace gpusm {
 
@@ -336,39 +337,41 @@ inline constexpr mode_row self_rows[] = {
 
 // --- the function
 
-// Is it as the row says? Asks for what is not known yet.
-template <typename Answer> constexpr bool holds(const mode_row &row, facts *known, Answer &answer)
+// How far a choice has come: all rows before this one do not hold. It depends on `asks`, or, if
+// that is `count`, it holds. Null: no row does.
+struct choice {
+    const mode_row *row;
+    fact asks;
+};
+
+// From that row on. Once for all its callers: the table is long.
+[[gnu::noinline]] constexpr choice next_choice(std::span<const mode_row> rows, const facts &known)
 {
-    if (0 != (row.needs.bits & known->no.bits) || 0 != (row.lacks.bits & known->yes.bits)) {
-        return false;
-    }
-    const std::uint32_t asked = known->yes.bits | known->no.bits;
-    for (std::uint32_t open = (row.needs.bits | row.lacks.bits) & ~asked; 0 != open;
-         open &= open - 1) {
-        const auto which = static_cast<fact>(std::countr_zero(open));
-        const bool so = answer(which);
-        known->set(which, so);
-        if (so != row.needs.has(which)) {
-            return false;
+    const std::uint32_t asked = known.yes.bits | known.no.bits;
+    for (const mode_row &row : rows) {
+        if (!row.source.has(known.source) || !row.target.has(known.target) ||
+            !row.length.has(known.len_bytes) || 0 != (row.needs.bits & known.no.bits) ||
+            0 != (row.lacks.bits & known.yes.bits)) {
+            continue;
         }
+        const std::uint32_t open = (row.needs.bits | row.lacks.bits) & ~asked;
+        return {&row, 0 == open ? fact::count : static_cast<fact>(std::countr_zero(open))};
     }
-    return true;
+    return {nullptr, fact::count};
 }
 
-// `answer(fact)` says whether it is so. It is called for facts on which a row depends and which are
-// not known yet; *known keeps what it says.
+// `answer(fact)` says whether it is so. It is called for facts on which the mode depends and which
+// are not known yet; *known keeps what it says.
 template <typename Answer> constexpr mode choose(facts *known, Answer answer)
 {
-    const auto first_of = [&](const auto &rows) {
-        for (const mode_row &row : rows) {
-            if (row.source.has(known->source) && row.target.has(known->target) &&
-                row.length.has(known->len_bytes) && holds(row, known, answer)) {
-                return row.gives;
-            }
-        }
-        return mode::fragments;
-    };
-    return known->own_process ? first_of(self_rows) : first_of(mode_rows);
+    const std::span<const mode_row> rows =
+        known->own_process ? std::span<const mode_row>(self_rows) : mode_rows;
+    choice made = next_choice(rows, *known);
+    while (fact::count != made.asks) {
+        known->set(made.asks, answer(made.asks));
+        made = next_choice({made.row, rows.data() + rows.size()}, *known);
+    }
+    return nullptr == made.row ? mode::fragments : made.row->gives;
 }
 
 // The same of what is known: what is not is not so.
