@@ -22,14 +22,14 @@ void copy_by_kernel(device &on, CUdeviceptr to, CUdeviceptr from, std::size_t le
 {
     copy_engine engine(driver(), {});
     std::array<copy_request, 8> parts;
-    engine.hold(true);
+    engine.expect_more(true);
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::size_t begin = len_bytes * i / parts.size();
         const std::size_t end = len_bytes * (i + 1) / parts.size();
         parts[i] = {to + begin, from + begin, end - begin, nullptr, true};
         engine.submit(on, &parts[i]);
     }
-    engine.hold(false);
+    engine.expect_more(false);
     EXPECT_EQ(collect_all(engine), 8);
     EXPECT_GE(engine.submissions()[static_cast<std::size_t>(copy_way::kernel)], 1U);
 }
