@@ -194,7 +194,7 @@ struct facts {
 
 // --- lengths
 //
-// bench/ has the programs by which they were measured, docs/performance*.md the figures.
+// bench/ has the programs by which they were measured, docs/performance.md the figures.
 
 // Host messages, where two copies are faster: of one of that length ob1 sends the first half with
 // its request, and the second half in one more fragment, which is copied in while the first one is
