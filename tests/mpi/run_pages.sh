@@ -16,7 +16,7 @@ locks() {
     shift 2
     logged "$name" -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/large_pages.so" -x GPUSM_SOFTCUDA_PAGE_BYTES=65536 "$@"
     judge "$name" 0 $? '[ "$(calls_in "$name" "^cuMemHostRegister [1-9]")" -eq 0 ]' "the driver has refused to page-lock" \
-        '[ "$(calls_in "$name" "^cuMemHostRegister 0 .*_gpusm.so\|^cuMemHostRegister 0 .*_accelerator")" -ge "$least" ]' \
+        '[ "$(calls_in "$name" "^cuMemHostRegister 0 .*_gpusm.so|^cuMemHostRegister 0 .*_accelerator")" -ge "$least" ]' \
         "less is page-locked than expected"
 }
 # In each of two ranks: the flags of the kernel, and one registration by MPI_Init.
