@@ -11,6 +11,7 @@
 //   btl_gpusm_messages.cc   what ob1 calls for every message: sendi, send, alloc, prepare_src,
 //                           register_mem, get; and progress    START HERE
 //   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
+//   btl_gpusm_transfer.{h,cc} a btl_get on its way, in whatever mode, and its end
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
 //   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (what the

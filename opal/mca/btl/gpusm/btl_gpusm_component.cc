@@ -25,8 +25,7 @@ bool is_oversubscribed()
 
 transport::transport(local_process &of, bool is_oversubscribed)
     : process(of), node(&of.own_node()), gpu(of.gpu_if_made()), oversubscribed(is_oversubscribed),
-      registrations(std::make_unique<registration_table>(lock)),
-      gets(std::make_unique<device_gets>())
+      registrations(std::make_unique<registration_table>(lock)), gets(std::make_unique<transfers>())
 {
 }
 

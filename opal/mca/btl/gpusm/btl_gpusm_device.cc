@@ -5,7 +5,7 @@
 // device memory. What can be mapped is, once, and the copy given to the engine; what cannot be
 // mapped is streamed.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
@@ -89,23 +89,15 @@ status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registrati
     return status::ok;
 }
 
-void release_mapping(get_request *get)
-{
-    if (get->mapping != nullptr) {
-        here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-    }
-}
-
 // The copy of this process alone is over.
 void bounce_over(bounce *job)
 {
-    get_request *get = enclosing<get_request>(job, offsetof(get_request, bouncing));
-    release_mapping(get);
-    finish_get(get, job->failed ? status::driver_failed : status::ok);
+    transfer *get = enclosing<transfer>(job, offsetof(transfer, bouncing));
+    finish(get, job->failed ? status::driver_failed : status::ok);
 }
 
 // Mode bounced: the source is mapped, or is this process's own.
-void bounce_get(get_request *get)
+void bounce_get(transfer *get)
 {
     bounce &job = get->bouncing;
     job = {};
@@ -120,35 +112,13 @@ void bounce_get(get_request *get)
     here().gpu.load()->bounces.start(&job);
 }
 
-// A get of this process, with what is the same for all. Null: there is no memory.
-get_request *new_get(mca_btl_base_endpoint_t *endpoint, const host_get::arguments &given,
-                     const facts &known)
-{
-    get_request *get = here().gets->all.take();
-    if (get != nullptr) { // the free list gives what was there before
-        get->endpoint = endpoint;
-        get->mapping = nullptr;
-        get->target = nullptr;
-        get->has_waited = false;
-        get->kernel_reads = false;
-        get->given = given;
-        get->known = known;
-        get->goes = mode::fragments;
-        get->copy = {};
-        get->copy.destination = reinterpret_cast<std::uint64_t>(given.local_address);
-        get->copy.len_bytes = known.len_bytes;
-        get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
-    }
-    return get;
-}
-
 memory_kind kind_of(const registration *local)
 {
     return nullptr == local || nullptr == local->device ? memory_kind::host : memory_kind::mappable;
 }
 
 // Receiver's side, of a message out of or into device memory.
-bool is_so(fact asked, get_request *get)
+bool is_so(fact asked, transfer *get)
 {
     const mca_btl_base_endpoint_t *from = get->endpoint;
     switch (asked) {
@@ -178,7 +148,7 @@ bool is_so(fact asked, get_request *get)
 }
 
 // Copies what is mapped, or is this process's own.
-void start_copy(get_request *get)
+void start_copy(transfer *get)
 {
     if (mode::shared == get->goes && !here().stage->share(get)) {
         get->known.set(fact::rings, false);
@@ -198,7 +168,7 @@ void start_copy(get_request *get)
 
 // The driver has refused to copy, as it does into host memory that is page-locked in part only.
 // False: there is no other way.
-bool copy_otherwise(get_request *get)
+bool copy_otherwise(transfer *get)
 {
     const mode refused = get->goes;
     get->known = get->known.unasked();
@@ -212,12 +182,6 @@ bool copy_otherwise(get_request *get)
 }
 
 } // namespace
-
-void finish_get(get_request *get, status outcome)
-{
-    get->copy.outcome = outcome;
-    here().gets->ended.append(get);
-}
 
 status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
                        void *base, std::size_t size, bool for_peers)
@@ -237,19 +201,19 @@ void deregister_device(gpu_side &side, registration *given)
     }
 }
 
-void choose_mode(get_request *get)
+void choose_mode(transfer *get)
 {
     get->goes = choose(&get->known, [get](fact asked) { return is_so(asked, get); });
 }
 
-void choose_mode_anew(get_request *get)
+void choose_mode_anew(transfer *get)
 {
     get->known = get->known.unasked();
     get->known.target = kind_of(registration_around(get->given.local_handle));
     choose_mode(get);
 }
 
-status start_get(get_request *get)
+status start_get(transfer *get)
 {
     choose_mode(get);
     switch (get->goes) {
@@ -274,7 +238,7 @@ status start_get(get_request *get)
     if (status::ok == s) {
         s = side.event_of(*get->endpoint->peer, get->remote, *get->into, &get->copy.wait_for);
         if (status::ok != s) {
-            side.imports.release(std::exchange(get->mapping, nullptr));
+            release_memory(get);
         }
     }
     if (status::ok == s) {
@@ -295,8 +259,8 @@ int progress_gets(bool busy)
         return 0;
     }
     constexpr std::uint32_t calls_between_sweeps = 128;
-    device_gets &gets = *here().gets;
-    get_request *finished = nullptr;
+    transfers &gets = *here().gets;
+    transfer *finished = nullptr;
     side->copies.expect_more(false);
     {
         // Another thread may be inside a driver call that takes milliseconds. Host messages are
@@ -319,12 +283,11 @@ int progress_gets(bool busy)
             copy_request *each = std::exchange(copied, copied->next);
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
-                auto *get = enclosing<get_request>(each, offsetof(get_request, copy));
+                auto *get = enclosing<transfer>(each, offsetof(transfer, copy));
                 if (status::ok != each->outcome && copy_otherwise(get)) {
                     break;
                 }
-                release_mapping(get);
-                finish_get(get, each->outcome);
+                finish(get, each->outcome);
                 break;
             }
             case copy_part::stage:
@@ -345,34 +308,19 @@ int progress_gets(bool busy)
     }
     int completed = 0;
     while (finished != nullptr) {
-        get_request *get = std::exchange(finished, finished->next);
-        const bool copied = status::ok == get->copy.outcome;
-        if (copied) {
-            const bool self = is_self(get->endpoint);
-            count(self ? counter::self_messages : counter::get_messages, 1);
-            count(self ? counter::self_bytes : counter::get_bytes, get->copy.len_bytes);
-        } else {
-            log_line(log_level::info,
-                     "a get of %zu bytes (%s) failed, fragments take its place: %s",
-                     get->copy.len_bytes, to_string(get->goes), to_string(get->copy.outcome));
-        }
-        // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
-        if (is_awaited(get->endpoint, copied)) {
-            get->given.call_back(get->endpoint, copied ? OPAL_SUCCESS : OPAL_ERROR);
-        }
-        gets.all.give(get);
+        transfer *get = std::exchange(finished, finished->next);
+        complete(get, get->copy.outcome);
         ++completed;
     }
     return completed;
 }
 
 int copy_for_self(const registration &from, const registration &into, std::uint64_t source,
-                  const host_get::arguments &given, mca_btl_base_endpoint_t *endpoint,
-                  std::size_t size)
+                  const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
     gpu_side *side = gpu();
     const facts known{kind_of(&from), kind_of(&into), size, true};
-    get_request *get = nullptr == side ? nullptr : new_get(endpoint, given, known);
+    transfer *get = nullptr == side ? nullptr : new_transfer(endpoint, given, known);
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -401,8 +349,8 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
         return OPAL_ERROR;
     }
     const facts known{memory_named(remote.kind), kind_of(local), size};
-    get_request *get =
-        new_get(endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, known);
+    transfer *get = new_transfer(
+        endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, known);
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }

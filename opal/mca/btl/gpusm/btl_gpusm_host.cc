@@ -5,8 +5,8 @@
 
 #include "opal/mca/common/gpusm/base/log.h"
 
-#include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace gpusm {
 
@@ -83,11 +83,6 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
              with.peer != nullptr ? "in a single copy"
                                   : "in fragments, because it may be in another PID namespace");
     return with.peer;
-}
-
-host_get *get_around(const stream_fetch *fetch)
-{
-    return enclosing<host_get>(const_cast<stream_fetch *>(fetch), offsetof(host_get, fetch));
 }
 
 constexpr stream_parts cooperative_parts = {cooperative_part.least, cooperative_part.most, 1};
@@ -170,39 +165,21 @@ void host_side::copy_in(const stream_source &source, stream_copy *copy)
 void host_side::copy_back(const stream_fetch &fetch, stream_copy *copy)
 {
     copy->state =
-        made(smsc_read(get_around(&fetch)->endpoint, reinterpret_cast<void *>(copy->destination),
+        made(smsc_read(transfer_of(&fetch)->endpoint, reinterpret_cast<void *>(copy->destination),
                        copy->source, copy->len_bytes));
 }
 
-bool host_side::fetch(mode goes, mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
-                      const remote_handle &remote, std::size_t len_bytes,
-                      const host_get::arguments &arguments)
+bool host_side::fetch(transfer *get)
 {
-    host_get *get = gets_.take();
-    if (nullptr == get) {
-        return false;
-    }
-    get->endpoint = endpoint;
-    get->given = arguments;
-    stream_fetch &both = get->fetch;
-    both = {};
-    both.source = remote;
-    both.address = remote_address;
-    both.destination = reinterpret_cast<std::uint64_t>(arguments.local_address);
-    both.len_bytes = len_bytes;
+    stream_fetch &both = new_stream(get, &rings_);
     both.back_parts = cooperative_parts;
-    if (mode::host_ring == goes) {
-        both.pool = &rings_;
+    if (mode::host_ring == get->goes) {
         both.empty_polls = stream_empty_polls;
     } else {
         both.pool = &rings_without_slots_;
         both.target = host_target(both.destination, both.len_bytes);
     }
-    if (status::ok == receiver_.fetch(*endpoint->peer, &both)) {
-        return true;
-    }
-    gets_.give(get);
-    return false;
+    return status::ok == receiver_.fetch(*get->endpoint->peer, &both);
 }
 
 int host_side::progress()
@@ -213,27 +190,10 @@ int host_side::progress()
     }
     for (stream_fetch *each = receiver_.idle() ? nullptr : receiver_.progress(); each != nullptr;
          ++ended) {
-        host_get *get = get_around(each);
-        mca_btl_base_endpoint_t *endpoint = get->endpoint;
-        const bool good = status::ok == each->outcome;
-        note_part_of_sender(endpoint, &endpoint->its_writes, *each);
-        const std::uint64_t by_ring =
-            each->pool == &rings_ ? std::min(each->received, each->len_bytes) : 0;
-        if (good && by_ring > 0) {
-            count(counter::host_ring_messages, 1);
-            count(counter::host_ring_bytes, by_ring);
-        }
-        if (good && by_ring < each->len_bytes) {
-            count(counter::single_copy_messages, 1);
-            count(counter::single_copy_bytes, each->len_bytes - by_ring);
-            count(counter::cooperative_copy_bytes, each->written);
-        }
+        transfer *get = transfer_of(each);
+        note_part_of_sender(get->endpoint, &get->endpoint->its_writes, *each);
         each = each->next;
-        const host_get::arguments given = get->given;
-        gets_.give(get);
-        if (is_awaited(endpoint, good)) {
-            given.call_back(endpoint, good ? OPAL_SUCCESS : OPAL_ERROR);
-        }
+        complete(get, get->stream.outcome);
     }
     return ended;
 }
@@ -290,8 +250,7 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
     if (!covers(remote, remote_address, size)) {
         return OPAL_ERROR; // the handle is the peer's word
     }
-    const host_get::arguments arguments = {btl,    local_address, local_handle,
-                                           cbfunc, cbcontext,     cbdata};
+    const get_arguments arguments = {btl, local_address, local_handle, cbfunc, cbcontext, cbdata};
     const auto answer = [&](fact asked) { return is_so(asked, endpoint, remote); };
     facts known{memory_kind::host, memory_kind::host, size};
     mode goes = choose(&known, answer);
@@ -299,8 +258,15 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
         add_to(endpoint->received_bytes, std::uint64_t{size});
     }
     if (mode::host_ring == goes || mode::both_copy == goes) {
-        if (here().host->fetch(goes, endpoint, remote_address, remote, size, arguments)) {
-            return OPAL_SUCCESS;
+        transfer *get = new_transfer(endpoint, arguments, known);
+        if (get != nullptr) {
+            get->remote_address = remote_address;
+            get->remote = remote;
+            get->goes = goes;
+            if (here().host->fetch(get)) {
+                return OPAL_SUCCESS;
+            }
+            here().gets->all.give(get);
         }
         known.set(fact::rings, false);
         goes = choose(&known, answer);

@@ -14,35 +14,13 @@
 #ifndef BTL_GPUSM_HOST_H
 #define BTL_GPUSM_HOST_H
 
-#include "opal/mca/btl/gpusm/btl_gpusm.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_transfer.h"
 
 #include "opal/mca/common/gpusm/base/pages.h"
-#include "opal/mca/common/gpusm/choose.h"
 #include "opal/mca/common/gpusm/protocol/stream_receiver.h"
 #include "opal/mca/common/gpusm/protocol/stream_sender.h"
 
 namespace gpusm {
-
-// A btl_get in which both sides copy.
-struct host_get {
-    opal_free_list_item_t super;
-    stream_fetch fetch;
-    mca_btl_base_endpoint_t *endpoint;
-    // What ob1 has given, for the callback.
-    struct arguments {
-        mca_btl_base_module_t *btl;
-        void *local_address;
-        mca_btl_base_registration_handle_t *local_handle;
-        mca_btl_base_rdma_completion_fn_t cbfunc;
-        void *cbcontext;
-        void *cbdata;
-
-        void call_back(mca_btl_base_endpoint_t *from, int result) const
-        {
-            cbfunc(btl, from, local_address, local_handle, cbcontext, cbdata, result);
-        }
-    } given;
-};
 
 // Host messages that both sides copy. Any thread.
 class host_side final : private stream_services {
@@ -62,10 +40,8 @@ class host_side final : private stream_services {
     // Both sides copy at the same time: through a ring (host_ring); or by single copies
     // (both_copy), of which this process makes those at the end, and the sender, which would only
     // be waiting, those at the front. A sender that is busy elsewhere is not waited for: then this
-    // process reads all of it. True: it ends in progress(). False: there is no ring.
-    bool fetch(mode goes, mca_btl_base_endpoint_t *endpoint, std::uint64_t remote_address,
-               const remote_handle &remote, std::size_t len_bytes,
-               const host_get::arguments &arguments);
+    // process reads all of it. True: progress() completes it. False: there is no ring.
+    bool fetch(transfer *get);
     // What `given` names, of which peers may be copying parts, is not to be read any more.
     void forget(registration *given) { sender_.forget(given); }
     // The process of that peer, which is closed, has ended, and its segment is about to be
@@ -91,7 +67,6 @@ class host_side final : private stream_services {
     void copy_in(const stream_source &source, stream_copy *copy) override;
     void copy_back(const stream_fetch &fetch, stream_copy *copy) override;
 
-    free_list<host_get> gets_;
     stream_pool rings_;
     stream_pool rings_without_slots_; // which only tell how far a sender is
     stream_receiver receiver_;

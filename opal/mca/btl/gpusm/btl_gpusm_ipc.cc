@@ -101,7 +101,7 @@ void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &hand
     here().process.offers().tell_mapping(*owner->peer, handle, true);
 }
 
-status wait_for_descriptors(get_request *get)
+status wait_for_descriptors(transfer *get)
 {
     if (get->has_waited) {
         return status::not_found; // they came, and did not help
@@ -109,7 +109,7 @@ status wait_for_descriptors(get_request *get)
     const auto go_on = [get] {
         const status s = start_get(get);
         if (status::ok != s && status::busy != s) {
-            finish_get(get, s);
+            finish(get, s);
         }
     };
     fd_passing &fds = here().gpu.load()->fds;

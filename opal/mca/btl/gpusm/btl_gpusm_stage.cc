@@ -6,7 +6,6 @@
 #include "opal/mca/common/gpusm/base/log.h"
 
 #include <mutex>
-#include <utility>
 
 namespace gpusm {
 
@@ -14,7 +13,7 @@ namespace {
 
 // Memory that the sender may write to by itself. It stays exported until the get is over. False: it
 // cannot be.
-bool name_target(get_request *get)
+bool name_target(transfer *get)
 {
     stream_memory *out = &get->stream.target;
     if (status::ok != here().gpu.load()->exports.export_range(get->copy.destination,
@@ -24,24 +23,6 @@ bool name_target(get_request *get)
     }
     out->address = get->copy.destination;
     return true;
-}
-
-void release_target(get_request *get)
-{
-    if (get->target != nullptr) {
-        here().gpu.load()->exports.release(std::exchange(get->target, nullptr));
-    }
-}
-
-stream_fetch &new_stream(get_request *get, stream_pool *pool)
-{
-    get->stream = {};
-    get->stream.source = get->remote;
-    get->stream.address = get->remote_address;
-    get->stream.destination = get->copy.destination;
-    get->stream.len_bytes = get->copy.len_bytes;
-    get->stream.pool = pool;
-    return get->stream;
 }
 
 } // namespace
@@ -58,7 +39,7 @@ stage_side::~stage_side()
     }
 }
 
-status stage_side::begin(get_request *get)
+status stage_side::begin(transfer *get)
 {
     stream_fetch &stream = new_stream(get, &services_.host_pool);
     stream.to_device = !is_for_host(get);
@@ -88,22 +69,13 @@ status stage_side::begin(get_request *get)
         return begin(get);
     }
     if (status::ok != s) {
-        release_target(get);
+        release_memory(get);
     }
     return s;
 }
 
-// Both have copied.
-void stage_side::end_shared(get_request *get)
-{
-    here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
-    note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, get->stream);
-    count(counter::pushed_host_bytes, get->stream.written);
-    finish_get(get, get->stream.outcome);
-}
-
 // False: the sender cannot map the ring, and the get waits to be begun in another mode.
-bool stage_side::end_device_ring(get_request *get)
+bool stage_side::end_device_ring(transfer *get)
 {
     reach_table<std::uint32_t> &rings = get->endpoint->rings;
     const stream_fetch &stream = get->stream;
@@ -122,32 +94,23 @@ bool stage_side::end_device_ring(get_request *get)
     return false;
 }
 
-void stage_side::end(get_request *get)
+void stage_side::end(transfer *get)
 {
     const stream_fetch &stream = get->stream;
-    const bool on_device = mode::device_ring == get->goes;
-    release_target(get);
     if (mode::shared == get->goes) {
-        return end_shared(get);
-    }
-    if (on_device && !end_device_ring(get)) {
+        note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, stream);
+        count(counter::pushed_host_bytes, stream.written);
+    } else if (mode::device_ring == get->goes && !end_device_ring(get)) {
         return;
     }
-    const bool good = status::ok == stream.outcome;
-    if (good && stream.written > 0) {
-        count(counter::direct_host_messages, 1);
-        count(counter::direct_host_bytes, stream.len_bytes);
-    } else if (good && stream.received > 0) {
-        count(on_device ? counter::device_ring_messages : counter::host_ring_messages, 1);
-        count(on_device ? counter::device_ring_bytes : counter::host_ring_bytes, stream.received);
-    }
-    finish_get(get, stream.outcome);
+    finish(get, stream.outcome);
 }
 
-status stage_side::fetch(get_request *get)
+status stage_side::fetch(transfer *get)
 {
     if (0 == get->copy.len_bytes) {
-        finish_get(get, status::ok);
+        (void)new_stream(get, &services_.host_pool); // through which nothing comes
+        finish(get, status::ok);
         return status::ok;
     }
     const status s = nullptr == waiting_.first() ? begin(get) : status::busy;
@@ -159,7 +122,7 @@ status stage_side::fetch(get_request *get)
 }
 
 // The owner copies from the front, and this process, by its mapping, from the end.
-bool stage_side::share(get_request *get)
+bool stage_side::share(transfer *get)
 {
     stream_fetch &stream = new_stream(get, &services_.without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
@@ -193,11 +156,11 @@ void stage_side::progress()
         sender_.progress();
     }
     for (stream_fetch *each = receiver_.idle() ? nullptr : receiver_.progress(); each != nullptr;) {
-        get_request *get = get_of(each);
+        transfer *get = transfer_of(each);
         each = each->next;
         end(get);
     }
-    while (get_request *get = waiting_.first()) {
+    while (transfer *get = waiting_.first()) {
         choose_mode_anew(get);
         const status s = begin(get);
         if (status::busy == s) {
@@ -205,7 +168,7 @@ void stage_side::progress()
         }
         (void)waiting_.take();
         if (status::ok != s) {
-            finish_get(get, s);
+            finish(get, s);
         }
     }
 }

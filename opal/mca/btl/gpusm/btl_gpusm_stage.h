@@ -22,15 +22,12 @@ class stage_side {
     stage_side(const stage_side &) = delete;
     stage_side &operator=(const stage_side &) = delete;
 
-    // Modes pushed, pulled, device_ring, staged_ring. `ok`: it will end in finish_get.
-    status fetch(get_request *get);
+    // Modes pushed, pulled, device_ring, staged_ring. `ok`: it will end in finish().
+    status fetch(transfer *get);
     // Mode shared, of memory that is mapped. False: there is no ring; nothing has happened.
-    bool share(get_request *get);
+    bool share(transfer *get);
     // Could it come through a ring on its device?
-    bool has_device_rings(const get_request *get)
-    {
-        return nullptr != services_.device_pool_for(get);
-    }
+    bool has_device_rings(const transfer *get) { return nullptr != services_.device_pool_for(get); }
     // What `given` names is not to be read any more. Any thread.
     void forget(registration *given) { sender_.forget(given); }
     // The process of that peer, which is closed, has ended, and its segment is about to be
@@ -49,16 +46,15 @@ class stage_side {
     void progress();
 
   private:
-    status begin(get_request *get);
-    void end(get_request *get);
-    void end_shared(get_request *get);
-    bool end_device_ring(get_request *get);
+    status begin(transfer *get);
+    void end(transfer *get);
+    bool end_device_ring(transfer *get);
 
     stage_services services_;
     stream_receiver receiver_;
     stream_sender sender_;
     // Gets that wait for a ring, in order, so that no peer keeps one for ever.
-    queue<get_request> waiting_;
+    queue<transfer> waiting_;
 };
 
 } // namespace gpusm

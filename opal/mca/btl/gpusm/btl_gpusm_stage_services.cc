@@ -393,7 +393,7 @@ void stage_services::name_slots(const stream_pool &pool, std::uint64_t slots, st
     device_rings_.name(pool, slots, memory);
 }
 
-stream_pool *stage_services::device_pool_for(const get_request *get)
+stream_pool *stage_services::device_pool_for(const transfer *get)
 {
     return 0 != mca_btl_gpusm_component.staging_device_bytes &&
                    get->endpoint->rings.may_try(get->into->index)
@@ -403,7 +403,7 @@ stream_pool *stage_services::device_pool_for(const get_request *get)
 
 void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
 {
-    const get_request *get = get_of(&fetch);
+    const transfer *get = transfer_of(&fetch);
     const bool by_host = mode::device_ring != get->goes;
     const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
     stage_copy *made = take_copy(copy);
@@ -417,7 +417,7 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
 
 void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
 {
-    const get_request *get = get_of(&fetch);
+    const transfer *get = transfer_of(&fetch);
     const bool mapped = mode::shared == get->goes; // else pulled
     // What is mapped has an address of this process.
     copy->source += mapped ? get->copy.source - get->remote_address : 0;

@@ -63,11 +63,6 @@ struct stage_bounce {
     recycled<stage_bounce> *list; // where it comes from
 };
 
-inline get_request *get_of(const stream_fetch *fetch)
-{
-    return enclosing<get_request>(const_cast<stream_fetch *>(fetch), offsetof(get_request, stream));
-}
-
 class stage_services final : public stream_services {
   public:
     stage_services() = default;
@@ -90,7 +85,7 @@ class stage_services final : public stream_services {
     // A copy_part::stage has ended.
     void copied(copy_request *copy);
     // Rings on the device of a get; null: there are none, or the sender cannot map them.
-    stream_pool *device_pool_for(const get_request *get);
+    stream_pool *device_pool_for(const transfer *get);
     // That part of a peer's segment is about to be unmapped. False: not yet, as the driver would
     // wait for kernels that run, which cuMemHostUnregister does.
     bool forget_rings(const unsigned char *begin, std::size_t len_bytes);

@@ -28,7 +28,7 @@ class host_side;          // btl_gpusm_host.h
 class registration_table; // btl_gpusm.h
 class self_side;          // btl_gpusm_self.h
 class stage_side;         // btl_gpusm_stage.h
-struct device_gets;       // btl_gpusm_device.h
+struct transfers;         // btl_gpusm_transfer.h
 class messenger;          // btl_gpusm_ipc.cc
 struct frag_store;        // btl_gpusm_frags.cc
 
@@ -53,7 +53,7 @@ struct transport {
     std::unique_ptr<registration_table> registrations;
     frag_store *frags = nullptr; // owned
     std::unique_ptr<host_side> host;
-    std::unique_ptr<device_gets> gets;
+    std::unique_ptr<transfers> gets;
     std::unique_ptr<messenger> messages; // for the library
     std::unique_ptr<stage_side> stage;   // after the GPU lock, if there is a GPU side
     std::unique_ptr<self_side> self;

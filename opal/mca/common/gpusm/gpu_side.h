@@ -29,7 +29,7 @@ namespace gpusm {
 
 // What a copy_request is part of, so that its end finds its way; copy_request::part_of.
 enum class copy_part : std::uint8_t {
-    get = 0,    // a get_request
+    get = 0,    // a transfer
     stage = 1,  // of a stream
     bounce = 2, // a piece of a bounce
 };

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// btl_gpusm_transfer.h: a message that this process fetches: one btl_get on its way, in whatever
+// mode, and its end. Only single copies between host memories are over within the call, and have
+// none.
+#ifndef BTL_GPUSM_TRANSFER_H
+#define BTL_GPUSM_TRANSFER_H
+
+#include "opal/mca/btl/gpusm/btl_gpusm.h"
+
+#include "opal/mca/common/gpusm/base/queue.h"
+#include "opal/mca/common/gpusm/choose.h"
+#include "opal/mca/common/gpusm/gpu/bounce_copies.h"
+#include "opal/mca/common/gpusm/gpu/copy_list.h"
+#include "opal/mca/common/gpusm/protocol/stream.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+// What ob1 has given btl_get, for the callback.
+struct get_arguments {
+    mca_btl_base_module_t *btl;
+    void *local_address;
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+
+    void call_back(mca_btl_base_endpoint_t *from, int result) const
+    {
+        cbfunc(btl, from, local_address, local_handle, cbcontext, cbdata, result);
+    }
+};
+
+// Ends in complete(), exactly once.
+struct transfer {
+    opal_free_list_item_t super;
+    mca_btl_base_endpoint_t *endpoint;
+    get_arguments given;
+    std::uint64_t remote_address;
+    remote_handle remote;
+    facts known;         // of this message
+    mode goes;           // what follows from them
+    copy_request copy;   // its length, destination and outcome; modes mapped, self: the copy
+    bounce bouncing;     // mode bounced
+    stream_fetch stream; // modes with a ring or a target (docs/streams.md)
+    struct device *into; // in whose context it is copied; null: by processors alone
+    // Referenced while it is copied; null before, for what is not mapped, and for memory of this
+    // process.
+    struct mapping *mapping;
+    struct exported *target; // referenced while the sender may write there by itself; else null
+    bool has_waited;         // for descriptors, once
+    bool kernel_reads;       // a kernel in the context of `into` may read the source
+    transfer *next;          // in the list that it waits in
+};
+
+// Under the GPU lock, but for `all`, which locks itself.
+struct transfers {
+    free_list<transfer> all;
+    // Those to or from a device that have ended and whose callback is due; oldest first.
+    queue<transfer> ended;
+    std::uint32_t progress_calls = 0;
+};
+
+// One with what is the same for all modes. Null: there is no memory.
+transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &given,
+                       const facts &known);
+
+inline transfer *transfer_of(const stream_fetch *stream)
+{
+    return enclosing<transfer>(const_cast<stream_fetch *>(stream), offsetof(transfer, stream));
+}
+
+// Its stream, of which nothing has been asked for yet.
+stream_fetch &new_stream(transfer *get, stream_pool *pool);
+
+// Gives back the mapping and the export that it holds. Under the GPU lock, if it holds some.
+void release_memory(transfer *get);
+// It has ended, as `outcome` says: queues it for the next progress_gets, which completes it without
+// the GPU lock. Under that lock.
+void finish(transfer *get, status outcome);
+// Counts it by its mode, gives it back, and tells ob1. Holds nothing any more. Without the GPU
+// lock: ob1 may call from within.
+void complete(transfer *get, status outcome);
+
+} // namespace gpusm
+
+#endif
