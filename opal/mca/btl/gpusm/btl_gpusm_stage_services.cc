@@ -22,6 +22,28 @@ void count_failed_write(mca_btl_base_endpoint_t *to, status why)
     }
 }
 
+// What a copy into memory of the peer's device tells about that.
+void note_copy(const sending &part_of, status outcome)
+{
+    mca_btl_base_endpoint_t *to = part_of.to;
+    const bool good = status::ok == outcome;
+    switch (part_of.goes) {
+    case mode::device_ring:
+        (void)(good ? to->its_rings.worked(part_of.on->index)
+                    : to->its_rings.failed(part_of.on->index, outcome));
+        break;
+    case mode::pushed:
+        if (good) {
+            (void)to->direct_copies.worked();
+        } else if (part_of.failures == to->direct_copies.failures()) {
+            count_failed_write(to, outcome); // else one that failed with it has been counted
+        }
+        break;
+    default: // shared, staged_ring: it is host memory
+        break;
+    }
+}
+
 } // namespace
 
 bool pushes_to(const mca_btl_base_endpoint_t *reader)
@@ -199,6 +221,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
         status::ok == gpu().devices.for_address(message.address, &on, &plain_bytes) &&
         on != nullptr) {
         sending *made = sendings_.take();
+        made->goes = mode::shared;
         made->entry = entry;
         gpu().exports.add_reference(entry);
         made->to = to;
@@ -245,17 +268,6 @@ bool stage_services::open_device_ring(sending *made, const stream_message &messa
     return true;
 }
 
-// Host memory the processor copies.
-void stage_services::open_staged_ring(sending *made, const stream_message &message,
-                                      stream_source *out)
-{
-    if (made->on != nullptr) {
-        out->by_services = true;
-        made->over_bus = true;
-        register_ring(*out, std::size_t{message.pieces} * message.slot_bytes, made->on);
-    }
-}
-
 void stage_services::open(peer &to, const stream_message &message, const stream_memory *memory,
                           stream_source *out)
 {
@@ -296,9 +308,11 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         out->unreachable = true;
         return;
     }
-    if (mode::staged_ring == goes) {
-        open_staged_ring(made, message, out);
+    if (mode::staged_ring == goes && made->on != nullptr) { // host memory the processor copies
+        out->by_services = true;
+        register_ring(*out, std::size_t{message.pieces} * message.slot_bytes, made->on);
     }
+    made->goes = goes;
     if (named->device != nullptr && waits_for_legacy(*named->device)) {
         made->wait_for = gpu().devices.record_ipc_event(*made->on);
     }
@@ -356,21 +370,16 @@ void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoin
 void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
-    if (from->entry != nullptr) {
+    if (mode::shared == from->goes) {
         constexpr std::uint64_t longer = UINT64_MAX; // only parts of longer messages are pushed
         start_part(bounce_way::push, from->on, from->to, false, longer, copy);
         return;
     }
     stage_copy *made = take_copy(copy);
-    made->with = from->to;
-    made->way = 0 != source.target ? stage_copy::is::target
-                : from->over_bus   ? stage_copy::is::none
-                                   : stage_copy::is::device_ring;
-    made->failures = from->failures;
-    made->on = from->on;
+    made->part_of = from;
     made->copy.wait_for = from->wait_for;
     made->copy.kernel_reaches = from->for_kernel;
-    made->copy.processor_waits = from->over_bus;
+    made->copy.processor_waits = mode::staged_ring == from->goes;
     gpu().copies.submit(*from->on, &made->copy);
 }
 
@@ -407,8 +416,6 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     const bool by_host = mode::device_ring != get->goes;
     const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
     stage_copy *made = take_copy(copy);
-    made->with = get->endpoint;
-    made->way = stage_copy::is::none;
     made->copy.processor_waits = by_host;
     made->copy.kernel_reaches =
         get->copy.kernel_reaches && (!by_host || gpu().kernel_touches(*get->into, from));
@@ -428,18 +435,10 @@ void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
 void stage_services::copied(copy_request *copy)
 {
     stage_copy *over = enclosing<stage_copy>(copy, offsetof(stage_copy, copy));
-    mca_btl_base_endpoint_t *with = over->with;
-    const bool good = status::ok == copy->outcome;
-    over->of->state = good ? stream_copy::is::done : stream_copy::is::failed;
-    if (stage_copy::is::device_ring == over->way) {
-        (void)(good ? with->its_rings.worked(over->on->index)
-                    : with->its_rings.failed(over->on->index, copy->outcome));
-    } else if (stage_copy::is::target == over->way && good) {
-        (void)with->direct_copies.worked();
-    } else if (stage_copy::is::target == over->way &&
-               over->failures == with->direct_copies.failures()) {
-        count_failed_write(with, copy->outcome); // else one that failed with it has been counted
+    if (over->part_of != nullptr) {
+        note_copy(*over->part_of, copy->outcome);
     }
+    over->of->state = status::ok == copy->outcome ? stream_copy::is::done : stream_copy::is::failed;
     copies_.give(over);
 }
 

@@ -33,15 +33,15 @@ inline stream_pool pool_of(std::size_t ring_bytes, std::uint32_t most_rings, dev
             on};
 }
 
-// What a range of ours needs while it is sent.
+// What a range of ours needs while it is sent: until its copies are over.
 struct sending {
-    exported *entry; // referenced; null: it is a registration
+    mode goes;
+    exported *entry; // mode shared: referenced; else null, as it is a registration
     mca_btl_base_endpoint_t *to;
     device *on;      // copies it; null: the processor does
     mapping *mapped; // of the ring or the target; referenced, or null
     CUevent wait_for;
     bool for_kernel;
-    bool over_bus;
     std::uint32_t failures; // of writes to that peer, when it began
 };
 
@@ -49,11 +49,7 @@ struct sending {
 struct stage_copy {
     copy_request copy;
     stream_copy *of;
-    mca_btl_base_endpoint_t *with;
-    // Into what of the peer's; `none`: whatever comes of it, nothing about the peer.
-    enum class is : std::uint8_t { none, device_ring, target } way;
-    std::uint32_t failures;
-    const device *on;
+    const sending *part_of; // null: of what comes
 };
 
 // A part that is copied through registered memory, for a stream.
@@ -103,7 +99,6 @@ class stage_services final : public stream_services {
                      stream_source *out);
     bool open_device_ring(sending *made, const stream_message &message, const stream_memory &ring,
                           const registration &named, stream_source *out);
-    void open_staged_ring(sending *made, const stream_message &message, stream_source *out);
     bool waits_for_legacy(device &of);
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(const stream_copy *of);
