@@ -99,17 +99,9 @@ void bounce_over(bounce *job)
 // Mode bounced: the source is mapped, or is this process's own.
 void bounce_get(transfer *get)
 {
-    bounce &job = get->bouncing;
-    job = {};
-    job.way = bounce_way::out;
-    job.on = get->into;
-    job.source = get->copy.source;
-    job.destination = get->copy.destination;
-    job.len_bytes = job.message_bytes = get->copy.len_bytes;
-    job.wait_for = get->copy.wait_for;
-    job.kernel_reaches = get->kernel_reads;
-    job.over = bounce_over;
-    here().gpu.load()->bounces.start(&job);
+    get->bouncing = bounce_of(get->copy, bounce_way::out, get->into, bounce_over);
+    get->bouncing.kernel_reaches = get->kernel_reads; // the other side is registered memory
+    here().gpu.load()->bounces.start(&get->bouncing);
 }
 
 memory_kind kind_of(const registration *local)

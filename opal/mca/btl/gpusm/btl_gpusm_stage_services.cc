@@ -334,10 +334,12 @@ void stage_services::close(const stream_source &source)
     }
 }
 
-stage_copy *stage_services::take_copy(const stream_copy *of)
+stage_copy *stage_services::take_copy(stream_copy *of, const sending *part_of)
 {
     stage_copy *made = copies_.take();
-    made->of = const_cast<stream_copy *>(of);
+    made->of = of;
+    made->part_of = part_of;
+    made->by = this;
     made->copy.part_of = static_cast<std::uint8_t>(copy_part::stage);
     made->copy.destination = of->destination;
     made->copy.source = of->source;
@@ -345,38 +347,42 @@ stage_copy *stage_services::take_copy(const stream_copy *of)
     return made;
 }
 
-void stage_services::start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with,
-                                bool for_kernel, std::uint64_t message_bytes, stream_copy *of)
+// Through registered memory.
+void stage_services::bounce_copy(stage_copy *made, bounce_way way, device *on,
+                                 mca_btl_base_endpoint_t *with, std::uint64_t message_bytes)
 {
-    stage_bounce *part = parts_.take();
-    part->of = of;
-    part->list = &parts_;
-    part->job.way = way;
-    part->job.on = on;
-    part->job.source = of->source;
-    part->job.destination = of->destination;
-    part->job.len_bytes = of->len_bytes;
-    part->job.message_bytes = message_bytes;
-    part->job.kernel_reaches = for_kernel;
-    part->job.peer = with->peer;
-    part->job.over = [](bounce *job) {
-        stage_bounce *over = enclosing<stage_bounce>(job, offsetof(stage_bounce, job));
-        over->of->state = job->failed ? stream_copy::is::failed : stream_copy::is::done;
-        over->list->give(over);
-    };
-    gpu().bounces.start(&part->job);
+    made->bouncing = bounce_of(made->copy, way, on, [](bounce *job) {
+        stage_copy *over = enclosing<stage_copy>(job, offsetof(stage_copy, bouncing));
+        over->by->end(over, job->failed ? status::driver_failed : status::ok);
+    });
+    made->bouncing.message_bytes = message_bytes;
+    made->bouncing.peer = with->peer;
+    gpu().bounces.start(&made->bouncing);
+}
+
+void stage_services::copied(copy_request *copy)
+{
+    end(enclosing<stage_copy>(copy, offsetof(stage_copy, copy)), copy->outcome);
+}
+
+void stage_services::end(stage_copy *over, status outcome)
+{
+    if (over->part_of != nullptr) {
+        note_copy(*over->part_of, outcome);
+    }
+    over->of->state = status::ok == outcome ? stream_copy::is::done : stream_copy::is::failed;
+    copies_.give(over);
 }
 
 void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
+    stage_copy *made = take_copy(copy, from);
     if (mode::shared == from->goes) {
         constexpr std::uint64_t longer = UINT64_MAX; // only parts of longer messages are pushed
-        start_part(bounce_way::push, from->on, from->to, false, longer, copy);
+        bounce_copy(made, bounce_way::push, from->on, from->to, longer);
         return;
     }
-    stage_copy *made = take_copy(copy);
-    made->part_of = from;
     made->copy.wait_for = from->wait_for;
     made->copy.kernel_reaches = from->for_kernel;
     made->copy.processor_waits = mode::staged_ring == from->goes;
@@ -428,18 +434,10 @@ void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
     const bool mapped = mode::shared == get->goes; // else pulled
     // What is mapped has an address of this process.
     copy->source += mapped ? get->copy.source - get->remote_address : 0;
-    start_part(mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
-               !mapped && get->copy.kernel_reaches, fetch.len_bytes, copy);
-}
-
-void stage_services::copied(copy_request *copy)
-{
-    stage_copy *over = enclosing<stage_copy>(copy, offsetof(stage_copy, copy));
-    if (over->part_of != nullptr) {
-        note_copy(*over->part_of, copy->outcome);
-    }
-    over->of->state = status::ok == copy->outcome ? stream_copy::is::done : stream_copy::is::failed;
-    copies_.give(over);
+    stage_copy *made = take_copy(copy);
+    made->copy.kernel_reaches = !mapped && get->copy.kernel_reaches;
+    bounce_copy(made, mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
+                fetch.len_bytes);
 }
 
 } // namespace gpusm

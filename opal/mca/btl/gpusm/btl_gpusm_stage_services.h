@@ -45,18 +45,13 @@ struct sending {
     std::uint32_t failures; // of writes to that peer, when it began
 };
 
-// A copy of the engine's.
+// A copy for a stream.
 struct stage_copy {
-    copy_request copy;
+    copy_request copy; // by the engine
+    bounce bouncing;   // or through registered memory
     stream_copy *of;
     const sending *part_of; // null: of what comes
-};
-
-// A part that is copied through registered memory, for a stream.
-struct stage_bounce {
-    bounce job;
-    stream_copy *of;
-    recycled<stage_bounce> *list; // where it comes from
+    class stage_services *by;
 };
 
 class stage_services final : public stream_services {
@@ -101,15 +96,15 @@ class stage_services final : public stream_services {
                           const registration &named, stream_source *out);
     bool waits_for_legacy(device &of);
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
-    stage_copy *take_copy(const stream_copy *of);
-    void start_part(bounce_way way, device *on, mca_btl_base_endpoint_t *with, bool for_kernel,
-                    std::uint64_t message_bytes, stream_copy *of);
+    stage_copy *take_copy(stream_copy *of, const sending *part_of = nullptr);
+    void bounce_copy(stage_copy *made, bounce_way way, device *on, mca_btl_base_endpoint_t *with,
+                     std::uint64_t message_bytes);
+    void end(stage_copy *over, status outcome);
 
     static gpu_side &gpu() { return *here().gpu; }
 
     recycled<sending> sendings_;
     recycled<stage_copy> copies_;
-    recycled<stage_bounce> parts_;
     device_rings device_rings_;
     // Peers' rings, with the driver, and in whose context; and those that the driver refuses.
     std::vector<std::pair<std::uint64_t, device *>> registered_;
