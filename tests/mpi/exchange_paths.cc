@@ -219,7 +219,7 @@ namespace {
 constexpr int cooperative_messages = 20; // more than the receiver may ask for at once
 constexpr std::size_t long_bytes = 300001;
 constexpr std::uint64_t later_seed = 77;
-constexpr std::chrono::seconds patience{20};
+constexpr std::chrono::seconds patience{60};
 
 using buffers = std::vector<std::unique_ptr<buffer>>;
 

@@ -120,7 +120,7 @@ can_stream=$can bound="--bind-to core"
 cooperative_case() {
     cooperative_name=$1 cooperative_wanted=$2
     shift 2
-    for attempt in 1 2 3 4 5; do
+    for attempt in $(seq 20); do
         # shellcheck disable=SC2086 # options
         launch 60 2 "$@" "$perf" bw --src H --dst H --no-limit -c \
             --sizes 8K,16385,262145,1M,3000001 --offset 3,5 --window 16 --iterations 3 --warmup 1
@@ -223,7 +223,7 @@ judge $name 0 $status '[ $tries -ge 2 ] && [ $tries -le 20 ]' "$tries attempts"
 killed_case() {
     launch 60 2 -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=1000000 \
         -x GPUSM_TEST_REFUSE_KILL=9 "$perf" bw --src "$2" --dst H --sizes 1M --window 16 \
-        --iterations 200 --no-limit
+        --iterations 2000 --no-limit
     killed_status=$?
     if [ $killed_status -eq 14 ] && grep -q "process 0 of job .* has ended with messages on the way" "$work/output"; then
         killed_status=137
