@@ -57,7 +57,7 @@ class LocalProcess : public testing::Test {
 
 TEST_F(LocalProcess, IsMadeByTheFirstAndGoesWithTheLast)
 {
-    EXPECT_EQ(local_process::acquire(), nullptr) << "nobody has made one";
+    EXPECT_EQ(folder_.files(), 0U) << "nobody has made one";
     local_process &first = acquired(with(false));
     EXPECT_EQ(first.own_node().own().view().fifo_slots, 128U) << "a power of two";
     settings other = with(true);
@@ -65,14 +65,15 @@ TEST_F(LocalProcess, IsMadeByTheFirstAndGoesWithTheLast)
     local_process &second = acquired(other);
     EXPECT_EQ(&second, &first);
     EXPECT_FALSE(second.uses_devices()) << "the settings are the first one's";
-    EXPECT_EQ(local_process::acquire(), &first);
+    EXPECT_EQ(&acquired(other), &first);
     first.release();
     first.release();
     EXPECT_GT(folder_.files(), 0U) << "the third one is still using it";
     first.release();
     EXPECT_EQ(folder_.files(), 0U);
-    EXPECT_EQ(local_process::acquire(), nullptr);
-    acquired(other).release();
+    local_process &next = acquired(other);
+    EXPECT_TRUE(next.uses_devices()) << "nothing is left of the first one";
+    next.release();
 }
 
 TEST_F(LocalProcess, SaysWhyThereIsNoSegment)

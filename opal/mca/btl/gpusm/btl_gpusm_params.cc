@@ -46,11 +46,11 @@ constexpr auto text = MCA_BASE_VAR_TYPE_STRING;
 const parameter parameters[] = {
     {"free_list_max", number, &component.free_list_max, 512, OPAL_INFO_LVL_5,
      "Most fragments of each size; of the largest one an eighth of that (8 .. 16384)", 8, 16384},
-    {"fifo_size", number, &component.fifo_size, 1024, OPAL_INFO_LVL_4,
+    {"fifo_size", number, &component.fifo_size, default_fifo_size, OPAL_INFO_LVL_4,
      "Messages that can wait for this process in its FIFO (16 .. 65536); rounded up to a power of "
      "two",
      16, 65536},
-    {"fast_box_max", number, &component.fast_box_max, 32, OPAL_INFO_LVL_5,
+    {"fast_box_max", number, &component.fast_box_max, default_fast_box_max, OPAL_INFO_LVL_5,
      "Peers for whose small messages this process makes a fast box, once they have sent some; the "
      "others send theirs in fragments (0 .. 1024)",
      0, 1024},

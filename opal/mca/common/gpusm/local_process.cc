@@ -23,15 +23,15 @@ constexpr std::uint32_t event_slots = 32;
 constexpr std::uint32_t export_slots = 1024;
 
 // Components come and go by the thread that opens frameworks, or by one for each session.
-struct the_one {
+struct instance {
     std::mutex lock;
     local_process *process = nullptr;
     std::uint32_t references = 0;
 };
 
-the_one &known()
+instance &known()
 {
-    static the_one made;
+    static instance made;
     return made;
 }
 
@@ -72,7 +72,7 @@ status make_segment(const settings &set, segment *own, std::string *why)
 
 local_process *local_process::acquire(const settings &set, std::string *why)
 {
-    the_one &one = known();
+    instance &one = known();
     const std::lock_guard guard(one.lock);
     if (nullptr == one.process) {
         segment own;
@@ -85,17 +85,9 @@ local_process *local_process::acquire(const settings &set, std::string *why)
     return one.process;
 }
 
-local_process *local_process::acquire()
-{
-    the_one &one = known();
-    const std::lock_guard guard(one.lock);
-    one.references += nullptr == one.process ? 0 : 1;
-    return one.process;
-}
-
 void local_process::release()
 {
-    the_one &one = known();
+    instance &one = known();
     const std::lock_guard guard(one.lock);
     if (0 == --one.references) {
         delete std::exchange(one.process, nullptr);

@@ -6,11 +6,16 @@
 #ifndef GPUSM_SETTINGS_H
 #define GPUSM_SETTINGS_H
 
+#include "opal/mca/common/gpusm/gpu/copy_choice.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace gpusm {
+
+inline constexpr std::uint32_t default_fifo_size = 1024; // messages
+inline constexpr std::uint32_t default_fast_box_max = 32;
 
 struct settings {
     // The segment.
@@ -18,8 +23,8 @@ struct settings {
     std::uint32_t jobid = 0;
     std::uint32_t vpid = 0;
     std::uint32_t expected_peers = 1; // with this process; memory comes as others do
-    std::uint32_t fifo_size = 1024;   // messages
-    std::uint32_t fast_box_max = 32;
+    std::uint32_t fifo_size = default_fifo_size;
+    std::uint32_t fast_box_max = default_fast_box_max;
     std::size_t segment_bytes = 0; // upper bound; 0: what `content_bytes` and the rest come to
     std::size_t content_bytes = 0; // of what components will put into it
 
@@ -28,8 +33,8 @@ struct settings {
     bool use_cuda_events = false;
     bool register_segments = true;
     std::size_t cache_max_bytes = 0; // 0: no bound
-    std::uint32_t kernel_blocks = 32;
-    bool use_batch_copies = true;
+    std::uint32_t kernel_blocks = copy_limits{}.kernel_blocks;
+    bool use_batch_copies = copy_limits{}.batches;
 };
 
 } // namespace gpusm
