@@ -33,21 +33,17 @@ recovers HDR cuIpcOpenMemHandle,cuMemHostRegister,process_vm_readv
 recovers DM cuMemAlloc
 recovers DV recvmsg
 
-# Staging memory of reductions, which Open MPI's accelerator component page-locks.
-if [ "${OMPI_MCA_accelerator:-cuda}" = cuda ] && [ "${GPUSM_OMPI_CUDA_AWARE-yes}" = yes ]; then
-    faults=
-    for n in 1 2 3 4 5; do
-        faults="$faults,cuMemHostRegister:$n:2"
-    done
-    logged log -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/fast_clock.so" \
-        -x GPUSM_SOFTCUDA_FAIL="${faults#,}" \
-        -x GPUSM_SOFTCUDA_FAIL_CALLER=mca_accelerator_cuda.so "$exchange" reductions-threads
-    judge reductions-lock-their-memory-again 0 $? \
-        '[ "$(calls_in log "^cuMemHostRegister 2 mca_accelerator_cuda\.so")" -eq 10 ]' \
-        "not all of ten calls have failed" \
-        '[ "$(calls_in log "^cuMemHostRegister 0 mca_accelerator_cuda\.so")" -gt 0 ]' \
-        "nothing is page-locked after them"
-else
-    skip reductions-lock-their-memory-again "it is about calls of accelerator/cuda"
-fi
+# Staging memory of reductions, which coll/gpusm page-locks.
+faults=
+for n in 1 2 3 4 5; do
+    faults="$faults,cuMemHostRegister:$n:2"
+done
+logged log -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/fast_clock.so" \
+    -x GPUSM_SOFTCUDA_FAIL="${faults#,}" \
+    -x GPUSM_SOFTCUDA_FAIL_CALLER=mca_coll_gpusm.so "$exchange" reductions-threads
+judge reductions-lock-their-memory-again 0 $? \
+    '[ "$(calls_in log "^cuMemHostRegister 2 mca_coll_gpusm\.so")" -eq 10 ]' \
+    "not all of ten calls have failed" \
+    '[ "$(calls_in log "^cuMemHostRegister 0 mca_coll_gpusm\.so")" -gt 0 ]' \
+    "nothing is page-locked after them"
 finish

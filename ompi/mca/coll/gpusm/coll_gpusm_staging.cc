@@ -3,6 +3,7 @@
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
 
 #include "opal/mca/common/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
 
 #include <algorithm>
 #include <bit>
@@ -98,17 +99,34 @@ bool has_device_memory(const operands &of, const ompi_datatype_t *type)
 
 // --- blocks --------------------------------------------------------------------------------------
 
+// Asked of the driver: where it refuses, Open MPI 5.0's accelerator/cuda prints a help text with an
+// argument too few, by way of a scanner that has no lock (opal/util/show_help.c).
 staging_block staging_pool::lock_new(std::size_t len_bytes)
 {
+    const driver_api *driver = driver_load();
+    if (nullptr == driver) {
+        return {};
+    }
     staging_block block{static_cast<char *>(std::aligned_alloc(system_page_bytes(), len_bytes)),
                         len_bytes, true};
-    if (nullptr != block.base &&
-        OPAL_SUCCESS !=
-            opal_accelerator.host_register(MCA_ACCELERATOR_NO_DEVICE_ID, block.base, len_bytes)) {
+    const auto lock = [&] {
+        return driver->mem_host_register(block.base, len_bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    };
+    if (nullptr != block.base && CUDA_SUCCESS != in_any_context(*driver, lock)) {
         std::free(block.base);
         block.base = nullptr;
     }
     return block;
+}
+
+void staging_pool::free_locked(const staging_block &block)
+{
+    const driver_api &driver = *driver_load(); // which has locked it
+    const auto unlock = [&] { return driver.mem_host_unregister(block.base); };
+    // Memory that the driver may still hold is not used for anything else.
+    if (CUDA_SUCCESS == in_any_context(driver, unlock)) {
+        std::free(block.base);
+    }
 }
 
 staging_block staging_pool::take(std::size_t len_bytes)
@@ -143,11 +161,7 @@ staging_block staging_pool::take(std::size_t len_bytes)
         locked_bytes_ += may_lock ? wanted : 0;
     }
     for (const staging_block &each : too_small) {
-        // Memory that the driver may still hold is not used for anything else.
-        if (OPAL_SUCCESS ==
-            opal_accelerator.host_unregister(MCA_ACCELERATOR_NO_DEVICE_ID, each.base)) {
-            std::free(each.base);
-        }
+        free_locked(each);
     }
     if (may_lock) {
         const staging_block block = lock_new(wanted);

@@ -30,8 +30,8 @@ class staging_pool {
   public:
     // kept_bytes: the most that is page-locked at any time.
     explicit staging_pool(std::size_t kept_bytes) : kept_bytes_(kept_bytes) {}
-    // Blocks that are page-locked stay as they are, for the process's end to take: whether the
-    // context that they were locked in is still there cannot be asked without an error message.
+    // Blocks that are page-locked stay as they are, for the process's end to take: no context need
+    // be current any more.
     ~staging_pool() = default;
     staging_pool(const staging_pool &) = delete;
     staging_pool &operator=(const staging_pool &) = delete;
@@ -41,7 +41,8 @@ class staging_pool {
     void give_back(const staging_block &block);
 
   private:
-    staging_block lock_new(std::size_t len_bytes);
+    static staging_block lock_new(std::size_t len_bytes);
+    static void free_locked(const staging_block &block);
 
     const std::size_t kept_bytes_;
     std::mutex mutex_;
