@@ -10,7 +10,7 @@
 //   btl_gpusm_module.cc     add_procs, del_procs, finalize
 //   btl_gpusm_messages.cc   what ob1 calls for every message: sendi, send, alloc, prepare_src,
 //                           register_mem, get; and progress    START HERE
-//   btl_gpusm_frags.cc      fragments: their lists, posting, and how they come back
+//   btl_gpusm_frags.{h,cc}  fragments: their lists, posting, and how they come back
 //   btl_gpusm_transfer.{h,cc} a btl_get on its way, in whatever mode, and its end
 //   btl_gpusm_host.{h,cc}   long messages between host memories: single copies
 //   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
@@ -21,7 +21,8 @@
 //   btl_gpusm_process.h     what add_procs tells of a peer
 //   btl_gpusm_help.cc       messages for the user
 //
-// State is in transport.h, and nowhere else.
+// State is in transport.h, and nowhere else. Modules and endpoints point to it, and who knows
+// neither is given it.
 #ifndef BTL_GPUSM_H
 #define BTL_GPUSM_H
 
@@ -48,7 +49,7 @@
 
 namespace gpusm {
 
-struct frag_list; // btl_gpusm_frags.cc
+struct frag_list; // btl_gpusm_frags.h
 class stream_sender;
 struct stream_memory;
 struct stream_message;
@@ -68,6 +69,7 @@ struct single_copy {
 
 struct mca_btl_base_endpoint_t {
     gpusm::peer *peer;
+    gpusm::transport *transport; // which it belongs to
     gpusm::known_process<opal_proc_t> proc;
     gpusm::device_link *link; // the library's
     bool active;              // progress_sends will look after it
@@ -142,6 +144,7 @@ struct mca_btl_gpusm_component_t {
 struct mca_btl_gpusm_t {
     mca_btl_base_module_t super;
     mca_btl_base_module_error_cb_fn_t error_cb;
+    gpusm::transport *transport; // the component's
 };
 
 extern "C" {
@@ -210,10 +213,10 @@ template <typename T> class recycled {
     std::vector<T *> free_;
 };
 
-// All state between init and finalize, when there is some.
-inline transport &here()
+// What the functions that Open MPI calls work on: the state of the module that it names.
+inline transport &transport_of(const mca_btl_base_module_t *btl)
 {
-    return *mca_btl_gpusm_component.transport;
+    return *reinterpret_cast<const mca_btl_gpusm_t *>(btl)->transport;
 }
 
 // Open MPI's free list of plain objects that begin with an opal_free_list_item_t, without a bound.
@@ -313,7 +316,7 @@ inline void count(counter which, unsigned long long amount)
 // as Open MPI then brings the modules into their order.
 void raise_above_equals();
 // Whether no other module has ours; if one has, the user is told, and gpusm takes no peers.
-bool has_peers_alone();
+bool has_peers_alone(transport &of);
 
 // help: prints the text of a [topic] of help-mpi-btl-gpusm.txt, filled in like printf.
 void show_help(const char *topic, ...);
@@ -326,44 +329,9 @@ void release_component();
 // that is closed, or whose process has ended, which then is closed.
 bool is_awaited(mca_btl_base_endpoint_t *from, bool good);
 
-// module: an endpoint for that peer, made if there is none. One per peer.
-mca_btl_base_endpoint_t *make_endpoint_of(peer &of);
-inline mca_btl_base_endpoint_t *endpoint_of(peer &of)
-{
-    void *known = of.user.load(std::memory_order_acquire);
-    return known != nullptr ? static_cast<mca_btl_base_endpoint_t *>(known) : make_endpoint_of(of);
-}
-// The endpoints of this process, by an index from 0 on; null past the last one. They stay until the
-// transport goes. Any thread that does not hold the transport's lock.
-mca_btl_base_endpoint_t *endpoint_at(std::size_t index);
-// The same of the node's live peers, in any order, which changes when one has ended.
-mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index);
-
 // frags: what all fragments together, and what longer messages need besides, can come to take of
 // the segment.
 std::size_t planned_bytes();
-// Fixes the payload of each size of fragments.
-void plan_frags();
-// The fragments that there have to be. False: there is no memory for them.
-bool make_first_frags();
-void release_frags();
-// A fragment that can hold `bytes`, or null when none can be had now.
-mca_btl_gpusm_frag_t *frag_get(std::size_t bytes);
-// The same for control messages (up to the size of a small fragment), never null. ob1 of Open MPI
-// 5.0 keeps a FIN or ACK that could not be sent until some callback of ours lets it try again, and
-// there may be none to come.
-// One that `waits` lies outside the segment.
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits = false);
-// The same as frag_get() for a part of a message, which may be shorter than *bytes where there is
-// no memory for a single fragment of that size; then *bytes is how long.
-mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes);
-// Gives back a fragment that is in nobody's hands any more.
-void frag_return(mca_btl_gpusm_frag_t *frag);
-// Takes all of a closed peer's back. False: not yet; again later.
-bool take_frags_back(mca_btl_base_endpoint_t *from);
-// Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
-// how many completed. Nothing to do unless sends_to_look_after.
-int progress_sends();
 // Does somebody wait for the end of it? A descriptor that stays the caller's is only free to reuse
 // once the peer has read it.
 inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
@@ -372,23 +340,14 @@ inline bool calls_back(const mca_btl_gpusm_frag_t *frag)
            (frag->base.des_flags &
             (MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK));
 }
-
 // What Open MPI is told of a post. With UNREACH ob1 ends the request as MPI_ERR_PROC_FAILED, so
 // that is for what is final; OUT_OF_RESOURCE it tries again.
 int opal_answer(status of_post);
-// Posts a complete fragment, a small one in the fast box; as peer::post, and remembers to flush.
-// One outside the segment is kept until there is a fragment for it.
-status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-            mca_btl_base_tag_t tag);
-// Sends a message between the glue of two processes, of the size of a small fragment at most.
-// Anything but `ok` and `busy`: it has not gone, and will not.
-status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
-                    std::size_t bytes);
 
 // A message between the two ends of a stream (protocol/stream.h), and what is behind it, if not
-// null: as post_control.
-status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
-                           const stream_memory *memory);
+// null: as frag_store::post_control.
+status post_stream_message(mca_btl_base_endpoint_t *to, frag_kind kind,
+                           const stream_message &message, const stream_memory *memory);
 // One that has come in for `streams`; false: it makes no sense.
 bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
                         const unsigned char *payload, std::size_t bytes);

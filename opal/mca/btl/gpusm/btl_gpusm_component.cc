@@ -3,6 +3,7 @@
 //
 // btl_gpusm_component.cc: what Open MPI sees first: the component, and the life of the transport.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_ipc.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
@@ -24,9 +25,13 @@ bool is_oversubscribed()
 }
 
 transport::transport(local_process &of, bool is_oversubscribed)
-    : process(of), node(&of.own_node()), gpu(of.gpu_if_made()), oversubscribed(is_oversubscribed),
-      registrations(std::make_unique<registration_table>(lock)), gets(std::make_unique<transfers>())
+    : process(of), oversubscribed(is_oversubscribed),
+      registrations(std::make_unique<registration_table>(lock)),
+      frags(std::make_unique<frag_store>(*this)), host(std::make_unique<host_side>(*this)),
+      gets(std::make_unique<transfers>()), messages(std::make_unique<messenger>(*this)),
+      stage(std::make_unique<stage_side>(*this)), self(std::make_unique<self_side>(*this))
 {
+    process.serve(messages.get());
 }
 
 transport::~transport()
@@ -35,7 +40,7 @@ transport::~transport()
     stage.reset();
     process.serve(nullptr);
     host.reset();
-    release_frags();
+    frags.reset();
     self.reset();
     for (mca_btl_base_endpoint_t *each : endpoints) {
         smsc_release(each);
@@ -47,16 +52,16 @@ transport::~transport()
 
 void release_component()
 {
-    delete mca_btl_gpusm_component.transport;
-    mca_btl_gpusm_component.transport = nullptr;
+    delete std::exchange(mca_btl_gpusm_component.transport, nullptr);
+    mca_btl_gpusm.transport = mca_btl_gpusm_self.transport = nullptr;
 }
 
 // A peer that has been closed, for what it has written or because it has ended: nothing more will
 // come of its messages, and ob1 would wait for them for ever. It ends the job, or, where it is
 // asked to tolerate that, reports the process as failed.
-void give_up_closed_peers()
+void give_up_closed_peers(transport &of)
 {
-    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = live_endpoint_at(i); ++i) {
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = of.live_endpoint_at(i); ++i) {
         if (!each->peer->closed() || nullptr == each->proc.get() ||
             std::exchange(each->given_up, true)) {
             continue;
@@ -159,15 +164,9 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool) noexcep
         gpusm::show_help("no segment", component.backing_directory, why.c_str());
         return nullptr;
     }
-    component.transport = new gpusm::transport(*process, gpusm::is_oversubscribed());
-    gpusm::transport &here = *component.transport;
-    gpusm::plan_frags();
-    here.messages = std::make_unique<gpusm::messenger>();
-    process->serve(here.messages.get());
-    here.host = std::make_unique<gpusm::host_side>(*here.node);
-    here.stage = std::make_unique<gpusm::stage_side>(*here.node);
-    here.self = std::make_unique<gpusm::self_side>(here.lock);
-    if (!gpusm::make_first_frags()) {
+    auto *ours = new gpusm::transport(*process, gpusm::is_oversubscribed());
+    component.transport = mca_btl_gpusm.transport = mca_btl_gpusm_self.transport = ours;
+    if (!ours->frags->make_first()) {
         gpusm::show_help("no segment", component.backing_directory,
                          "there is no room for a fragment of btl_gpusm_eager_limit bytes");
         gpusm::release_component();
@@ -175,7 +174,7 @@ static mca_btl_base_module_t **component_init(int *num_btls, bool, bool) noexcep
     }
     auto **modules =
         static_cast<mca_btl_base_module_t **>(calloc(2, sizeof(mca_btl_base_module_t *)));
-    if (nullptr == modules || !gpusm::post_segment(here.node->own())) {
+    if (nullptr == modules || !gpusm::post_segment(process->own_node().own())) {
         free(modules);
         gpusm::release_component();
         return nullptr;

@@ -72,7 +72,7 @@ status find_target(gpu_side &side, registration *made, std::uint64_t address, st
 status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
              std::uint64_t address, std::size_t size)
 {
-    const bool asked = has_asked() && std::exchange(here().declined, 0) == address;
+    const bool asked = has_asked() && std::exchange(endpoint->transport->declined, 0) == address;
     const status s = side.exports.export_range(
         address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
         &made->handle.remote, endpoint->link->maps);
@@ -101,7 +101,7 @@ void bounce_get(transfer *get)
 {
     get->bouncing = bounce_of(get->copy, bounce_way::out, get->into, bounce_over);
     get->bouncing.kernel_reaches = get->kernel_reads; // the other side is registered memory
-    here().gpu.load()->bounces.start(&get->bouncing);
+    get->gpu().bounces.start(&get->bouncing);
 }
 
 memory_kind kind_of(const registration *local)
@@ -129,11 +129,11 @@ bool is_so(fact asked, transfer *get)
     case fact::page_locked_source:
         return 0 != (get->remote.flags & page_locked);
     case fact::page_locked_target:
-        return here().gpu.load()->is_page_locked(get->copy.destination, get->copy.len_bytes);
+        return get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
     case fact::device_rings:
-        return here().stage->has_device_rings(get);
+        return get->endpoint->transport->stage->has_device_rings(get);
     case fact::bounce_copies:
-        return here().gpu.load()->bounces.available();
+        return get->gpu().bounces.available();
     default: // the sender knows it
         return false;
     }
@@ -142,7 +142,7 @@ bool is_so(fact asked, transfer *get)
 // Copies what is mapped, or is this process's own.
 void start_copy(transfer *get)
 {
-    if (mode::shared == get->goes && !here().stage->share(get)) {
+    if (mode::shared == get->goes && !get->endpoint->transport->stage->share(get)) {
         get->known.set(fact::rings, false);
         choose_mode(get);
     }
@@ -153,7 +153,7 @@ void start_copy(transfer *get)
         bounce_get(get);
         break;
     default: // mapped, self
-        here().gpu.load()->copies.submit(*get->into, &get->copy);
+        get->gpu().copies.submit(*get->into, &get->copy);
         break;
     }
 }
@@ -213,11 +213,11 @@ status start_get(transfer *get)
     case mode::pulled:
     case mode::device_ring:
     case mode::staged_ring:
-        return here().stage->fetch(get);
+        return get->endpoint->transport->stage->fetch(get);
     default: // mapped, bounced, shared
         break;
     }
-    gpu_side &side = *here().gpu;
+    gpu_side &side = get->gpu();
     status s = side.import(*get->endpoint->peer, get->remote, *get->into, &get->mapping);
     if (status::not_ready == s) {
         return wait_for_descriptors(get);
@@ -244,14 +244,14 @@ status start_get(transfer *get)
     return s;
 }
 
-int progress_gets(bool busy)
+int progress_gets(transport &of, bool busy)
 {
-    gpu_side *side = here().gpu;
+    gpu_side *side = of.process.gpu_if_made();
     if (nullptr == side) {
         return 0;
     }
     constexpr std::uint32_t calls_between_sweeps = 128;
-    transfers &gets = *here().gets;
+    transfers &gets = *of.gets;
     transfer *finished = nullptr;
     side->copies.expect_more(false);
     {
@@ -283,7 +283,7 @@ int progress_gets(bool busy)
                 break;
             }
             case copy_part::stage:
-                here().stage->copied(each);
+                of.stage->copied(each);
                 break;
             case copy_part::bounce:
                 side->bounces.copied(each);
@@ -292,8 +292,8 @@ int progress_gets(bool busy)
         }
         // What a window of messages starts goes out together, with the next call: every
         // submission takes the processor, which is what such messages wait for, microseconds.
-        side->copies.expect_more(here().stage->has_several());
-        here().stage->progress();
+        side->copies.expect_more(of.stage->has_several());
+        of.stage->progress();
         side->bounces.progress();
         side->copies.expect_more(false);
         finished = gets.ended.take_all();
@@ -310,7 +310,7 @@ int progress_gets(bool busy)
 int copy_for_self(const registration &from, const registration &into, std::uint64_t source,
                   const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
-    gpu_side *side = gpu();
+    gpu_side *side = endpoint->transport->process.gpu();
     const facts known{kind_of(&from), kind_of(&into), size, true};
     transfer *get = nullptr == side ? nullptr : new_transfer(endpoint, given, known);
     if (nullptr == get) {
@@ -335,7 +335,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
 {
     const gpusm::remote_handle remote = remote_handle->remote;
     const registration *local = registration_around(local_handle);
-    gpu_side *side = gpu();
+    gpu_side *side = endpoint->transport->process.gpu();
     // The handle is the peer's word.
     if (nullptr == side || !covers(remote, remote_address, size)) {
         return OPAL_ERROR;
@@ -366,7 +366,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     }
     log_line(log_level::info, "a get of %zu bytes (%s) goes through host memory instead: %s", size,
              to_string(get->goes), to_string(s));
-    here().gets->all.give(get);
+    endpoint->transport->gets->all.give(get);
     return OPAL_ERROR;
 }
 

@@ -38,7 +38,7 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
                   const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size);
 // Completes copies; returns how many. `busy`: this call of progress has found other work. Takes the
 // GPU lock if it is free, in a process that has a GPU side.
-int progress_gets(bool busy);
+int progress_gets(transport &of, bool busy);
 
 // ipc: makes `get`, whose export is not mapped here, wait for the peer's file descriptors,
 // which are asked for if nobody has yet. `busy`: it waits, and start_get is called again when they

@@ -96,11 +96,11 @@ void raise_above_equals()
     }
 }
 
-bool has_peers_alone()
+bool has_peers_alone(transport &of)
 {
     const std::uint32_t ours = mca_btl_gpusm.super.btl_exclusivity;
     const char *other = equal_to(ours, initialized());
-    if (other != nullptr && !here().told_of_equal.exchange(true)) {
+    if (other != nullptr && !of.told_of_equal.exchange(true)) {
         tell(other, ours, std::string("So gpusm leaves the other processes to ") + other + ".");
     }
     return nullptr == other;

@@ -12,7 +12,7 @@
 
 namespace gpusm {
 
-void plan(frag_list *lists)
+void plan(frag_list (&lists)[frag_sizes])
 {
     // A message of 8 KiB and a header of ob1's.
     constexpr std::size_t short_payload_bytes = 8448;
@@ -35,11 +35,11 @@ void plan(frag_list *lists)
 
 std::size_t planned_bytes()
 {
-    frag_store planned;
-    plan(planned.lists);
+    frag_list planned[frag_sizes];
+    plan(planned);
     std::size_t bytes =
         host_side::ring_bytes() + stage_services::ring_bytes() + bounce_copies::memory_bytes();
-    for (const frag_list &list : planned.lists) {
+    for (const frag_list &list : planned) {
         bytes += frag_bytes(list) * list.most;
     }
     return bytes;

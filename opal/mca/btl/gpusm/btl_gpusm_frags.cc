@@ -59,7 +59,7 @@ void set_up(mca_btl_gpusm_frag_t *frag, frag_list *list, void *payload)
     frag->list = list;
 }
 
-// The next four: under the transport's lock.
+// The next three: under the transport's lock.
 void put_back(frag_list &list, outgoing *out)
 {
     out->next = nullptr;
@@ -69,32 +69,6 @@ void put_back(frag_list &list, outgoing *out)
         list.last = list.last->next = out;
     } else {
         out->next = std::exchange(list.free, out);
-    }
-}
-
-// Makes more, each bound to a piece of the segment for good; fewer where there is no memory.
-void add_frags(frag_list &list, std::size_t count)
-{
-    segment &own = here().node->own();
-    std::uint32_t granule = 0;
-    for (; count > 0 && list.made.size() < list.most &&
-           status::ok == own.carve(frag_bytes(list), &granule);
-         --count) {
-        mca_btl_gpusm_frag_t &made = list.made.emplace_back();
-        made.out.granule = off_page_ends(granule, skipped_granules(list));
-        made.out.header = reinterpret_cast<frag_header *>(own.at(made.out.granule));
-        set_up(&made, &list, made.out.header + 1);
-        put_back(list, &made.out);
-    }
-}
-
-// `bytes` more are sent. Short messages leave it as it is: they gain nothing by a long one.
-void lengthen_queue(frag_list &list, std::size_t bytes)
-{
-    list.taken_bytes += list.is_queue && bytes > list.payload_bytes / 4 ? bytes : 0;
-    if (list.taken_bytes > sent_for_one_more * list.payload_bytes) {
-        list.taken_bytes = 0;
-        add_frags(list, list.made.size() * list.payload_bytes < queue_bytes ? 1 : 0);
     }
 }
 
@@ -108,17 +82,68 @@ mca_btl_gpusm_frag_t *take_free(frag_list &list)
     return frag_around(out);
 }
 
-void reclaim_frags_of(mca_btl_base_endpoint_t *endpoint)
+} // namespace
+
+frag_store::frag_store(transport &of) : transport_(of)
+{
+    plan(lists_);
+}
+
+frag_store::~frag_store()
+{
+    for (mca_btl_gpusm_frag_t *each : deferred_) {
+        give(each);
+    }
+}
+
+bool frag_store::make_first()
+{
+    const std::lock_guard guard(transport_.lock);
+    add(lists_[2], first_eager_frags);
+    add(lists_[1], first_short_frags);
+    add(lists_[0], first_small_frags);
+    return lists_[0].free != nullptr && lists_[1].free != nullptr &&
+           (0 == lists_[2].most || lists_[2].free != nullptr);
+}
+
+// Makes more, each bound to a piece of the segment for good; fewer where there is no memory. This
+// and the next one: under the transport's lock.
+void frag_store::add(frag_list &list, std::size_t count)
+{
+    segment &own = transport_.process.own_node().own();
+    std::uint32_t granule = 0;
+    for (; count > 0 && list.made.size() < list.most &&
+           status::ok == own.carve(frag_bytes(list), &granule);
+         --count) {
+        mca_btl_gpusm_frag_t &made = list.made.emplace_back();
+        made.out.granule = off_page_ends(granule, skipped_granules(list));
+        made.out.header = reinterpret_cast<frag_header *>(own.at(made.out.granule));
+        set_up(&made, &list, made.out.header + 1);
+        put_back(list, &made.out);
+    }
+}
+
+// `bytes` more are sent. Short messages leave it as it is: they gain nothing by a long one.
+void frag_store::lengthen_queue(frag_list &list, std::size_t bytes)
+{
+    list.taken_bytes += list.is_queue && bytes > list.payload_bytes / 4 ? bytes : 0;
+    if (list.taken_bytes > sent_for_one_more * list.payload_bytes) {
+        list.taken_bytes = 0;
+        add(list, list.made.size() * list.payload_bytes < queue_bytes ? 1 : 0);
+    }
+}
+
+void frag_store::reclaim_from(mca_btl_base_endpoint_t *endpoint)
 {
     for (outgoing *out = endpoint->peer->reclaim(); out != nullptr;) {
         outgoing *next = out->next;
-        frag_return(frag_around(out));
+        give(frag_around(out));
         out = next;
     }
 }
 
 // Gives a fragment that the peer is done with back to whom it belongs.
-void complete(mca_btl_gpusm_frag_t *frag, int result)
+void frag_store::complete(mca_btl_gpusm_frag_t *frag, int result)
 {
     // The callback may free the descriptor, so ask first whose it is.
     const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
@@ -126,42 +151,41 @@ void complete(mca_btl_gpusm_frag_t *frag, int result)
         frag->base.des_cbfunc(&mca_btl_gpusm.super, frag->endpoint, &frag->base, result);
     }
     if (ours) {
-        frag_return(frag);
+        give(frag);
     }
 }
 
 // The endpoint needs attention in progress.
-void mark_active(mca_btl_base_endpoint_t *endpoint)
+void frag_store::mark_active(mca_btl_base_endpoint_t *endpoint)
 {
-    const std::lock_guard guard(here().lock);
+    const std::lock_guard guard(transport_.lock);
     if (!endpoint->active) {
         endpoint->active = true;
-        here().sends_to_look_after.store(true, std::memory_order_relaxed);
-        here().frags->active.push_back(endpoint);
+        has_work_.store(true, std::memory_order_relaxed);
+        active_.push_back(endpoint);
     }
 }
 
 // Do control messages to that peer wait for fragments outside the segment?
-bool must_wait(const mca_btl_base_endpoint_t *endpoint)
+bool frag_store::must_wait(const mca_btl_base_endpoint_t *endpoint)
 {
-    const std::lock_guard guard(here().lock);
+    const std::lock_guard guard(transport_.lock);
     return endpoint->deferred > 0;
 }
 
 // Only send_deferred takes some out.
-mca_btl_gpusm_frag_t *first_deferred()
+mca_btl_gpusm_frag_t *frag_store::first_deferred()
 {
-    const std::lock_guard guard(here().lock);
-    const auto &all = here().frags->deferred;
-    return all.empty() ? nullptr : all.front();
+    const std::lock_guard guard(transport_.lock);
+    return deferred_.empty() ? nullptr : deferred_.front();
 }
 
 // Sends what was kept, as fragments come back. Returns how many went.
-int send_deferred()
+int frag_store::send_deferred()
 {
     int sent = 0;
     while (mca_btl_gpusm_frag_t *waiting = first_deferred()) {
-        mca_btl_gpusm_frag_t *place = frag_get(small_payload_bytes);
+        mca_btl_gpusm_frag_t *place = get(small_payload_bytes);
         if (nullptr == place) {
             break;
         }
@@ -171,11 +195,11 @@ int send_deferred()
         const status s = post(waiting->endpoint, place, waiting->kind, waiting->tag);
         const int answer = opal_answer(s);
         if (OPAL_SUCCESS != answer) {
-            frag_return(place);
+            give(place);
         }
         {
-            const std::lock_guard guard(here().lock);
-            std::erase(here().frags->deferred, waiting);
+            const std::lock_guard guard(transport_.lock);
+            std::erase(deferred_, waiting);
             --waiting->endpoint->deferred;
         }
         complete(waiting, answer);
@@ -184,85 +208,55 @@ int send_deferred()
     return sent;
 }
 
-} // namespace
-
-void plan_frags()
+mca_btl_gpusm_frag_t *frag_store::get(std::size_t bytes)
 {
-    here().frags = new frag_store;
-    plan(here().frags->lists);
-}
-
-bool make_first_frags()
-{
-    const std::lock_guard guard(here().lock);
-    frag_list *lists = here().frags->lists;
-    add_frags(lists[2], first_eager_frags);
-    add_frags(lists[1], first_short_frags);
-    add_frags(lists[0], first_small_frags);
-    return lists[0].free != nullptr && lists[1].free != nullptr &&
-           (0 == lists[2].most || lists[2].free != nullptr);
-}
-
-void release_frags()
-{
-    if (nullptr == here().frags) {
-        return;
-    }
-    for (mca_btl_gpusm_frag_t *each : here().frags->deferred) {
-        frag_return(each);
-    }
-    delete std::exchange(here().frags, nullptr);
-}
-
-mca_btl_gpusm_frag_t *frag_get(std::size_t bytes)
-{
-    for (frag_list &list : here().frags->lists) {
+    for (frag_list &list : lists_) {
         if (bytes > list.payload_bytes) {
             continue;
         }
         {
-            const std::lock_guard guard(here().lock);
+            const std::lock_guard guard(transport_.lock);
             lengthen_queue(list, bytes);
             if (mca_btl_gpusm_frag_t *frag = take_free(list); frag != nullptr) {
                 return frag;
             }
         }
-        for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = live_endpoint_at(i); ++i) {
-            reclaim_frags_of(endpoint);
+        for (std::size_t i = 0; mca_btl_base_endpoint_t *endpoint = transport_.live_endpoint_at(i);
+             ++i) {
+            reclaim_from(endpoint);
         }
-        const std::lock_guard guard(here().lock);
+        const std::lock_guard guard(transport_.lock);
         if (nullptr == list.free) {
-            add_frags(list, std::max<std::size_t>(1, added_bytes / list.payload_bytes));
+            add(list, std::max<std::size_t>(1, added_bytes / list.payload_bytes));
         }
         return take_free(list);
     }
     return nullptr;
 }
 
-mca_btl_gpusm_frag_t *frag_get_for_part(std::size_t *bytes)
+mca_btl_gpusm_frag_t *frag_store::get_for_part(std::size_t *bytes)
 {
-    frag_list *lists = here().frags->lists;
-    std::size_t i = std::size(here().frags->lists) - 1;
-    while (i > 1 && *bytes <= lists[i - 1].payload_bytes) {
+    std::size_t i = frag_sizes - 1;
+    while (i > 1 && *bytes <= lists_[i - 1].payload_bytes) {
         --i;
     }
-    mca_btl_gpusm_frag_t *frag = frag_get(*bytes);
+    mca_btl_gpusm_frag_t *frag = get(*bytes);
     while (nullptr == frag && i > 1) {
         {
-            const std::lock_guard guard(here().lock);
-            if (!lists[i].made.empty()) {
+            const std::lock_guard guard(transport_.lock);
+            if (!lists_[i].made.empty()) {
                 break; // one will come back
             }
         }
-        *bytes = lists[--i].payload_bytes;
-        frag = frag_get(*bytes);
+        *bytes = lists_[--i].payload_bytes;
+        frag = get(*bytes);
     }
     return frag;
 }
 
-mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits)
+mca_btl_gpusm_frag_t *frag_store::get_for_control(std::size_t bytes, bool waits)
 {
-    mca_btl_gpusm_frag_t *frag = waits ? nullptr : frag_get(bytes);
+    mca_btl_gpusm_frag_t *frag = waits ? nullptr : get(bytes);
     if (nullptr == frag && bytes <= small_payload_bytes) {
         auto *made = new private_frag{};
         set_up(&made->frag, nullptr, made->payload);
@@ -271,13 +265,13 @@ mca_btl_gpusm_frag_t *frag_get_for_control(std::size_t bytes, bool waits)
     return frag;
 }
 
-void frag_return(mca_btl_gpusm_frag_t *frag)
+void frag_store::give(mca_btl_gpusm_frag_t *frag)
 {
     if (nullptr == frag->list) {
         delete reinterpret_cast<private_frag *>(frag);
         return;
     }
-    const std::lock_guard guard(here().lock);
+    const std::lock_guard guard(transport_.lock);
     put_back(*frag->list, &frag->out);
 }
 
@@ -295,8 +289,8 @@ int opal_answer(status of_post)
     }
 }
 
-status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_kind kind,
-            mca_btl_base_tag_t tag)
+status frag_store::post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag,
+                        frag_kind kind, mca_btl_base_tag_t tag)
 {
     // A copy of so few bytes costs less than a fragment that has to come back.
     constexpr std::size_t copied_bytes = 248;
@@ -307,7 +301,7 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
         endpoint->peer->send_inline(kind, tag, frag->segment.seg_len, [&](unsigned char *to) {
             std::memcpy(to, frag->segment.seg_addr.pval, frag->segment.seg_len);
         })) {
-        frag_return(frag);
+        give(frag);
         return status::ok;
     }
     frag->endpoint = endpoint;
@@ -315,10 +309,10 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
     if (!in_segment) {
         frag->kind = kind;
         frag->tag = tag;
-        const std::lock_guard guard(here().lock);
-        here().frags->deferred.push_back(frag);
+        const std::lock_guard guard(transport_.lock);
+        deferred_.push_back(frag);
         ++endpoint->deferred;
-        here().sends_to_look_after.store(true, std::memory_order_relaxed);
+        has_work_.store(true, std::memory_order_relaxed);
         return status::busy;
     }
     frag->out.header->payload_bytes = static_cast<std::uint32_t>(frag->segment.seg_len);
@@ -331,12 +325,12 @@ status post(mca_btl_base_endpoint_t *endpoint, mca_btl_gpusm_frag_t *frag, frag_
     return s;
 }
 
-status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const void *message,
-                    std::size_t bytes)
+status frag_store::post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind,
+                                const void *message, std::size_t bytes)
 {
     // These are handled in the order of their sending, so none may pass one that waits. (Of ob1's
     // messages some may.)
-    mca_btl_gpusm_frag_t *frag = frag_get_for_control(bytes, must_wait(endpoint));
+    mca_btl_gpusm_frag_t *frag = get_for_control(bytes, must_wait(endpoint));
     if (nullptr == frag) {
         return status::no_memory;
     }
@@ -344,12 +338,12 @@ status post_control(mca_btl_base_endpoint_t *endpoint, frag_kind kind, const voi
     fire_and_forget(frag, bytes);
     const status s = post(endpoint, frag, kind, 0);
     if (OPAL_SUCCESS != opal_answer(s)) {
-        frag_return(frag);
+        give(frag);
     }
     return s;
 }
 
-bool take_frags_back(mca_btl_base_endpoint_t *from)
+bool frag_store::take_back(mca_btl_base_endpoint_t *from)
 {
     while (outgoing *out = from->peer->reap()) {
         complete(frag_around(out), OPAL_ERR_UNREACH);
@@ -357,19 +351,18 @@ bool take_frags_back(mca_btl_base_endpoint_t *from)
     return from->peer->idle() && !must_wait(from);
 }
 
-int progress_sends()
+int frag_store::progress()
 {
     int completed = send_deferred();
-    auto &[lists, deferred, active, visited] = *here().frags;
     {
-        const std::lock_guard guard(here().lock);
-        visited.swap(active);
-        for (mca_btl_base_endpoint_t *endpoint : visited) {
+        const std::lock_guard guard(transport_.lock);
+        visited_.swap(active_);
+        for (mca_btl_base_endpoint_t *endpoint : visited_) {
             endpoint->active = false;
         }
-        here().sends_to_look_after.store(!deferred.empty(), std::memory_order_relaxed);
+        has_work_.store(!deferred_.empty(), std::memory_order_relaxed);
     }
-    for (mca_btl_base_endpoint_t *endpoint : visited) {
+    for (mca_btl_base_endpoint_t *endpoint : visited_) {
         (void)endpoint->peer->flush();
         while (outgoing *out = endpoint->peer->reap()) {
             complete(frag_around(out), endpoint->peer->closed() ? OPAL_ERR_UNREACH : OPAL_SUCCESS);
@@ -379,7 +372,7 @@ int progress_sends()
             mark_active(endpoint);
         }
     }
-    visited.clear();
+    visited_.clear();
     return completed;
 }
 

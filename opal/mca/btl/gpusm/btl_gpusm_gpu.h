@@ -11,13 +11,6 @@
 
 namespace gpusm {
 
-// The GPU side, made on the first call that finds a CUDA driver; null without one, or when the
-// parameter use_cuda_ipc says no.
-inline gpu_side *gpu()
-{
-    return here().process.gpu();
-}
-
 // That copy, through registered memory instead. `over` is called at its end.
 inline bounce bounce_of(const copy_request &copy, bounce_way way, device *on,
                         void (*over)(bounce *job))
@@ -36,7 +29,7 @@ inline bounce bounce_of(const copy_request &copy, bounce_way way, device *on,
 
 // Open MPI's question whether an address is device memory, where accelerator/cuda would take long:
 // from the one to the other gpusm answers it with one driver call. Both may be called again.
-void install_pointer_check();
+void install_pointer_check(transport &of);
 void remove_pointer_check();
 
 } // namespace gpusm

@@ -69,7 +69,7 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     }
     (void)with.found.worked();
     {
-        const std::lock_guard guard(here().lock);
+        const std::lock_guard guard(endpoint->transport->lock);
         if (!with.asked.load(std::memory_order_relaxed)) {
             with.peer = std::exchange(made, nullptr);
             with.asked.store(true, std::memory_order_release);
@@ -103,7 +103,7 @@ bool is_so(fact asked, mca_btl_base_endpoint_t *endpoint, const remote_handle &r
     case fact::two_copies_are_faster:
         return two_copies_are_faster_to(endpoint);
     case fact::oversubscribed:
-        return here().oversubscribed;
+        return endpoint->transport->oversubscribed;
     case fact::ring_is_warm:
         return endpoint->received_bytes.load(std::memory_order_relaxed) >=
                mca_btl_gpusm_component.stream_host_after;
@@ -112,7 +112,7 @@ bool is_so(fact asked, mca_btl_base_endpoint_t *endpoint, const remote_handle &r
     case fact::sender_writes:
         return endpoint->its_writes.may_try();
     case fact::sends_too:
-        return here().host_offers.value() > 0;
+        return endpoint->transport->host_offers.value() > 0;
     case fact::rings:
         return true; // until there is none
     default:
@@ -122,24 +122,25 @@ bool is_so(fact asked, mca_btl_base_endpoint_t *endpoint, const remote_handle &r
 
 } // namespace
 
-host_side::host_side(gpusm::node &local)
-    : rings_{slot_bytes, most_stream_pieces, most_rings, nullptr, false},
-      rings_without_slots_{cache_line_bytes, 1, most_rings}, receiver_(local, *this), sender_(*this)
+host_side::host_side(transport &of)
+    : transport_(of), rings_{slot_bytes, most_stream_pieces, most_rings, nullptr, false},
+      rings_without_slots_{cache_line_bytes, 1, most_rings},
+      receiver_(of.process.own_node(), *this), sender_(*this)
 {
 }
 
 status host_side::send(peer &to, const stream_message &message, const stream_memory *memory)
 {
-    return post_stream_message(to, frag_kind::cooperative, message, memory);
+    return post_stream_message(transport_.endpoint_of(to), frag_kind::cooperative, message, memory);
 }
 
 void host_side::open(peer &to, const stream_message &message, const stream_memory *memory,
                      stream_source *out)
 {
-    mca_btl_base_endpoint_t *reader = endpoint_of(to);
+    mca_btl_base_endpoint_t *reader = transport_.endpoint_of(to);
     registration *named =
         share_kind::host == message.handle.kind
-            ? here().registrations->named(message.handle, message.address, message.len_bytes)
+            ? transport_.registrations->named(message.handle, message.address, message.len_bytes)
             : nullptr;
     if (memory != nullptr) {
         out->user = reader;
@@ -221,6 +222,8 @@ bool two_copies_are_faster_to(const mca_btl_base_endpoint_t *endpoint)
 void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *base, std::size_t size)
 {
     const bool single = smsc_reaches_us(endpoint);
+    transport &ours = *endpoint->transport;
+    gpu_side *side = ours.process.gpu_if_made();
     const auto address = reinterpret_cast<std::uint64_t>(base);
     made->name(share_kind::host, address, size);
     // Only what is written into a device has to be page-locked.
@@ -229,16 +232,16 @@ void offer_host(mca_btl_base_endpoint_t *endpoint, registration *made, void *bas
         case fact::pushes:
             return pushes_to(endpoint);
         case fact::page_locked_source:
-            return here().gpu.load()->is_page_locked(address, size);
+            return side->is_page_locked(address, size);
         default: // the receiver knows it
             return false;
         }
     };
     facts into_device{memory_kind::host, memory_kind::mappable, size};
-    const bool locked = here().gpu != nullptr && mode::pushed == choose(&into_device, answer);
+    const bool locked = side != nullptr && mode::pushed == choose(&into_device, answer);
     made->handle.remote.flags =
         static_cast<std::uint8_t>((single ? 0 : no_single_copy) | (locked ? page_locked : 0));
-    here().host_offers.add(1);
+    ours.host_offers.add(1);
 }
 
 int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void *local_address,
@@ -263,10 +266,10 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
             get->remote_address = remote_address;
             get->remote = remote;
             get->goes = goes;
-            if (here().host->fetch(get)) {
+            if (endpoint->transport->host->fetch(get)) {
                 return OPAL_SUCCESS;
             }
-            here().gets->all.give(get);
+            endpoint->transport->gets->all.give(get);
         }
         known.set(fact::rings, false);
         goes = choose(&known, answer);
@@ -323,7 +326,7 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
         OPAL_SUCCESS == MCA_SMSC_CALL(copy_from, from, local,
                                       reinterpret_cast<void *>(remote_address), bytes, nullptr)) {
         if (with.reads.worked()) {
-            here().node->refuse_single_copies(*endpoint->peer, false);
+            endpoint->transport->process.own_node().refuse_single_copies(*endpoint->peer, false);
         }
         return status::ok;
     }
@@ -335,7 +338,7 @@ status smsc_read(mca_btl_base_endpoint_t *endpoint, void *local, std::uint64_t r
                  never ? "" : "; it is tried again later");
     }
     if (with.reads.is_refused()) {
-        here().node->refuse_single_copies(*endpoint->peer);
+        endpoint->transport->process.own_node().refuse_single_copies(*endpoint->peer);
     }
     return status::unsupported;
 }

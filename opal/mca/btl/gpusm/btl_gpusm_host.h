@@ -35,7 +35,7 @@ class host_side final : private stream_services {
         return most_rings * (std::size_t{most_stream_pieces} * slot_bytes +
                              2 * (stream_slots_offset + 2 * system_page_bytes()));
     }
-    explicit host_side(node &local);
+    explicit host_side(transport &of);
 
     // Both sides copy at the same time: through a ring (host_ring); or by single copies
     // (both_copy), of which this process makes those at the end, and the sender, which would only
@@ -67,6 +67,7 @@ class host_side final : private stream_services {
     void copy_in(const stream_source &source, stream_copy *copy) override;
     void copy_back(const stream_fetch &fetch, stream_copy *copy) override;
 
+    transport &transport_;
     stream_pool rings_;
     stream_pool rings_without_slots_; // which only tell how far a sender is
     stream_receiver receiver_;

@@ -4,6 +4,7 @@
 // btl_gpusm_ipc.cc: how the device's side of the process (device_offers, fd_passing, bounces) sends
 // messages and copies host memory, and what it has to say to ob1 and the user.
 #include "opal/mca/btl/gpusm/btl_gpusm_ipc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -31,32 +32,32 @@ const char *reason_in_words(refuse_reason reason)
 
 bool messenger::send(peer &to, const ipc_message &message)
 {
-    const status s =
-        post_control(endpoint_of(to), frag_kind::ipc_control, &message, sizeof(message));
+    const status s = transport_.frags->post_control(
+        transport_.endpoint_of(to), frag_kind::ipc_control, &message, sizeof(message));
     return status::ok == s || status::busy == s;
 }
 
 status messenger::read(peer &from, void *local, std::uint64_t remote, std::size_t bytes)
 {
-    const status s = smsc_read(endpoint_of(from), local, remote, bytes);
+    const status s = smsc_read(transport_.endpoint_of(from), local, remote, bytes);
     count(counter::pulled_host_bytes, status::ok == s ? bytes : 0);
     return s;
 }
 
 status messenger::write(peer &to, const void *local, std::uint64_t remote, std::size_t bytes)
 {
-    return smsc_write(endpoint_of(to), local, remote, bytes);
+    return smsc_write(transport_.endpoint_of(to), local, remote, bytes);
 }
 
 void messenger::fetches(peer &by)
 {
-    enable_get(endpoint_of(by));
+    enable_get(transport_.endpoint_of(by));
 }
 
 // Waits for the runtime.
 void messenger::refused(peer &by, refuse_reason reason)
 {
-    if (!std::exchange(endpoint_of(by)->gpu_warned, true)) {
+    if (!std::exchange(transport_.endpoint_of(by)->gpu_warned, true)) {
         show_help("cuda ipc refused", static_cast<unsigned>(by.identity().vpid),
                   reason_in_words(reason));
     }
@@ -75,7 +76,7 @@ void enable_get(mca_btl_base_endpoint_t *endpoint)
 
 bool is_offered_to(mca_btl_base_endpoint_t *endpoint)
 {
-    return here().process.offers().may_offer(*endpoint->link, *endpoint->peer);
+    return endpoint->transport->process.offers().may_offer(*endpoint->link, *endpoint->peer);
 }
 
 void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
@@ -87,18 +88,18 @@ void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *pa
         return;
     }
     std::memcpy(&message, payload, sizeof(message));
-    here().process.offers().message_from(*endpoint->link, *endpoint->peer, message);
+    endpoint->transport->process.offers().message_from(*endpoint->link, *endpoint->peer, message);
 }
 
 void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, const device &into)
 {
     (void)owner->rings.refused(into.index, status::unsupported);
-    here().process.offers().tell_mapping(*owner->peer, handle, false);
+    owner->transport->process.offers().tell_mapping(*owner->peer, handle, false);
 }
 
 void can_map_after_all(mca_btl_base_endpoint_t *owner, const remote_handle &handle)
 {
-    here().process.offers().tell_mapping(*owner->peer, handle, true);
+    owner->transport->process.offers().tell_mapping(*owner->peer, handle, true);
 }
 
 status wait_for_descriptors(transfer *get)
@@ -112,7 +113,7 @@ status wait_for_descriptors(transfer *get)
             finish(get, s);
         }
     };
-    fd_passing &fds = here().gpu.load()->fds;
+    fd_passing &fds = get->gpu().fds;
     if (!fds.ask(get->endpoint->peer->number, get->remote, go_on)) {
         return status::unsupported;
     }

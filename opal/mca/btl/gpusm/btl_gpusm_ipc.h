@@ -13,11 +13,16 @@ namespace gpusm {
 
 class messenger final : public message_services {
   public:
+    explicit messenger(transport &of) : transport_(of) {}
+
     bool send(peer &to, const ipc_message &message) override;
     status read(peer &from, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(peer &to, const void *local, std::uint64_t remote, std::size_t bytes) override;
     void fetches(peer &by) override;
     void refused(peer &by, refuse_reason reason) override;
+
+  private:
+    transport &transport_;
 };
 
 } // namespace gpusm

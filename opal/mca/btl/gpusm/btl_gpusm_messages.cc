@@ -8,6 +8,7 @@
 // in a fragment already (alloc, prepare_src) is sent without a copy: it counts as done when it is
 // posted. Longer messages ob1 registers and offers; the receiver calls get.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
@@ -56,7 +57,7 @@ bool pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsign
     if (of_device(convertor)) { // ob1 may have made its endpoint later than it called add_procs
         enable_get(endpoint);
         (void)is_offered_to(endpoint);
-        if (gpu_side *side = here().gpu; side != nullptr) {
+        if (gpu_side *side = endpoint->transport->process.gpu_if_made(); side != nullptr) {
             side->packs_fragments();
         }
     }
@@ -94,7 +95,7 @@ mode choose_to_offer(mca_btl_base_endpoint_t *endpoint, memory_kind source, std:
         case fact::peer_fetches:
             return is_offered_to(endpoint);
         case fact::uses_device:
-            return here().gpu != nullptr;
+            return endpoint->transport->process.gpu_if_made() != nullptr;
         case fact::two_copies_are_faster:
             return two_copies_are_faster_to(endpoint);
         default:
@@ -124,10 +125,10 @@ void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
         ipc_message_from(from, payload, header.payload_bytes);
         return;
     case frag_kind::stage:
-        sensible = here().stage->message_from(from, payload, header.payload_bytes);
+        sensible = from->transport->stage->message_from(from, payload, header.payload_bytes);
         break;
     case frag_kind::cooperative:
-        sensible = here().host->message_from(from, payload, header.payload_bytes);
+        sensible = from->transport->host->message_from(from, payload, header.payload_bytes);
         break;
     }
     if (!sensible) {
@@ -150,16 +151,16 @@ bool may_be_device_memory(const void *base, std::uint32_t flags)
 #endif
 }
 
-status post_stream_message(peer &to, frag_kind kind, const stream_message &message,
-                           const stream_memory *memory)
+status post_stream_message(mca_btl_base_endpoint_t *to, frag_kind kind,
+                           const stream_message &message, const stream_memory *memory)
 {
     struct {
         stream_message message;
         stream_memory memory;
     } both{message, nullptr == memory ? stream_memory{} : *memory};
     static_assert(sizeof(both) == sizeof(stream_message) + sizeof(stream_memory));
-    return post_control(endpoint_of(to), kind, &both,
-                        nullptr == memory ? sizeof(message) : sizeof(both));
+    return to->transport->frags->post_control(to, kind, &both,
+                                              nullptr == memory ? sizeof(message) : sizeof(both));
 }
 
 bool stream_message_for(stream_sender *streams, mca_btl_base_endpoint_t *from,
@@ -200,7 +201,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     if (!together && nullptr == descriptor && gpusm::of_device(convertor) &&
         gpusm::is_to_be_offered(endpoint, payload_size)) {
         if (!gpusm::has_threads()) {
-            gpusm::here().declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
+            endpoint->transport->declined = reinterpret_cast<std::uint64_t>(convertor->pBaseBuf);
         }
         return OPAL_ERR_OUT_OF_RESOURCE; // ob1 then takes the way through get, one copy less
     }
@@ -214,9 +215,10 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         gpusm::count_message(convertor, payload_size);
         return OPAL_SUCCESS;
     }
+    gpusm::frag_store &frags = *endpoint->transport->frags;
     mca_btl_gpusm_frag_t *frag = nullptr;
     if (size <= mca_btl_gpusm.super.btl_eager_limit && !endpoint->peer->closed()) {
-        frag = nullptr == convertor ? gpusm::frag_get_for_control(size) : gpusm::frag_get(size);
+        frag = nullptr == convertor ? frags.get_for_control(size) : frags.get(size);
     }
     if (nullptr == frag) {
         if (descriptor != nullptr) {
@@ -229,24 +231,25 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
     size_t packed = payload_size;
     if (!together && (!gpusm::pack(endpoint, convertor, payload + header_size, &packed) ||
                       packed != payload_size)) {
-        gpusm::frag_return(frag);
+        frags.give(frag);
         return OPAL_ERROR;
     }
     gpusm::fire_and_forget(frag, size);
     const int answer =
-        gpusm::opal_answer(gpusm::post(endpoint, frag, frag_kind::active_message, tag));
+        gpusm::opal_answer(frags.post(endpoint, frag, frag_kind::active_message, tag));
     if (OPAL_SUCCESS != answer) {
-        gpusm::frag_return(frag);
+        frags.give(frag);
         return answer;
     }
     gpusm::count_message(convertor, payload_size);
     return OPAL_SUCCESS;
 }
 
-mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
-                                               uint8_t order, size_t size, uint32_t flags) noexcept
+mca_btl_base_descriptor_t *mca_btl_gpusm_alloc(mca_btl_base_module_t *btl,
+                                               mca_btl_base_endpoint_t *, uint8_t order,
+                                               size_t size, uint32_t flags) noexcept
 {
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_control(size);
+    mca_btl_gpusm_frag_t *frag = gpusm::transport_of(btl).frags->get_for_control(size);
     return nullptr == frag ? nullptr : gpusm::hand_out(frag, size, order, flags);
 }
 
@@ -262,7 +265,8 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
         return nullptr;
     }
     size_t bytes = reserve + std::min(*size, most - reserve);
-    mca_btl_gpusm_frag_t *frag = gpusm::frag_get_for_part(&bytes);
+    gpusm::frag_store &frags = *endpoint->transport->frags;
+    mca_btl_gpusm_frag_t *frag = frags.get_for_part(&bytes);
     if (nullptr == frag) {
         return nullptr;
     }
@@ -270,7 +274,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
     const bool first = 0 == convertor->bConverted;
     if (!gpusm::pack(endpoint, convertor,
                      static_cast<unsigned char *>(frag->segment.seg_addr.pval) + reserve, size)) {
-        gpusm::frag_return(frag);
+        frags.give(frag);
         return nullptr;
     }
     gpusm::count_message(convertor, *size, first);
@@ -282,8 +286,8 @@ int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoin
 {
     auto *frag = reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor);
     const bool calls_back = gpusm::calls_back(frag); // it may be gone after the post
-    const int answer =
-        gpusm::opal_answer(gpusm::post(endpoint, frag, gpusm::frag_kind::active_message, tag));
+    const int answer = gpusm::opal_answer(
+        endpoint->transport->frags->post(endpoint, frag, gpusm::frag_kind::active_message, tag));
     if (OPAL_SUCCESS != answer) {
         return answer;
     }
@@ -292,7 +296,7 @@ int mca_btl_gpusm_send(mca_btl_base_module_t *, mca_btl_base_endpoint_t *endpoin
     return calls_back ? OPAL_SUCCESS : 1;
 }
 
-mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *,
+mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_module_t *btl,
                                                                mca_btl_base_endpoint_t *endpoint,
                                                                void *base, size_t size,
                                                                uint32_t flags) noexcept
@@ -300,10 +304,10 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     using gpusm::memory_kind;
     using gpusm::status;
 
-    gpusm::transport &here = gpusm::here();
+    gpusm::transport &ours = gpusm::transport_of(btl);
     const bool for_peers = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
     const bool ask = gpusm::may_be_device_memory(base, flags);
-    gpusm::gpu_side *side = ask ? gpusm::gpu() : nullptr;
+    gpusm::gpu_side *side = ask ? ours.process.gpu() : nullptr;
     // Handles are for one peer. Without one ob1 sends fragments.
     if (MCA_BTL_ENDPOINT_ANY == endpoint ||
         (for_peers && gpusm::mode::offered !=
@@ -311,7 +315,7 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
                               endpoint, ask ? memory_kind::mappable : memory_kind::host, size))) {
         return nullptr;
     }
-    gpusm::registration *made = here.registrations->take();
+    gpusm::registration *made = ours.registrations->take();
     if (nullptr == made) {
         return nullptr;
     }
@@ -330,30 +334,30 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
         gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
                         size, gpusm::to_string(s));
         ++made->turn;
-        here.registrations->give(made);
+        ours.registrations->give(made);
         return nullptr;
     }
     return &gpusm::hand_over(made)->handle; // to whoever gives it back
 }
 
-int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *,
+int mca_btl_gpusm_deregister_mem(mca_btl_base_module_t *btl,
                                  mca_btl_base_registration_handle_t *handle) noexcept
 {
-    gpusm::transport &here = gpusm::here();
+    gpusm::transport &ours = gpusm::transport_of(btl);
     gpusm::registration *given = gpusm::take_over(gpusm::registration_around(handle));
-    if (gpusm::gpu_side *side = here.gpu; side != nullptr) {
+    if (gpusm::gpu_side *side = ours.process.gpu_if_made(); side != nullptr) {
         gpusm::deregister_device(*side, given);
     } else {
         ++given->turn;
     }
     if (given->streamed) {
-        here.host->forget(given);
-        here.stage->forget(given);
+        ours.host->forget(given);
+        ours.stage->forget(given);
     }
     if (gpusm::share_kind::host == handle->remote.kind) {
-        here.host_offers.add(~std::uint32_t{0}); // one less
+        ours.host_offers.add(~std::uint32_t{0}); // one less
     }
-    here.registrations->give(given);
+    ours.registrations->give(given);
     return OPAL_SUCCESS;
 }
 
@@ -385,19 +389,19 @@ int mca_btl_gpusm_progress(void) noexcept
 {
     // One thread at a time, and never from within a callback: the order of a peer's messages
     // depends on it. A locked instruction would be a good part of an idle round.
-    gpusm::transport *here = mca_btl_gpusm_component.transport;
-    if (nullptr == here || !here->progressing.try_lock()) {
+    gpusm::transport *ours = mca_btl_gpusm_component.transport;
+    if (nullptr == ours || !ours->progressing.try_lock()) {
         return 0;
     }
     // With threads another one may be inside the engine when this one is to send out what it held.
-    if (gpusm::gpu_side *side = here->gpu.load(std::memory_order_acquire);
+    if (gpusm::gpu_side *side = ours->process.gpu_if_made();
         side != nullptr && !gpusm::has_threads()) {
         side->copies.expect_more(true); // until progress_gets
-        here->declined = 0;
+        ours->declined = 0;
     }
-    constexpr auto handle = [](gpusm::peer &from, const gpusm::frag_header &header,
+    const auto handle = [ours](gpusm::peer &from, const gpusm::frag_header &header,
                                const unsigned char *payload) {
-        mca_btl_base_endpoint_t *endpoint = gpusm::endpoint_of(from);
+        mca_btl_base_endpoint_t *endpoint = ours->endpoint_of(from);
         gpusm::add_to(endpoint->received_bytes, std::uint64_t{header.payload_bytes});
         if (gpusm::frag_kind::active_message == header.kind) {
             gpusm::deliver(endpoint, header.tag, payload, header.payload_bytes);
@@ -405,31 +409,31 @@ int mca_btl_gpusm_progress(void) noexcept
             gpusm::take_our_own(endpoint, header, payload);
         }
     };
-    int events = here->node->poll(messages_per_progress, handle);
-    if (here->sends_to_look_after.load(std::memory_order_relaxed)) {
-        events += gpusm::progress_sends();
+    int events = ours->process.own_node().poll(messages_per_progress, handle);
+    if (ours->frags->has_work()) {
+        events += ours->frags->progress();
     }
-    if (!here->host->idle()) {
-        events += here->host->progress();
+    if (!ours->host->idle()) {
+        events += ours->host->progress();
     }
-    if (here->gpu.load(std::memory_order_acquire) != nullptr) {
-        events += gpusm::progress_gets(events > 0);
-    } else if (!here->stage->idle()) {
-        here->stage->progress();
+    if (ours->process.gpu_if_made() != nullptr) {
+        events += gpusm::progress_gets(*ours, events > 0);
+    } else if (!ours->stage->idle()) {
+        ours->stage->progress();
         ++events;
     }
     constexpr std::uint32_t calls_between_looks = 1024;
-    if (0 == ++here->progress_calls % calls_between_looks) {
-        events += here->node->take_put_aside(handle);
-        gpusm::look_after_peers();
+    if (0 == ++ours->progress_calls % calls_between_looks) {
+        events += ours->process.own_node().take_put_aside(handle);
+        gpusm::look_after_peers(*ours);
     }
     // Where threads share a processor, the one that polls can keep it for a time slice from the one
     // that is to reply. Not after fewer polls: a thread that gets message after message by itself
     // would hand the polling over for nothing.
     constexpr std::uint32_t empty_polls_before_yield = 4096;
-    here->empty_polls = events > 0 ? 0 : here->empty_polls % empty_polls_before_yield + 1;
-    const bool yields = empty_polls_before_yield == here->empty_polls && gpusm::has_threads();
-    here->progressing.unlock();
+    ours->empty_polls = events > 0 ? 0 : ours->empty_polls % empty_polls_before_yield + 1;
+    const bool yields = empty_polls_before_yield == ours->empty_polls && gpusm::has_threads();
+    ours->progressing.unlock();
     if (yields) {
         (void)sched_yield();
     }

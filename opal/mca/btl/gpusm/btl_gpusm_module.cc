@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_module.cc: the module for peers: who can be reached, and the end.
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/common/gpusm/common_gpusm_modex.h"
@@ -10,30 +11,30 @@
 
 namespace gpusm {
 
-mca_btl_base_endpoint_t *make_endpoint_of(peer &of)
+mca_btl_base_endpoint_t *transport::make_endpoint(peer &of)
 {
-    const std::lock_guard guard(here().lock);
+    const std::lock_guard guard(lock);
     if (void *known = of.user.load(std::memory_order_relaxed); known != nullptr) {
         return static_cast<mca_btl_base_endpoint_t *>(known); // another thread was faster
     }
     auto *made = new mca_btl_base_endpoint_t{};
     made->peer = &of;
-    made->link = here().process.offers().link_of(of);
-    here().endpoints.push_back(made);
+    made->transport = this;
+    made->link = process.offers().link_of(of);
+    endpoints.push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;
 }
 
-mca_btl_base_endpoint_t *endpoint_at(std::size_t index)
+mca_btl_base_endpoint_t *transport::endpoint_at(std::size_t index)
 {
-    const std::lock_guard guard(here().lock);
-    const auto &all = here().endpoints;
-    return index < all.size() ? all[index] : nullptr;
+    const std::lock_guard guard(lock);
+    return index < endpoints.size() ? endpoints[index] : nullptr;
 }
 
-mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index)
+mca_btl_base_endpoint_t *transport::live_endpoint_at(std::size_t index)
 {
-    peer *live = here().node->live_peer_at(index);
+    peer *live = process.own_node().live_peer_at(index);
     return nullptr == live ? nullptr : endpoint_of(*live);
 }
 
@@ -41,11 +42,12 @@ mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index)
 
 extern "C" {
 
-static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
+static int add_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **procs,
                      mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable) noexcept
 {
     const opal_proc_t *self = opal_proc_local_get();
-    const bool alone = gpusm::has_peers_alone();
+    gpusm::transport &ours = gpusm::transport_of(btl);
+    const bool alone = gpusm::has_peers_alone(ours);
     for (size_t i = 0; i < nprocs; ++i) {
         endpoints[i] = nullptr;
         gpusm::segment_place place;
@@ -57,10 +59,10 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
             }
             continue;
         }
-        gpusm::peer *peer = gpusm::here().node->add_peer(place.identity, place.directory);
-        endpoints[i] = gpusm::endpoint_of(*peer);
+        gpusm::peer *peer = ours.process.own_node().add_peer(place.identity, place.directory);
+        endpoints[i] = ours.endpoint_of(*peer);
         endpoints[i]->proc.tell(procs[i], place.same_pids);
-        gpusm::install_pointer_check();
+        gpusm::install_pointer_check(ours);
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
             if (OPAL_SUCCESS != rc) {
@@ -71,9 +73,10 @@ static int add_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs
     return OPAL_SUCCESS;
 }
 
-static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
+static int del_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **,
                      mca_btl_base_endpoint_t **endpoints) noexcept
 {
+    const gpusm::transport &ours = gpusm::transport_of(btl);
     for (size_t i = 0; i < nprocs; ++i) {
         // The endpoint stays in the component's list, where later progress gives its
         // fragments back, and goes with the component.
@@ -82,7 +85,7 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
             // Should the process come back, ob1 will have to be told anew.
             endpoints[i]->get_enabled = false;
             gpusm::smsc_release(endpoints[i]);
-            if (gpusm::gpu_side *side = gpusm::here().gpu; side != nullptr) {
+            if (gpusm::gpu_side *side = ours.process.gpu_if_made(); side != nullptr) {
                 const std::lock_guard guard(side->lock);
                 side->imports.drop_owner(endpoints[i]->peer->number);
                 endpoints[i]->link->fetches.start_anew();
@@ -92,18 +95,20 @@ static int del_procs(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
     return OPAL_SUCCESS;
 }
 
-static int free_descriptor(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor) noexcept
+static int free_descriptor(mca_btl_base_module_t *btl,
+                           mca_btl_base_descriptor_t *descriptor) noexcept
 {
-    gpusm::frag_return(reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor));
+    gpusm::transport_of(btl).frags->give(reinterpret_cast<mca_btl_gpusm_frag_t *>(descriptor));
     return OPAL_SUCCESS;
 }
 
 // ob1 calls it at the end of each of its add_procs, when it has an endpoint for every process.
-static int register_error(mca_btl_base_module_t *,
+static int register_error(mca_btl_base_module_t *btl,
                           mca_btl_base_module_error_cb_fn_t cbfunc) noexcept
 {
+    gpusm::transport &ours = gpusm::transport_of(btl);
     mca_btl_gpusm.error_cb = cbfunc;
-    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = gpusm::endpoint_at(i); ++i) {
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = ours.endpoint_at(i); ++i) {
         gpusm::enable_get(each);
     }
     return OPAL_SUCCESS;
@@ -134,6 +139,7 @@ mca_btl_gpusm_t mca_btl_gpusm = {
             .btl_register_error = gpusm::entry(register_error),
         },
     .error_cb = nullptr,
+    .transport = nullptr,
 };
 
 } // extern "C"

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
@@ -52,12 +53,12 @@ bool is_closed(mca_btl_base_endpoint_t *ended, std::int64_t now_ns)
 // False: something of it is in flight; again later.
 bool give_back(mca_btl_base_endpoint_t *ended)
 {
-    transport &all = here();
+    transport &all = *ended->transport;
     peer &its = *ended->peer;
-    if (!take_frags_back(ended) || !all.host->forget_peer(its) || !smsc_forget(ended)) {
+    if (!all.frags->take_back(ended) || !all.host->forget_peer(its) || !smsc_forget(ended)) {
         return false;
     }
-    gpu_side *side = all.gpu;
+    gpu_side *side = all.process.gpu_if_made();
     std::unique_lock<optional_mutex> guard;
     if (side != nullptr) {
         guard = std::unique_lock(side->lock, std::try_to_lock);
@@ -70,24 +71,24 @@ bool give_back(mca_btl_base_endpoint_t *ended)
         (side != nullptr && !side->imports.drop_owner(its.number))) {
         return false;
     }
-    all.node->forget(its);
+    all.process.own_node().forget(its);
     its.unmap();
     return true;
 }
 
 } // namespace
 
-void look_after_peers()
+void look_after_peers(transport &all)
 {
-    transport &all = here();
-    all.node->mend_inbox();
-    give_up_closed_peers();
+    node &own = all.process.own_node();
+    own.mend_inbox();
+    give_up_closed_peers(all);
     const std::int64_t now_ns = coarse_now_ns();
     if (now_ns - all.asked_at_ns < between_questions_ns) {
         return;
     }
     all.asked_at_ns = now_ns;
-    mca_btl_base_endpoint_t *asked = live_endpoint_at(all.next_to_ask++);
+    mca_btl_base_endpoint_t *asked = all.live_endpoint_at(all.next_to_ask++);
     if (nullptr == asked) {
         all.next_to_ask = 0;
         return;
@@ -96,11 +97,11 @@ void look_after_peers()
     if (!end.seen) {
         if (asked->peer->has_ended()) {
             // What it has read by then is taken back before the next question.
-            end = {true, all.node->end_of_inbox(), now_ns};
+            end = {true, own.end_of_inbox(), now_ns};
             all.asked_at_ns = 0; // where many end, one a millisecond may be too few
         }
-    } else if (all.node->has_read_all_of(*asked->peer, end.end_of_inbox) &&
-               is_closed(asked, now_ns) && (asked->given_up || nullptr == asked->proc.get())) {
+    } else if (own.has_read_all_of(*asked->peer, end.end_of_inbox) && is_closed(asked, now_ns) &&
+               (asked->given_up || nullptr == asked->proc.get())) {
         all.asked_at_ns = give_back(asked) ? 0 : now_ns;
     }
 }

@@ -10,6 +10,8 @@
 
 namespace gpusm {
 
+struct transport;
+
 // What is known of the end of a peer's process, or of its use of MPI.
 struct peer_end {
     bool seen = false;
@@ -18,7 +20,7 @@ struct peer_end {
 };
 
 // component: tells ob1 of the peers that have been closed.
-void give_up_closed_peers();
+void give_up_closed_peers(transport &of);
 
 // Housekeeping, to be called now and then by the thread that makes progress: the above, and asks
 // one peer, every millisecond at most, whether its process lives. One that has ended is closed when
@@ -26,7 +28,7 @@ void give_up_closed_peers();
 // communicator with this process; else some seconds later, as a failure, which ob1 is told if the
 // runtime has not acted by then. Then, when nothing of it is in flight, all that was kept for it is
 // given back.
-void look_after_peers();
+void look_after_peers(transport &all);
 
 } // namespace gpusm
 

@@ -33,7 +33,7 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
         return ask_component(address, dev_id, flags);
     }
     transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
-    gpu_side *side = nullptr == ours ? nullptr : ours->gpu.load();
+    gpu_side *side = nullptr == ours ? nullptr : ours->process.gpu_if_made();
     const auto at = reinterpret_cast<std::uint64_t>(address);
     // The devices are under the GPU lock, for which nobody is to wait here.
     memory_place place;
@@ -61,13 +61,13 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
 
 } // namespace
 
-void install_pointer_check()
+void install_pointer_check(transport &of)
 {
     const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
-    const std::lock_guard guard(here().lock);
+    const std::lock_guard guard(of.lock);
     if (mca_btl_gpusm_component.quick_pointer_check && 0 == std::strcmp("cuda", selected) &&
         driver_load() != nullptr) {
-        mca_btl_gpusm_component.checks_for.store(&here(), std::memory_order_release);
+        mca_btl_gpusm_component.checks_for.store(&of, std::memory_order_release);
         mca_btl_gpusm_component.check.put(&opal_accelerator.check_addr, entry(quick_check_addr));
     }
 }

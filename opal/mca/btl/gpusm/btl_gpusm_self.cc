@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -11,8 +12,9 @@
 
 namespace gpusm {
 
-self_side::self_side(optional_mutex &lock) : lock_(lock)
+self_side::self_side(transport &of) : transport_(of)
 {
+    endpoint.transport = &of;
     unusable.unusable = true;
 }
 
@@ -25,8 +27,8 @@ self_frag *self_side::take(std::size_t bytes, bool of_device)
         self_frag &frag = taken->frag;
         frag.is_short = is_short;
         frag.segments[0].seg_addr.pval = taken->payload;
-        gpu_side *gpu = of_device ? gpusm::gpu() : nullptr;
-        frag.registered = nullptr == gpu ? nullptr : frag_get(bytes);
+        gpu_side *gpu = of_device ? transport_.process.gpu() : nullptr;
+        frag.registered = nullptr == gpu ? nullptr : transport_.frags->get(bytes);
         if (frag.registered != nullptr) {
             gpu->packs_fragments();
             frag.segments[0].seg_addr.pval = frag.registered->segment.seg_addr.pval;
@@ -44,7 +46,7 @@ self_frag *self_side::take(std::size_t bytes, bool of_device)
 void self_side::give(self_frag *back)
 {
     if (back->registered != nullptr) {
-        frag_return(back->registered);
+        transport_.frags->give(back->registered);
     }
     if (back->is_short) {
         short_.give(reinterpret_cast<self_frag_of<short_bytes> *>(back));
@@ -59,7 +61,7 @@ void self_side::enable_get()
 {
     opal_proc_t *self = nullptr;
     {
-        const std::lock_guard guard(lock_);
+        const std::lock_guard guard(transport_.lock);
         if (mca_btl_gpusm_self.error_cb != nullptr && self_ != nullptr &&
             !std::exchange(told_, true)) {
             self = self_;
@@ -73,16 +75,16 @@ void self_side::enable_get()
 
 void self_side::serve(opal_proc_t *self)
 {
-    const std::lock_guard guard(lock_);
+    const std::lock_guard guard(transport_.lock);
     self_ = self;
     told_ = false;
 }
 
 namespace {
 
-self_side &side()
+self_side &side_of(const mca_btl_base_module_t *btl)
 {
-    return *here().self;
+    return *transport_of(btl).self;
 }
 
 // Must the payload be packed, because it lies in device memory or in parts?
@@ -94,11 +96,13 @@ self_side &side()
             0 != (convertor->flags & CONVERTOR_ACCELERATOR));
 }
 
-[[gnu::always_inline]] inline void
-deliver_to_self(mca_btl_base_tag_t tag, mca_btl_base_segment_t *segments, std::size_t count)
+[[gnu::always_inline]] inline void deliver_to_self(mca_btl_base_endpoint_t *self,
+                                                   mca_btl_base_tag_t tag,
+                                                   mca_btl_base_segment_t *segments,
+                                                   std::size_t count)
 {
     const mca_btl_active_message_callback_t &callback = mca_btl_base_active_message_trigger[tag];
-    const mca_btl_base_receive_descriptor_t received = {.endpoint = &side().endpoint,
+    const mca_btl_base_receive_descriptor_t received = {.endpoint = self,
                                                         .des_segments = segments,
                                                         .des_segment_count = count,
                                                         .tag = tag,
@@ -107,12 +111,13 @@ deliver_to_self(mca_btl_base_tag_t tag, mca_btl_base_segment_t *segments, std::s
 }
 
 // Packs at most *bytes behind `reserve` bytes; then *bytes says how many. False: it cannot.
-bool pack(opal_convertor_t *convertor, self_frag *frag, std::size_t reserve, std::size_t *bytes)
+bool pack(self_side &self, opal_convertor_t *convertor, self_frag *frag, std::size_t reserve,
+          std::size_t *bytes)
 {
     const bool of_device = 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
     const bool first = 0 == convertor->bConverted;
     if (of_device) { // ob1 may have made its endpoint later than it has registered its callback
-        side().enable_get();
+        self.enable_get();
     }
     auto *payload = static_cast<unsigned char *>(frag->segments[0].seg_addr.pval);
     struct iovec iov = {payload + reserve, *bytes};
@@ -133,7 +138,7 @@ bool pack(opal_convertor_t *convertor, self_frag *frag, std::size_t reserve, std
 
 extern "C" {
 
-static int add_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
+static int add_self(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **procs,
                     mca_btl_base_endpoint_t **endpoints, opal_bitmap_t *reachable) noexcept
 {
     const opal_proc_t *self = opal_proc_local_get();
@@ -142,8 +147,8 @@ static int add_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
         if (procs[i] != self) {
             continue;
         }
-        endpoints[i] = &gpusm::side().endpoint;
-        gpusm::side().serve(procs[i]);
+        endpoints[i] = &gpusm::side_of(btl).endpoint;
+        gpusm::side_of(btl).serve(procs[i]);
         if (reachable != nullptr) {
             const int rc = opal_bitmap_set_bit(reachable, static_cast<int>(i));
             if (OPAL_SUCCESS != rc) {
@@ -154,23 +159,23 @@ static int add_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **procs,
     return OPAL_SUCCESS;
 }
 
-static int delete_self(mca_btl_base_module_t *, size_t nprocs, opal_proc_t **,
+static int delete_self(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **,
                        mca_btl_base_endpoint_t **endpoints) noexcept
 {
     for (size_t i = 0; i < nprocs; ++i) {
         if (endpoints[i] != nullptr) {
-            gpusm::side().serve(nullptr);
+            gpusm::side_of(btl).serve(nullptr);
         }
     }
     return OPAL_SUCCESS;
 }
 
 // ob1 calls it at the end of its add_procs, when it has an endpoint for every process.
-static int register_error_of_self(mca_btl_base_module_t *,
+static int register_error_of_self(mca_btl_base_module_t *btl,
                                   mca_btl_base_module_error_cb_fn_t cbfunc) noexcept
 {
     mca_btl_gpusm_self.error_cb = cbfunc;
-    gpusm::side().enable_get();
+    gpusm::side_of(btl).enable_get();
     return OPAL_SUCCESS;
 }
 
@@ -180,10 +185,11 @@ static int finalize_self(mca_btl_base_module_t *) noexcept
     return OPAL_SUCCESS;
 }
 
-static mca_btl_base_descriptor_t *alloc_to_self(mca_btl_base_module_t *, mca_btl_base_endpoint_t *,
-                                                uint8_t order, size_t size, uint32_t flags) noexcept
+static mca_btl_base_descriptor_t *alloc_to_self(mca_btl_base_module_t *btl,
+                                                mca_btl_base_endpoint_t *, uint8_t order,
+                                                size_t size, uint32_t flags) noexcept
 {
-    gpusm::self_frag *frag = gpusm::side().take(size);
+    gpusm::self_frag *frag = gpusm::side_of(btl).take(size);
     if (nullptr == frag) {
         return nullptr;
     }
@@ -192,23 +198,24 @@ static mca_btl_base_descriptor_t *alloc_to_self(mca_btl_base_module_t *, mca_btl
     return &frag->base;
 }
 
-static int free_to_self(mca_btl_base_module_t *, mca_btl_base_descriptor_t *descriptor) noexcept
+static int free_to_self(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor) noexcept
 {
-    gpusm::side().give(reinterpret_cast<gpusm::self_frag *>(descriptor));
+    gpusm::side_of(btl).give(reinterpret_cast<gpusm::self_frag *>(descriptor));
     return OPAL_SUCCESS;
 }
 
 static mca_btl_base_descriptor_t *
-prepare_to_self(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, opal_convertor_t *convertor,
+prepare_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *, opal_convertor_t *convertor,
                 uint8_t order, size_t reserve, size_t *size, uint32_t flags) noexcept
 {
+    gpusm::self_side &self = gpusm::side_of(btl);
     const bool packs = gpusm::must_pack(convertor);
     if (packs && reserve >= gpusm::self_fragment_bytes) {
         return nullptr;
     }
     *size = packs ? std::min(*size, gpusm::self_fragment_bytes - reserve) : *size;
     const bool of_device = packs && 0 != (convertor->flags & CONVERTOR_ACCELERATOR);
-    gpusm::self_frag *frag = gpusm::side().take(reserve + (packs ? *size : 0), of_device);
+    gpusm::self_frag *frag = self.take(reserve + (packs ? *size : 0), of_device);
     if (nullptr == frag) {
         return nullptr;
     }
@@ -218,8 +225,8 @@ prepare_to_self(mca_btl_base_module_t *, mca_btl_base_endpoint_t *, opal_convert
         opal_convertor_get_current_pointer(convertor, &frag->segments[1].seg_addr.pval);
         frag->segments[1].seg_len = *size;
         frag->base.des_segment_count = 2;
-    } else if (!gpusm::pack(convertor, frag, reserve, size)) {
-        gpusm::side().give(frag);
+    } else if (!gpusm::pack(self, convertor, frag, reserve, size)) {
+        self.give(frag);
         return nullptr;
     }
     return &frag->base;
@@ -229,7 +236,7 @@ static int send_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
                         mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag) noexcept
 {
     const auto flags = static_cast<uint32_t>(descriptor->des_flags);
-    gpusm::deliver_to_self(tag, descriptor->des_segments, descriptor->des_segment_count);
+    gpusm::deliver_to_self(endpoint, tag, descriptor->des_segments, descriptor->des_segment_count);
     if (0 != (flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK)) {
         descriptor->des_cbfunc(btl, endpoint, descriptor, OPAL_SUCCESS);
     }
@@ -252,7 +259,7 @@ static int sendi_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
             opal_convertor_get_current_pointer(convertor, &segments[1].seg_addr.pval);
             segments[1].seg_len = payload_size;
         }
-        gpusm::deliver_to_self(tag, segments, payload_size > 0 ? 2 : 1);
+        gpusm::deliver_to_self(endpoint, tag, segments, payload_size > 0 ? 2 : 1);
         return OPAL_SUCCESS;
     }
     if (descriptor != nullptr) {
@@ -277,19 +284,19 @@ static int sendi_to_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
     return OPAL_SUCCESS;
 }
 
-static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module_t *,
+static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module_t *btl,
                                                              mca_btl_base_endpoint_t *endpoint,
                                                              void *base, size_t size,
                                                              uint32_t flags) noexcept
 {
-    gpusm::self_side &self = gpusm::side();
+    gpusm::transport &ours = gpusm::transport_of(btl);
     if (!gpusm::may_be_device_memory(base, flags)) {
-        return &self.host.handle;
+        return &ours.self->host.handle;
     }
-    gpusm::install_pointer_check(); // programs without device memory do without
+    gpusm::install_pointer_check(ours); // programs without device memory do without
     const bool is_source = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
-    gpusm::gpu_side *gpu = gpusm::gpu();
-    gpusm::registration *made = nullptr == gpu ? nullptr : gpusm::here().registrations->take();
+    gpusm::gpu_side *gpu = ours.process.gpu();
+    gpusm::registration *made = nullptr == gpu ? nullptr : ours.registrations->take();
     if (made != nullptr) {
         const gpusm::status s = gpusm::register_device(*gpu, endpoint, made, base, size, false);
         if (gpusm::status::ok == s) {
@@ -301,15 +308,15 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
                         "a message of %zu bytes to oneself goes in fragments: %s", size,
                         gpusm::to_string(s));
         gpusm::deregister_device(*gpu, made);
-        gpusm::here().registrations->give(made);
+        ours.registrations->give(made);
     }
-    return is_source ? nullptr : &self.unusable.handle;
+    return is_source ? nullptr : &ours.self->unusable.handle;
 }
 
 static int deregister_for_self(mca_btl_base_module_t *btl,
                                mca_btl_base_registration_handle_t *handle) noexcept
 {
-    const gpusm::self_side &self = gpusm::side();
+    const gpusm::self_side &self = gpusm::side_of(btl);
     return handle == &self.host.handle || handle == &self.unusable.handle
                ? OPAL_SUCCESS
                : mca_btl_gpusm_deregister_mem(btl, handle);
@@ -324,9 +331,10 @@ static int get_from_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
 {
     const gpusm::remote_handle &remote = remote_handle->remote;
     const gpusm::registration *into = gpusm::registration_around(local_handle);
-    const gpusm::registration *from = &gpusm::side().host;
+    const gpusm::transport &ours = *endpoint->transport;
+    const gpusm::registration *from = &ours.self->host;
     if (gpusm::share_kind::staged == remote.kind) {
-        from = gpusm::here().registrations->named(remote, remote_address, size);
+        from = ours.registrations->named(remote, remote_address, size);
     }
     if (nullptr == into || into->unusable || nullptr == from) [[unlikely]] {
         return OPAL_ERROR; // ob1 takes fragments
@@ -360,6 +368,7 @@ mca_btl_gpusm_t mca_btl_gpusm_self = {
             .btl_register_error = gpusm::entry(register_error_of_self),
         },
     .error_cb = nullptr,
+    .transport = nullptr,
 };
 
 } // extern "C"

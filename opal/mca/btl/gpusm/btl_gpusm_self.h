@@ -41,7 +41,7 @@ template <std::size_t payload_bytes> struct self_frag_of {
 // What the module keeps between init and finalize. Any thread.
 class self_side {
   public:
-    explicit self_side(optional_mutex &lock);
+    explicit self_side(transport &of);
     self_side(const self_side &) = delete;
     self_side &operator=(const self_side &) = delete;
 
@@ -66,7 +66,7 @@ class self_side {
     // ob1's headers, which carry a handle; the payload is sent in place.
     static constexpr std::size_t short_bytes = 256;
 
-    optional_mutex &lock_; // the transport's
+    transport &transport_;
     opal_proc_t *self_ = nullptr;
     bool told_ = false; // ob1, of device memory
     free_list<self_frag_of<short_bytes>> short_;

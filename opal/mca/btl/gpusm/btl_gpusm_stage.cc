@@ -16,9 +16,8 @@ namespace {
 bool name_target(transfer *get)
 {
     stream_memory *out = &get->stream.target;
-    if (status::ok != here().gpu.load()->exports.export_range(get->copy.destination,
-                                                              get->copy.len_bytes, 0, &get->target,
-                                                              &out->handle)) {
+    if (status::ok != get->gpu().exports.export_range(get->copy.destination, get->copy.len_bytes, 0,
+                                                      &get->target, &out->handle)) {
         return false;
     }
     out->address = get->copy.destination;
@@ -27,13 +26,14 @@ bool name_target(transfer *get)
 
 } // namespace
 
-stage_side::stage_side(gpusm::node &local) : receiver_(local, services_), sender_(services_)
+stage_side::stage_side(transport &of)
+    : transport_(of), services_(of), receiver_(of.process.own_node(), services_), sender_(services_)
 {
 }
 
 stage_side::~stage_side()
 {
-    if (gpu_side *side = here().gpu; side != nullptr) {
+    if (gpu_side *side = transport_.process.gpu_if_made(); side != nullptr) {
         side->look_at_contexts();
         (void)side->copies.cancel_all(); // what is under way uses what goes now
     }
@@ -135,7 +135,7 @@ bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char
                               std::size_t bytes)
 {
     std::unique_lock<optional_mutex> guard;
-    if (gpu_side *side = gpu(); side != nullptr) {
+    if (gpu_side *side = transport_.process.gpu(); side != nullptr) {
         guard = std::unique_lock(side->lock);
     }
     return stream_message_for(&sender_, from, payload, bytes);
@@ -146,7 +146,7 @@ bool stage_side::forget_peer(const peer &ended)
     if (!receiver_.forget(ended) || !sender_.forget_peer(ended)) {
         return false;
     }
-    return nullptr == here().gpu.load() ||
+    return nullptr == transport_.process.gpu_if_made() ||
            services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
 }
 

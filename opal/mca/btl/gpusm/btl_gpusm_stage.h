@@ -16,7 +16,7 @@ namespace gpusm {
 // Under the GPU lock, unless it says otherwise.
 class stage_side {
   public:
-    explicit stage_side(node &local);
+    explicit stage_side(transport &of);
     // Cancels copies.
     ~stage_side();
     stage_side(const stage_side &) = delete;
@@ -50,6 +50,7 @@ class stage_side {
     void end(transfer *get);
     bool end_device_ring(transfer *get);
 
+    transport &transport_;
     stage_services services_;
     stream_receiver receiver_;
     stream_sender sender_;

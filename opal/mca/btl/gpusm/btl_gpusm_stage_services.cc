@@ -59,7 +59,7 @@ stage_services::~stage_services()
                 return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
             }));
     }
-    if (gpu_side *side = here().gpu; side != nullptr) {
+    if (gpu_side *side = transport_.process.gpu_if_made(); side != nullptr) {
         device_rings_.free(*side);
     }
 }
@@ -72,7 +72,7 @@ std::size_t stage_services::ring_bytes()
 
 status stage_services::send(peer &to, const stream_message &message, const stream_memory *memory)
 {
-    return post_stream_message(to, frag_kind::stage, message, memory);
+    return post_stream_message(transport_.endpoint_of(to), frag_kind::stage, message, memory);
 }
 
 // --- sender ---
@@ -184,7 +184,7 @@ namespace {
 bool is_so(fact asked, const mca_btl_base_endpoint_t *to, const stream_message &message,
            const registration *named)
 {
-    gpu_side *side = here().gpu;
+    gpu_side *side = to->transport->process.gpu_if_made();
     switch (asked) {
     case fact::single_copies:
         return smsc_writes_to(to);
@@ -271,11 +271,11 @@ bool stage_services::open_device_ring(sending *made, const stream_message &messa
 void stage_services::open(peer &to, const stream_message &message, const stream_memory *memory,
                           stream_source *out)
 {
-    mca_btl_base_endpoint_t *reader = endpoint_of(to);
+    mca_btl_base_endpoint_t *reader = transport_.endpoint_of(to);
     registration *named =
         memory_kind::mappable == memory_named(message.handle.kind)
             ? nullptr
-            : here().registrations->named(message.handle, message.address, message.len_bytes);
+            : transport_.registrations->named(message.handle, message.address, message.len_bytes);
     // Memory of the receiver's that it does not name cannot be mapped.
     const bool has_target = stream_memory_use::target == message.uses;
     facts known{memory_named(message.handle.kind),

@@ -56,7 +56,7 @@ struct stage_copy {
 
 class stage_services final : public stream_services {
   public:
-    stage_services() = default;
+    explicit stage_services(transport &of) : transport_(of) {}
     ~stage_services();
     stage_services(const stage_services &) = delete;
     stage_services &operator=(const stage_services &) = delete;
@@ -101,7 +101,10 @@ class stage_services final : public stream_services {
                      std::uint64_t message_bytes);
     void end(stage_copy *over, status outcome);
 
-    static gpu_side &gpu() { return *here().gpu; }
+    // Where it is known that there is one.
+    gpu_side &gpu() const { return *transport_.process.gpu_if_made(); }
+
+    transport &transport_;
 
     recycled<sending> sendings_;
     recycled<stage_copy> copies_;

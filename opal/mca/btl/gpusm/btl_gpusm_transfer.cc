@@ -65,7 +65,7 @@ void count_copied(const transfer &over)
 transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &given,
                        const facts &known)
 {
-    transfer *get = here().gets->all.take();
+    transfer *get = endpoint->transport->gets->all.take();
     if (get != nullptr) { // the free list gives what was there before
         get->endpoint = endpoint;
         get->mapping = nullptr;
@@ -97,10 +97,10 @@ stream_fetch &new_stream(transfer *get, stream_pool *pool)
 void release_memory(transfer *get)
 {
     if (get->mapping != nullptr) {
-        here().gpu.load()->imports.release(std::exchange(get->mapping, nullptr));
+        get->gpu().imports.release(std::exchange(get->mapping, nullptr));
     }
     if (get->target != nullptr) {
-        here().gpu.load()->exports.release(std::exchange(get->target, nullptr));
+        get->gpu().exports.release(std::exchange(get->target, nullptr));
     }
 }
 
@@ -108,7 +108,7 @@ void finish(transfer *get, status outcome)
 {
     release_memory(get);
     get->copy.outcome = outcome;
-    here().gets->ended.append(get);
+    get->endpoint->transport->gets->ended.append(get);
 }
 
 void complete(transfer *get, status outcome)
@@ -122,7 +122,7 @@ void complete(transfer *get, status outcome)
     }
     mca_btl_base_endpoint_t *endpoint = get->endpoint;
     const get_arguments given = get->given;
-    here().gets->all.give(get);
+    endpoint->transport->gets->all.give(get);
     // Any failure but NOT_AVAILABLE makes ob1 fetch that region by fragments instead.
     if (is_awaited(endpoint, good)) {
         given.call_back(endpoint, good ? OPAL_SUCCESS : OPAL_ERROR);

@@ -55,6 +55,9 @@ struct transfer {
     bool has_waited;         // for descriptors, once
     bool kernel_reads;       // a kernel in the context of `into` may read the source
     transfer *next;          // in the list that it waits in
+
+    // The devices' side of the process; there is one if either memory is a device's.
+    gpu_side &gpu() const { return *endpoint->transport->process.gpu_if_made(); }
 };
 
 // Under the GPU lock, but for `all`, which locks itself.

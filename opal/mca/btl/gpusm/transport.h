@@ -16,6 +16,7 @@
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -29,8 +30,8 @@ class registration_table; // btl_gpusm.h
 class self_side;          // btl_gpusm_self.h
 class stage_side;         // btl_gpusm_stage.h
 struct transfers;         // btl_gpusm_transfer.h
-class messenger;          // btl_gpusm_ipc.cc
-struct frag_store;        // btl_gpusm_frags.cc
+class messenger;          // btl_gpusm_ipc.h
+class frag_store;         // btl_gpusm_frags.h
 
 // Made by component_init, in the order of its members as far as they can be made then, and ended by
 // release_component.
@@ -42,16 +43,26 @@ struct transport {
     transport &operator=(const transport &) = delete;
 
     local_process &process;
-    gpusm::node *const node;            // the process's
-    const std::atomic<gpu_side *> &gpu; // the process's; null until the first GPU message
-    const bool oversubscribed;          // this machine has fewer processors than processes of ours
+    const bool oversubscribed; // this machine has fewer processors than processes of ours
 
     // Of the endpoints, fragments and registrations. Free lists take it inside their own lock:
     // never ask one for an item under it.
     optional_mutex lock;
     std::vector<mca_btl_base_endpoint_t *> endpoints; // owned
+    // The endpoint for that peer, made if there is none. One per peer. Any thread.
+    mca_btl_base_endpoint_t *endpoint_of(peer &of)
+    {
+        void *known = of.user.load(std::memory_order_acquire);
+        return known != nullptr ? static_cast<mca_btl_base_endpoint_t *>(known) : make_endpoint(of);
+    }
+    // The endpoints, by an index from 0 on; null past the last one. They stay until the transport
+    // goes. Any thread that does not hold the lock.
+    mca_btl_base_endpoint_t *endpoint_at(std::size_t index);
+    // The same of the node's live peers, in any order, which changes when one has ended.
+    mca_btl_base_endpoint_t *live_endpoint_at(std::size_t index);
+
     std::unique_ptr<registration_table> registrations;
-    frag_store *frags = nullptr; // owned
+    std::unique_ptr<frag_store> frags;
     std::unique_ptr<host_side> host;
     std::unique_ptr<transfers> gets;
     std::unique_ptr<messenger> messages; // for the library
@@ -65,12 +76,14 @@ struct transport {
     std::atomic<bool> told_of_equal{false}; // the user knows that another BTL has our exclusivity
 
     optional_flag progressing;
-    std::uint32_t progress_calls = 0;             // of the one that is progressing
-    std::size_t next_to_ask = 0;                  // of the node's live peers: whether it lives
-    std::int64_t asked_at_ns = 0;                 // when one was asked that, by a coarse clock
-    std::uint32_t empty_polls = 0;                // in a row, since the last yield
-    std::atomic<bool> sends_to_look_after{false}; // there may be something for progress_sends
+    std::uint32_t progress_calls = 0; // of the one that is progressing
+    std::size_t next_to_ask = 0;      // of the node's live peers: whether it lives
+    std::int64_t asked_at_ns = 0;     // when one was asked that, by a coarse clock
+    std::uint32_t empty_polls = 0;    // in a row, since the last yield
     tally<std::uint32_t> host_offers; // host memory that peers may be reading, in messages
+
+  private:
+    mca_btl_base_endpoint_t *make_endpoint(peer &of);
 };
 
 } // namespace gpusm

@@ -84,7 +84,7 @@ bool device_offers::may_offer(device_link &link, peer &to)
 void device_offers::message_from(device_link &link, peer &from, const ipc_message &message)
 {
     const bool asks = ipc_operation::req == message.operation; // perhaps the first GPU message
-    gpu_side *side = asks ? process_.gpu() : process_.gpu_if_made().load();
+    gpu_side *side = asks ? process_.gpu() : process_.gpu_if_made();
     if (nullptr == side) {
         if (asks) {
             reply(from, ipc_operation::refuse,

@@ -39,7 +39,7 @@ class local_process {
     // that devices are not to be used.
     gpu_side *gpu();
     // Null as long as it has not been made.
-    const std::atomic<gpu_side *> &gpu_if_made() const { return gpu_; }
+    gpu_side *gpu_if_made() const { return gpu_.load(std::memory_order_acquire); }
     bool uses_devices() const { return set_.use_cuda_ipc; }
 
     // Who carries messages from now on; null: nobody. No call of the GPU side may be under way.
