@@ -10,6 +10,7 @@
 // small message costs one trip. No array may be indexed by what is known at run time only: it
 // would lie in local memory.
 #include "gather_arguments.h"
+#include "kernel_end.cuh"
 
 namespace {
 
@@ -228,26 +229,7 @@ __device__ __forceinline__ void gather(const gather_arguments<max_copies> &argum
         copy_piece(to + part.begin, arguments.copy[found].source + part.begin,
                    part.end - part.begin, lane);
     }
-    // The last block to finish tells the host. A fence before each block's count and one behind
-    // the last count put the bytes of all blocks before the flag. Between the blocks the device's
-    // scope is enough, and takes less time than the system's; what is known to the last block is
-    // known to whom it tells.
-    __syncthreads();
-    if (threadIdx.x != 0) {
-        return;
-    }
-    if (gridDim.x > 1) {
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
-        unsigned *finished = &gpusm_gather_finished[arguments.slot];
-        if (atomicAdd(finished, 1) != gridDim.x - 1) {
-            return;
-        }
-        *finished = 0;
-    }
-    asm volatile("fence.acq_rel.sys;\n\t"
-                 "st.relaxed.sys.global.u32 [%0], %1;" ::"l"(arguments.done),
-                 "r"(arguments.done_value)
-                 : "memory");
+    tell_end(arguments, gpusm_gather_finished);
 }
 
 } // namespace
