@@ -7,6 +7,7 @@
 #include "stream.h"
 
 #include "opal/mca/common/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <algorithm>
 #include <cstring>
@@ -71,6 +72,15 @@ void copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
     }
 }
 
+// What the kernels of this project do in the end.
+void tell_end(launch &l, std::uint64_t done, std::uint32_t value)
+{
+    const stretch flag = l.failed ? stretch{} : l.touch(done, sizeof(value), true);
+    if (!l.failed) {
+        __atomic_store_n(reinterpret_cast<std::uint32_t *>(flag.at), value, __ATOMIC_RELEASE);
+    }
+}
+
 // gpusm_gather*(gather_arguments): the pieces one after the other, then the flag
 // (opal/mca/common/gpusm/gpu/gather_kernel.cu).
 template <unsigned most> void gather(launch &l)
@@ -91,11 +101,54 @@ template <unsigned most> void gather(launch &l)
             return;
         }
     }
-    const stretch done = l.touch(arguments.done, sizeof(std::uint32_t), true);
-    if (!l.failed) {
-        __atomic_store_n(reinterpret_cast<std::uint32_t *>(done.at), arguments.done_value,
-                         __ATOMIC_RELEASE);
+    tell_end(l, arguments.done, arguments.done_value);
+}
+
+// The list of a side's blocks, if it has one, as the CPU finds it.
+void fetch_blocks(launch &l, gpusm::strided_layout *layout, std::vector<gpusm::strided_block> *list)
+{
+    if (layout->blocks == 0) {
+        return;
     }
+    list->resize(layout->block_count);
+    auto *into = reinterpret_cast<char *>(list->data());
+    std::uint64_t from = layout->blocks;
+    for (std::uint64_t left = list->size() * sizeof(gpusm::strided_block); left > 0;) {
+        const std::uint64_t now = std::min(left, room(from));
+        const stretch found = l.touch(from, now, false);
+        if (l.failed) {
+            return;
+        }
+        std::memcpy(into, found.at, now);
+        into += now;
+        from += now;
+        left -= now;
+    }
+    layout->blocks = reinterpret_cast<std::uint64_t>(list->data());
+}
+
+// gpusm_strided*(strided_arguments): the copies one after the other, by what lies together on both
+// sides, then the flag (opal/mca/common/gpusm/gpu/strided_kernel.cu).
+template <unsigned most> void strided(launch &l)
+{
+    auto arguments = l.argument<gpusm::strided_arguments<most>>(0);
+    for (std::uint32_t i = 0; i < std::min(arguments.copies, most); ++i) {
+        gpusm::strided_copy &each = arguments.work[i].copy;
+        std::vector<gpusm::strided_block> lists[2];
+        fetch_blocks(l, &each.source.layout, &lists[0]);
+        fetch_blocks(l, &each.destination.layout, &lists[1]);
+        for (std::uint64_t at = 0; at < each.len_bytes && !l.failed;) {
+            const gpusm::strided_place from = gpusm::strided_place_of(each.source, at);
+            const gpusm::strided_place to = gpusm::strided_place_of(each.destination, at);
+            const std::uint64_t now = std::min({from.together, to.together, each.len_bytes - at});
+            // As much as a GPU would say about a word that is not aligned, or cut in two.
+            l.failed = now % each.word_bytes != 0 || from.address % each.word_bytes != 0 ||
+                       to.address % each.word_bytes != 0;
+            copy(l, to.address, from.address, l.failed ? 0 : now);
+            at += now;
+        }
+    }
+    tell_end(l, arguments.done, arguments.done_value);
 }
 
 const struct kernel {
@@ -109,6 +162,15 @@ const struct kernel {
     {"gpusm_gather_few",
      {sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)},
      gather<gpusm::gather_few_copies>},
+    {"gpusm_strided",
+     {sizeof(gpusm::strided_arguments<gpusm::strided_most_copies>)},
+     strided<gpusm::strided_most_copies>},
+    {"gpusm_strided_few",
+     {sizeof(gpusm::strided_arguments<gpusm::strided_few_copies>)},
+     strided<gpusm::strided_few_copies>},
+    {"gpusm_strided_wide",
+     {sizeof(gpusm::strided_arguments<gpusm::strided_most_copies>)},
+     strided<gpusm::strided_most_copies>},
 };
 
 struct function;

@@ -14,6 +14,14 @@
 #else
 #define GPUSM_STRIDED_FUNCTION
 #endif
+// An array that is indexed at run time would lie in the local memory of a device.
+#ifdef __CUDA_ARCH__
+#define GPUSM_STRIDED_UNROLL _Pragma("unroll")
+#define GPUSM_STRIDED_LOOP _Pragma("unroll 1")
+#else
+#define GPUSM_STRIDED_UNROLL
+#define GPUSM_STRIDED_LOOP
+#endif
 
 namespace gpusm {
 
@@ -21,6 +29,12 @@ enum strided_limits {
     strided_levels = 4,     // nested loops of a regular layout
     strided_most_word = 16, // bytes that one load or store moves at most
     strided_threads = 512,  // in a block
+    strided_rows = 4,       // words of a thread that are in flight together
+    strided_chunk_words = strided_threads * strided_rows,
+    strided_few_copies = 3,    // of the kernel gpusm_strided_few: a smaller parameter to hand over
+    strided_most_copies = 14,  // of the other kernels: the parameter stays below 4 KiB
+    strided_slots = 65,        // launches in flight at most
+    strided_narrow_shift = 31, // log2 of the most `begin` + len_bytes of all but gpusm_strided_wide
 };
 
 // A loop over blocks: so many, so far from one to the next.
@@ -68,6 +82,33 @@ struct strided_copy {
     uint32_t unused;
 };
 
+// What a launch carries out. `first_chunk`: how many chunks the copies before it have.
+struct strided_work {
+    struct strided_copy copy;
+    uint32_t first_chunk;
+    uint32_t unused;
+};
+
+// The parameter of a launch. Work is dealt out in chunks of strided_rows words of one copy for each
+// thread of a block, the last one shorter; each block takes every n-th chunk, n being the number of
+// blocks. The two structs differ in their length only, so that one may be passed where the shorter
+// is read.
+template <unsigned max_copies> struct strided_arguments {
+    uint64_t done;       // device address of a uint32_t in host memory, written last of all
+    uint32_t done_value; // with this
+    uint32_t slot;       // index of the device-side counter of finished blocks; 0 before and after
+    uint32_t copies;     // <= max_copies
+    uint32_t chunks;     // of all copies
+    struct strided_work work[max_copies];
+};
+
+// How many chunks a copy has.
+inline uint64_t strided_chunks_of(const struct strided_copy &copy)
+{
+    const uint64_t chunk_bytes = uint64_t{strided_chunk_words} * copy.word_bytes;
+    return (copy.len_bytes + chunk_bytes - 1) / chunk_bytes;
+}
+
 // Memory without gaps, as a side.
 inline struct strided_side strided_contiguous(uint64_t address, uint64_t len_bytes)
 {
@@ -77,6 +118,141 @@ inline struct strided_side strided_contiguous(uint64_t address, uint64_t len_byt
     side.layout.extent = static_cast<int64_t>(len_bytes);
     side.layout.block_bytes = len_bytes;
     return side;
+}
+
+// --- where a packed byte lies. Divisions are made only where a side has more than one element,
+// --- block or turn of a loop.
+
+// A packed byte's place, and how many packed bytes from it on lie one behind the other, up to the
+// end of its block at most.
+struct strided_place {
+    uint64_t address;
+    uint64_t together;
+};
+
+// How many packed bytes come before a block of a list. The list may be in memory that was another
+// list when a launch that still runs has read it, so the load must not be answered by the L1 cache.
+GPUSM_STRIDED_FUNCTION inline uint64_t strided_before(uint64_t blocks, uint32_t nth)
+{
+    const struct strided_block *block = reinterpret_cast<const struct strided_block *>(blocks);
+#ifdef __CUDA_ARCH__
+    uint64_t before;
+    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(before) : "l"(&block[nth].before));
+    return before;
+#else
+    return block[nth].before;
+#endif
+}
+
+// The same for its place.
+GPUSM_STRIDED_FUNCTION inline int64_t strided_offset(uint64_t blocks, uint32_t nth)
+{
+    const struct strided_block *block = reinterpret_cast<const struct strided_block *>(blocks);
+#ifdef __CUDA_ARCH__
+    int64_t offset;
+    asm volatile("ld.relaxed.sys.s64 %0, [%1];" : "=l"(offset) : "l"(&block[nth].offset));
+    return offset;
+#else
+    return block[nth].offset;
+#endif
+}
+
+// The blocks of a list in which packed bytes of an element lie: the last ones that do not begin
+// behind them. All are looked for in step, so that their loads are in flight together.
+template <unsigned words, typename index>
+GPUSM_STRIDED_FUNCTION inline void strided_find(const struct strided_layout &layout,
+                                                const index (&rest)[words],
+                                                uint32_t (&found)[words])
+{
+    uint32_t step = 1;
+    GPUSM_STRIDED_LOOP
+    while (step < layout.block_count - step) {
+        step *= 2;
+    }
+    GPUSM_STRIDED_UNROLL
+    for (unsigned i = 0; i < words; ++i) {
+        found[i] = 0;
+    }
+    GPUSM_STRIDED_LOOP
+    for (; step > 0; step /= 2) {
+        GPUSM_STRIDED_UNROLL
+        for (unsigned i = 0; i < words; ++i) {
+            const uint32_t next = found[i] + step;
+            const uint32_t looked = next < layout.block_count ? next : found[i];
+            found[i] = strided_before(layout.blocks, looked) <= rest[i] ? looked : found[i];
+        }
+    }
+}
+
+// The places of the packed bytes `at`, counted from `begin` on. `index` holds twice the greatest
+// sum of `begin` and one of them.
+template <unsigned words, typename index>
+GPUSM_STRIDED_FUNCTION inline void strided_places(const struct strided_side &side,
+                                                  const index (&at)[words],
+                                                  struct strided_place (&place)[words])
+{
+    const struct strided_layout &layout = side.layout;
+    const index element_bytes = static_cast<index>(layout.element_bytes);
+    index rest[words]; // packed bytes before it in its element, then in its block
+    GPUSM_STRIDED_UNROLL
+    for (unsigned i = 0; i < words; ++i) {
+        rest[i] = static_cast<index>(side.begin) + at[i];
+        place[i].address = side.address;
+        if (rest[i] >= element_bytes) {
+            const index element = rest[i] / element_bytes;
+            rest[i] -= element * element_bytes;
+            place[i].address += element * static_cast<uint64_t>(layout.extent);
+        }
+    }
+    if (layout.blocks != 0) {
+        uint32_t found[words];
+        strided_find(layout, rest, found);
+        GPUSM_STRIDED_UNROLL
+        for (unsigned i = 0; i < words; ++i) {
+            const uint64_t begin = strided_before(layout.blocks, found[i]);
+            const uint64_t end = found[i] + 1 < layout.block_count
+                                     ? strided_before(layout.blocks, found[i] + 1)
+                                     : layout.element_bytes;
+            place[i].address += static_cast<uint64_t>(strided_offset(layout.blocks, found[i]));
+            place[i].address += rest[i] - begin;
+            place[i].together = end - rest[i];
+        }
+        return;
+    }
+    index block[words];
+    const index block_bytes = static_cast<index>(layout.block_bytes);
+    GPUSM_STRIDED_UNROLL
+    for (unsigned i = 0; i < words; ++i) {
+        block[i] = layout.levels > 0 ? rest[i] / block_bytes : 0;
+        rest[i] -= block[i] * block_bytes;
+        place[i].address += static_cast<uint64_t>(layout.first) + rest[i];
+        place[i].together = layout.block_bytes - rest[i];
+    }
+    GPUSM_STRIDED_LOOP
+    for (uint32_t level = 0; level < layout.levels; ++level) {
+        const index count = static_cast<index>(layout.level[level].count);
+        const uint64_t stride = static_cast<uint64_t>(layout.level[level].stride);
+        GPUSM_STRIDED_UNROLL
+        for (unsigned i = 0; i < words; ++i) {
+            const index outer = level + 1 < layout.levels ? block[i] / count : 0;
+            place[i].address += (block[i] - outer * count) * stride;
+            block[i] = outer;
+        }
+    }
+}
+
+GPUSM_STRIDED_FUNCTION inline struct strided_place strided_place_of(const struct strided_side &side,
+                                                                    uint64_t at)
+{
+    const uint64_t only[1] = {at};
+    struct strided_place place[1];
+    strided_places(side, only, place);
+    return place[0];
+}
+
+GPUSM_STRIDED_FUNCTION inline uint64_t strided_address(const struct strided_side &side, uint64_t at)
+{
+    return strided_place_of(side, at).address;
 }
 
 } // namespace gpusm

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/common/gpusm/gpu/strided.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace gpusm {
+
+namespace {
+
+std::uint64_t bits_of(std::int64_t value)
+{
+    return static_cast<std::uint64_t>(value);
+}
+
+// An element is one block.
+bool is_whole(const strided_layout &layout)
+{
+    return 0 == layout.blocks && 0 == layout.levels;
+}
+
+// All that is meant lies in one block.
+bool is_one_run(const strided_side &side, std::uint64_t len_bytes)
+{
+    const strided_layout &layout = side.layout;
+    const std::uint64_t begin = side.begin % layout.element_bytes;
+    return is_whole(layout) && (len_bytes <= layout.element_bytes - begin ||
+                                layout.element_bytes == bits_of(layout.extent));
+}
+
+// Of a side with those bits inside of an element.
+std::uint64_t bits_of(const strided_side &side, std::uint64_t bits, std::uint64_t len_bytes)
+{
+    if (is_one_run(side, len_bytes)) {
+        return strided_address(side, 0);
+    }
+    const bool has_one_element = side.begin <= side.layout.element_bytes &&
+                                 len_bytes <= side.layout.element_bytes - side.begin;
+    return side.address | side.begin | bits | (has_one_element ? 0 : bits_of(side.layout.extent));
+}
+
+bool is_valid(const strided_layout &layout)
+{
+    if (layout.blocks != 0) {
+        return layout.element_bytes > 0 && layout.block_count > 0;
+    }
+    std::uint64_t bytes = layout.block_bytes;
+    for (std::uint32_t level = 0; level < layout.levels && level < strided_levels; ++level) {
+        bytes *= layout.level[level].count;
+    }
+    return layout.levels <= strided_levels && bytes > 0 && bytes == layout.element_bytes;
+}
+
+strided_side prepared(const strided_side &side, std::uint64_t len_bytes)
+{
+    if (is_one_run(side, len_bytes)) {
+        return strided_contiguous(strided_address(side, 0), len_bytes);
+    }
+    strided_side made = side;
+    strided_layout &layout = made.layout;
+    made.address += side.begin / layout.element_bytes * bits_of(layout.extent);
+    made.begin = side.begin % layout.element_bytes;
+    const std::uint64_t most = made.begin + len_bytes;
+    layout.element_bytes = std::min(layout.element_bytes, most);
+    layout.block_bytes = std::min(layout.block_bytes, most);
+    for (strided_level &level : layout.level) {
+        level.count = std::min(level.count, most);
+    }
+    return made;
+}
+
+} // namespace
+
+std::uint64_t strided_bits(const strided_layout &layout, const strided_block *list)
+{
+    std::uint64_t bits = layout.element_bytes;
+    if (list != nullptr) {
+        for (const strided_block *each = list; each != list + layout.block_count; ++each) {
+            bits |= bits_of(each->offset) | each->before;
+        }
+        return bits;
+    }
+    bits |= layout.block_bytes | bits_of(layout.first);
+    for (std::uint32_t level = 0; level < layout.levels; ++level) {
+        bits |= layout.level[level].count > 1 ? bits_of(layout.level[level].stride) : 0;
+    }
+    return bits;
+}
+
+std::uint32_t strided_word_bytes(const strided_side &source, std::uint64_t source_bits,
+                                 const strided_side &destination, std::uint64_t destination_bits,
+                                 std::uint64_t len_bytes)
+{
+    const std::uint64_t bits = len_bytes | bits_of(source, source_bits, len_bytes) |
+                               bits_of(destination, destination_bits, len_bytes) |
+                               strided_most_word;
+    return 1U << std::countr_zero(bits);
+}
+
+bool strided_is_valid(const strided_copy &copy)
+{
+    return copy.len_bytes > 0 && std::has_single_bit(copy.word_bytes) &&
+           copy.word_bytes <= strided_most_word && 0 == copy.len_bytes % copy.word_bytes &&
+           is_valid(copy.source.layout) && is_valid(copy.destination.layout);
+}
+
+strided_copy strided_prepared(const strided_copy &copy)
+{
+    return {prepared(copy.source, copy.len_bytes), prepared(copy.destination, copy.len_bytes),
+            copy.len_bytes, copy.word_bytes, 0};
+}
+
+} // namespace gpusm
