@@ -10,6 +10,7 @@
 
 #include "opal/mca/common/gpusm/gpu/driver.h"
 #include "opal/mca/common/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <atomic>
 #include <cstdint>
@@ -55,8 +56,12 @@ struct fake_launch {
     const char *kernel; // its name
     unsigned blocks;
     unsigned threads;
-    gpusm::gather_arguments<gpusm::gather_most_copies> arguments; // of the few kernel too
+    // Of a strided kernel: what both have in common, too.
+    gpusm::gather_arguments<gpusm::gather_most_copies> arguments;
+    gpusm::strided_arguments<gpusm::strided_most_copies> strided;
     bool finished = false;
+
+    bool is_strided() const { return 0 == std::strncmp(kernel, "gpusm_strided", 13); }
 };
 
 // Where the device sees pinned host memory: elsewhere than the host, to tell mistakes.
@@ -254,6 +259,38 @@ inline void add_streams(gpusm::driver_api &api)
         })
 }
 
+// The driver copies a parameter as long as the kernel declares it.
+inline void take_parameter(const void *parameter, fake_launch *into)
+{
+    const std::string name = into->kernel;
+    void *room = &into->arguments;
+    std::size_t len_bytes = sizeof(into->arguments);
+    if (into->is_strided()) {
+        room = &into->strided;
+        len_bytes = "gpusm_strided_few" == name
+                        ? sizeof(gpusm::strided_arguments<gpusm::strided_few_copies>)
+                        : sizeof(into->strided);
+    } else if ("gpusm_gather_few" == name) {
+        len_bytes = sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>);
+    }
+    std::memcpy(room, parameter, len_bytes);
+    if (into->is_strided()) {
+        into->arguments.done = into->strided.done;
+        into->arguments.done_value = into->strided.done_value;
+        into->arguments.slot = into->strided.slot;
+        into->arguments.copies = into->strided.copies;
+    }
+}
+inline fake_copy copy_of(const fake_launch &launch, std::uint32_t nth)
+{
+    if (launch.is_strided()) {
+        const gpusm::strided_copy &copy = launch.strided.work[nth].copy;
+        return {copy.destination.address, copy.source.address, copy.len_bytes, fake().current()};
+    }
+    const gpusm::gather_copy &copy = launch.arguments.copy[nth];
+    return {copy.destination, copy.source, copy.len_bytes, fake().current()};
+}
+
 // Page-locked memory, modules and launches.
 inline void add_kernels(gpusm::driver_api &api)
 {
@@ -297,21 +334,15 @@ inline void add_kernels(gpusm::driver_api &api)
         made.kernel = found->second.c_str();
         made.blocks = grid_x;
         made.threads = block_x;
-        // The driver copies a parameter as long as the kernel declares it.
-        std::memcpy(static_cast<void *>(&made.arguments), parameters[0],
-                    "gpusm_gather_few" == found->second
-                        ? sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)
-                        : sizeof(made.arguments));
+        take_parameter(parameters[0], &made);
         if (!fake().quiet) {
             fake_unit &unit = fake().units.emplace_back();
-            unit.way = "kernel";
+            unit.way = made.is_strided() ? "strided" : "kernel";
             unit.stream = stream;
             unit.context = fake().current();
             unit.launch = fake().launches.size() - 1;
             for (std::uint32_t i = 0; i < made.arguments.copies; ++i) {
-                const gpusm::gather_copy &copy = made.arguments.copy[i];
-                unit.copies.push_back(
-                    {copy.destination, copy.source, copy.len_bytes, fake().current()});
+                unit.copies.push_back(copy_of(made, i));
             }
         })
 }

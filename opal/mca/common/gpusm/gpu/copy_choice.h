@@ -7,6 +7,8 @@
 #ifndef GPUSM_GPU_COPY_CHOICE_H
 #define GPUSM_GPU_COPY_CHOICE_H
 
+#include "opal/mca/common/gpusm/gpu/strided_arguments.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,9 +18,10 @@ namespace gpusm {
 
 // Who carries out a submission; gpu/executor.h says what one more needs.
 enum class copy_way : std::uint8_t {
-    single, // one cuMemcpyAsync each: the least latency, and the most bandwidth of one large copy
-    batch,  // one cuMemcpyBatchAsync: many large copies
-    kernel, // one launch of the gather kernel: many small and middle-sized copies
+    single,  // one cuMemcpyAsync each: the least latency, and the most bandwidth of one large copy
+    batch,   // one cuMemcpyBatchAsync: many large copies
+    kernel,  // one launch of the gather kernel: many small and middle-sized copies
+    strided, // one launch of the strided kernel: copies of memory with gaps
     count
 };
 
@@ -56,7 +59,8 @@ inline copy_ways allowed_ways(const copy_limits &limits)
     return copy_ways{}
         .with(copy_way::single)
         .with(copy_way::batch, limits.batches)
-        .with(copy_way::kernel, limits.kernel_blocks > 0);
+        .with(copy_way::kernel, limits.kernel_blocks > 0)
+        .with(copy_way::strided, limits.kernel_blocks > 0);
 }
 
 // Launches take turns on that many streams, so that the next one starts while the last warps of the
@@ -93,8 +97,9 @@ struct copy_load {
 
 // Copies of a kind gather together and go out in their order; the kinds do not wait for each other.
 enum class copy_kind : std::uint8_t {
-    small, // the gather kernel may do it
-    large, // all others
+    small,     // the gather kernel may do it
+    large,     // all others
+    with_gaps, // for the strided kernel, whatever their size
 };
 
 // `reached`: a kernel may touch both buffers. `waits`: for an event.
@@ -103,6 +108,14 @@ inline copy_kind kind_of(std::size_t len_bytes, bool reached, bool waits, const 
     return reached && !waits && len_bytes > 0 && len_bytes <= limits.kernel_bytes
                ? copy_kind::small
                : copy_kind::large;
+}
+
+// As many copies of that kind as one submission may have.
+inline std::uint32_t most_copies(copy_kind kind, const copy_limits &limits)
+{
+    return copy_kind::with_gaps == kind
+               ? std::min<std::uint32_t>(limits.batch_copies, strided_most_copies)
+               : limits.batch_copies;
 }
 
 // About the copies of one kind on one device.
@@ -119,25 +132,38 @@ struct kind_facts {
 struct copy_facts {
     kind_facts small;
     kind_facts large;
-    bool large_is_next = false; // where both kinds are due; they take turns
+    kind_facts with_gaps;
+    bool large_is_next = false;  // where small and large ones are due; they take turns
+    bool gaps_were_last = false; // then others come first that are due, too
     // The executors that can be told something at the moment, as far as is known.
     copy_ways usable;
     std::uint32_t driver_streams = 1; // that the driver's copies take turns on
     std::uint32_t driver_turn = 0;    // stream of the last ones
-    std::uint32_t kernel_turn = 0;    // stream of the last launch
+    std::uint32_t kernel_turn = 0;    // stream of the last launch of the gather kernel
+    std::uint32_t strided_turn = 0;   // likewise of the strided kernel
     bool more_expected = false;       // further copies at any moment
     bool processor_has_work = false;  // with what has been copied, and waits for nothing else yet
 
-    std::uint32_t submissions() const { return small.submissions + large.submissions; }
-    const kind_facts &of(copy_kind kind) const { return copy_kind::small == kind ? small : large; }
-    kind_facts &of(copy_kind kind) { return copy_kind::small == kind ? small : large; }
+    std::uint32_t submissions() const
+    {
+        return small.submissions + large.submissions + with_gaps.submissions;
+    }
+    const kind_facts &of(copy_kind kind) const
+    {
+        return copy_kind::small == kind ? small : copy_kind::large == kind ? large : with_gaps;
+    }
+    kind_facts &of(copy_kind kind)
+    {
+        return copy_kind::small == kind ? small : copy_kind::large == kind ? large : with_gaps;
+    }
 };
 
 // Are the copies of that kind to go out now? At once when nothing is in flight: a lone message
-// waits for nothing. While something is, they gather: for small copies the processor's time for a
-// submission is what counts, and the longer they gather the fewer submissions there are. For large
-// ones the device must not run dry, so they follow as soon as they are as many bytes as the
-// device still has before it; the size of submissions doubles until it reaches batch_bytes.
+// waits for nothing. While something is, they gather: for small copies, and those with gaps, the
+// processor's time for a submission is what counts, and the longer they gather the fewer
+// submissions there are. For large ones the device must not run dry, so they follow as soon as they
+// are as many bytes as the device still has before it; the size of submissions doubles until it
+// reaches batch_bytes.
 inline bool is_due(const copy_facts &facts, copy_kind kind, const copy_limits &limits)
 {
     const kind_facts &of = facts.of(kind);
@@ -149,7 +175,7 @@ inline bool is_due(const copy_facts &facts, copy_kind kind, const copy_limits &l
     if (is_large && limits.depth > 1 && of.submissions + 1 >= limits.depth) {
         return false;
     }
-    if (of.waiting.copies >= limits.batch_copies) {
+    if (of.waiting.copies >= most_copies(kind, limits)) {
         return true;
     }
     // Each submission costs the processor microseconds, which it needs for what it works on.
@@ -168,6 +194,9 @@ inline bool is_due(const copy_facts &facts, copy_kind kind, const copy_limits &l
 // flight, behind which a single one would wait in their stream.
 inline copy_way way_for(std::uint32_t copies, copy_kind kind, bool behind_large, copy_ways usable)
 {
+    if (copy_kind::with_gaps == kind) {
+        return copy_way::strided; // the only one there is
+    }
     const bool by_kernel = copy_kind::small == kind && usable.has(copy_way::kernel);
     if (copies < 2) {
         return by_kernel && behind_large ? copy_way::kernel : copy_way::single;
@@ -182,6 +211,7 @@ inline copy_way way_for(std::uint32_t copies, copy_kind kind, bool behind_large,
 inline std::uint32_t turn_of(copy_way way, const copy_facts &facts)
 {
     return copy_way::kernel == way             ? (facts.kernel_turn + 1) % kernel_streams
+           : copy_way::strided == way          ? (facts.strided_turn + 1) % kernel_streams
            : 0 == facts.large.in_flight.copies ? 0
                                                : (facts.driver_turn + 1) % facts.driver_streams;
 }
@@ -206,13 +236,20 @@ inline copy_decision decide_way(copy_kind kind, std::uint32_t copies, const copy
 // What is to be done next on that device.
 inline copy_decision decide(const copy_facts &facts, const copy_limits &limits)
 {
-    // By turns, or endless copies of one kind would keep the other kind waiting for ever.
+    // By turns, or endless copies of one kind would keep the others waiting for ever.
+    const bool gaps_are_due = is_due(facts, copy_kind::with_gaps, limits);
     copy_kind kind = copy_kind::large;
-    if (facts.large_is_next && is_due(facts, copy_kind::large, limits)) {
+    if (gaps_are_due && !facts.gaps_were_last) {
+        kind = copy_kind::with_gaps;
+    } else if (facts.large_is_next && is_due(facts, copy_kind::large, limits)) {
         kind = copy_kind::large;
     } else if (is_due(facts, copy_kind::small, limits)) {
         kind = copy_kind::small;
-    } else if (!is_due(facts, copy_kind::large, limits)) {
+    } else if (is_due(facts, copy_kind::large, limits)) {
+        kind = copy_kind::large;
+    } else if (gaps_are_due) {
+        kind = copy_kind::with_gaps;
+    } else {
         return {};
     }
     const kind_facts &of = facts.of(kind);

@@ -19,13 +19,13 @@ void note_first(const copy_request &first, kind_facts *facts)
 
 // Moves as many of the oldest copies that wait as one submission may have: at least one.
 void take_submission(copy_list *waiting, copy_list *taken, kind_facts *facts,
-                     const copy_limits &limits)
+                     std::uint32_t most_copies, std::size_t most_bytes)
 {
     do {
         copy_request *each = waiting->take_first();
         facts->for_processor -= each->processor_waits ? 1 : 0;
         taken->append(each);
-    } while (taken->load.copies < limits.batch_copies && taken->load.bytes < limits.batch_bytes &&
+    } while (taken->load.copies < most_copies && taken->load.bytes < most_bytes &&
              !waiting->empty());
     facts->waiting.take(taken->load);
     if (!waiting->empty()) {
@@ -89,13 +89,29 @@ void copy_engine::prepare(device &on)
     }
 }
 
+bool copy_engine::prepare_strided(device &on)
+{
+    lane &of = *lane_of(on);
+    const driver_scope scope(driver_, on.context);
+    return scope.entered() && of.by->load_strided();
+}
+
+status copy_engine::copy_now(device &on, const strided_copy &copy)
+{
+    lane &of = *lane_of(on);
+    const driver_scope scope(driver_, on.context);
+    return scope.entered() ? of.by->copy_now(copy) : status::unsupported;
+}
+
 void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
-    const copy_kind kind =
-        kind_of(request->len_bytes, request->kernel_reaches, request->wait_for != nullptr, limits_);
-    copy_list &waiting = copy_kind::small == kind ? to.small : to.large;
+    const copy_kind kind = request->strided != nullptr
+                               ? copy_kind::with_gaps
+                               : kind_of(request->len_bytes, request->kernel_reaches,
+                                         request->wait_for != nullptr, limits_);
+    copy_list &waiting = to.waiting(kind);
     kind_facts &facts = to.facts.of(kind);
     if (waiting.empty()) {
         note_first(*request, &facts);
@@ -143,10 +159,12 @@ void copy_engine::start(lane &of, copy_decision decided)
 start_answer copy_engine::carry_out(lane &of, copy_decision decided, submission *in)
 {
     copy_facts &facts = of.facts;
-    const bool is_small = copy_kind::small == decided.kind;
-    facts.large_is_next = is_small;
-    take_submission(is_small ? &of.small : &of.large, &in->requests, &facts.of(decided.kind),
-                    limits_);
+    facts.gaps_were_last = copy_kind::with_gaps == decided.kind;
+    if (!facts.gaps_were_last) {
+        facts.large_is_next = copy_kind::small == decided.kind;
+    }
+    take_submission(&of.waiting(decided.kind), &in->requests, &facts.of(decided.kind),
+                    most_copies(decided.kind, limits_), limits_.batch_bytes);
     const driver_scope scope(driver_, of.on->context);
     if (!scope.entered()) {
         return start_answer::failed;
@@ -211,7 +229,8 @@ copy_request *copy_engine::cancel_all()
     for (lane &each : lanes_) {
         finish(&each.small, status::driver_failed);
         finish(&each.large, status::driver_failed);
-        each.facts.small = each.facts.large = {};
+        finish(&each.with_gaps, status::driver_failed);
+        each.facts.small = each.facts.large = each.facts.with_gaps = {};
         for (const std::uint32_t slot : each.in_order) {
             finish(&each.slots[slot].requests, status::driver_failed);
         }

@@ -8,7 +8,8 @@
 // out, is decided in gpu/copy_choice.h; what executors there are is in gpu/executors.h. A
 // submission has one completion, so a window of small messages costs a few submissions and a few
 // polls, whatever its length. Small and large copies gather apart, so that a small one does not
-// wait for the large ones before it.
+// wait for the large ones before it, and so do copies of memory with gaps, which have a kernel of
+// their own.
 #ifndef GPUSM_GPU_COPY_ENGINE_H
 #define GPUSM_GPU_COPY_ENGINE_H
 
@@ -41,6 +42,15 @@ class copy_engine {
     // Makes what copies on that device need, which they do themselves otherwise: streams with the
     // first one, the kernel when copies could first use it and no kernel of the program runs.
     void prepare(device &on);
+
+    // The same for copies of memory with gaps. True: they can be made there now.
+    bool prepare_strided(device &on);
+
+    // Makes that copy of memory with gaps and returns when it is complete, whatever else waits or
+    // is in flight. `unsupported`: nothing has been started, as there is no kernel for it at
+    // present; `bad_argument`: likewise, as the copy is not a valid one; `driver_failed`: the
+    // destination may hold anything.
+    status copy_now(device &on, const strided_copy &copy);
 
     // Takes the request; it ends in collect(), also when the driver refuses it. Allocates
     // nothing once the device is prepared.
@@ -83,9 +93,15 @@ class copy_engine {
         copy_facts facts; // up to date but for what all devices have in common
         copy_list small;  // waiting, oldest first
         copy_list large;
+        copy_list with_gaps;
         std::vector<submission> slots;       // `depth` of them
         std::vector<std::uint32_t> in_order; // slots in flight, oldest first
         std::uint32_t rounds_not_asked = 0;
+
+        copy_list &waiting(copy_kind kind)
+        {
+            return copy_kind::small == kind ? small : copy_kind::large == kind ? large : with_gaps;
+        }
     };
     lane *lane_of(device &on);
     void launch(lane &of, bool more_expected);

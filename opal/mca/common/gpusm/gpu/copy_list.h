@@ -8,6 +8,7 @@
 
 #include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/common/gpusm/gpu/copy_choice.h"
+#include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <cuda.h>
 
@@ -24,6 +25,9 @@ struct copy_request {
     std::uint64_t source = 0;
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
+    // A copy of memory with gaps, which is made instead of that of the addresses above, by a kernel
+    // or not at all; len_bytes is the same. The caller keeps it, and lists of blocks, as this.
+    const strided_copy *strided = nullptr;
     // Facts, by which the engine decides when and how it is copied (gpu/copy_choice.h).
     bool kernel_reaches = false;  // a kernel in the device's context may touch both buffers
     bool processor_waits = false; // one side is host memory, with which a processor then goes on

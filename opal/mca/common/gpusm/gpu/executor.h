@@ -10,8 +10,8 @@
 //                                                    not yet
 //   void close(...)                                  gives back what it has made
 //
-// There are no virtual calls: gpu/executors.h has a switch. Another executor, say for copies with
-// strides, takes these five files, besides its tests:
+// There are no virtual calls: gpu/executors.h has a switch. Another executor takes these five
+// files, besides its tests:
 //
 //   gpu/copy_choice.h               its name in copy_way, and when it is chosen
 //   gpu/<name>_executor.h and .cc   itself
@@ -44,7 +44,8 @@ enum class start_answer : std::uint8_t {
 struct completion {
     using clock = std::chrono::steady_clock;
 
-    std::uint32_t slot = 0; // given: no two in flight on a device have the same; < gather_slots
+    std::uint32_t slot =
+        0; // given: no two in flight on a device have the same; < copy_limits::depth
     copy_way way = copy_way::single; // in which they were started
     CUstream stream = nullptr;       // where
     // Of the driver's copies: recorded behind them. Made by the first that needs it, and kept.
@@ -77,6 +78,11 @@ class ask_round {
     std::uint32_t asked_ = 0; // a bit for each stream
 };
 
+constexpr bool ends_by_flag(copy_way way)
+{
+    return copy_way::kernel == way || copy_way::strided == way;
+}
+
 // What the driver says about a completion: about its event or, of a kernel, its stream. What runs
 // in a context that is gone ends with it. Not all errors end what runs, and it must not run when it
 // is handed back: after one the stream has been waited for.
@@ -86,8 +92,8 @@ inline CUresult ask_driver(const driver_api &driver, const device &on, const com
     if (!scope.entered()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    const CUresult result = copy_way::kernel == end.way ? driver.stream_query(end.stream)
-                                                        : driver.event_query(end.event);
+    const CUresult result =
+        ends_by_flag(end.way) ? driver.stream_query(end.stream) : driver.event_query(end.event);
     if (CUDA_SUCCESS != result && CUDA_ERROR_NOT_READY != result) {
         (void)driver.stream_synchronize(end.stream);
     }

@@ -7,6 +7,7 @@
 
 #include "opal/mca/common/gpusm/gpu/driver_executor.h"
 #include "opal/mca/common/gpusm/gpu/kernel_executor.h"
+#include "opal/mca/common/gpusm/gpu/strided_executor.h"
 
 #include <cstdint>
 
@@ -20,7 +21,7 @@ class executors {
     executors(const driver_api &driver, const device &on, const copy_limits &limits,
               copy_ways *usable)
         : streams_(limits.streams), by_driver_(driver, on, limits.batch_copies, usable),
-          by_kernel_(driver, on, limits)
+          by_kernel_(driver, on, limits), strided_(driver, on, limits)
     {
     }
 
@@ -28,6 +29,10 @@ class executors {
     void open() { by_driver_.open(streams_); }
     // Makes what is worth making before the first copy, but waits for kernels that run.
     void load() { (void)by_kernel_.load(); }
+
+    // For copies of memory with gaps, as those above.
+    bool load_strided() { return strided_.is_ready(); }
+    status copy_now(const strided_copy &copy) { return strided_.copy_now(copy); }
 
     // Tells the one that is decided on. Copies that have failed while others are started are moved
     // into *failed.
@@ -39,6 +44,8 @@ class executors {
             return by_driver_.start(copy_way::batch == to.way, to.turn, list, failed, end);
         case copy_way::kernel:
             return by_kernel_.start(to.turn, *list, end);
+        case copy_way::strided:
+            return strided_.start(to.turn, list, failed, end);
         case copy_way::count:
             break;
         }
@@ -54,6 +61,8 @@ class executors {
             return by_driver_.ask(end, round);
         case copy_way::kernel:
             return by_kernel_.ask(end);
+        case copy_way::strided:
+            return strided_.ask(end);
         case copy_way::count:
             break;
         }
@@ -66,6 +75,7 @@ class executors {
         facts->driver_streams = by_driver_.streams();
         facts->driver_turn = by_driver_.turn();
         facts->kernel_turn = by_kernel_.turn();
+        facts->strided_turn = strided_.turn();
     }
 
     // Gives everything back. Not in a context that has gone, and with it what was made there.
@@ -76,12 +86,14 @@ class executors {
             by_driver_.close();
         }
         by_kernel_.close(context_lives);
+        strided_.close(context_lives);
     }
 
   private:
     const std::size_t streams_;
     driver_executor by_driver_;
     kernel_executor by_kernel_;
+    strided_executor strided_;
 };
 
 } // namespace gpusm
