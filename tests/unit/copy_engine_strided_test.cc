@@ -54,7 +54,7 @@ TEST_F(CopyEngineStrided, GoOutAtOnceAndThenGatherUntilTheDeviceIsDoneOrALaunchI
     EXPECT_EQ(started(), "strided 1-5");
     gaps(strided_most_copies + 1);
     EXPECT_EQ(started(), "strided 6-19") << "as many as a launch takes";
-    EXPECT_EQ(collect_until_idle(), "1-5 6-19 20");
+    EXPECT_EQ(collect_until_idle(), "1-19 20");
     EXPECT_EQ(submissions(copy_way::strided), 4U);
     EXPECT_EQ(submissions(copy_way::single) + submissions(copy_way::kernel), 0U);
 }
@@ -69,7 +69,7 @@ TEST_F(CopyEngineStrided, GatherWhileMoreAreExpectedAndGoOutWithTheNextLook)
     EXPECT_EQ(started(), "strided 0-2");
     gaps(1, 3U << 20);
     EXPECT_EQ(started(), "strided 3") << "not beyond a number of bytes";
-    EXPECT_EQ(collect_until_idle(), "0-2 3");
+    EXPECT_EQ(collect_until_idle(), "0-3");
 }
 
 TEST_F(CopyEngineStrided, TakeTheirLaunchesInTurnsOnTwoStreamsAndNoEvent)
@@ -88,7 +88,7 @@ TEST_F(CopyEngineStrided, TakeTheirLaunchesInTurnsOnTwoStreamsAndNoEvent)
     EXPECT_EQ(fake().calls["event_record"], 0);
     const auto calls = fake().calls;
     fake().finish_all();
-    EXPECT_EQ(collect(true), "0 1-14 15-28");
+    EXPECT_EQ(collect(true), "0-28");
     EXPECT_EQ(fake().calls, calls) << "their end is seen without the driver";
 }
 
@@ -114,7 +114,7 @@ TEST_F(CopyEngineStrided, DoNotWaitForOthersNorOthersForThem)
     finish(1);
     EXPECT_EQ(collect(), "1");
     EXPECT_EQ(started(), "strided 3-4");
-    EXPECT_EQ(collect_until_idle(), "2 3-4 0 5-6 7-8");
+    EXPECT_EQ(collect_until_idle(), "0 2-4 7-8 5-6");
 }
 
 // Each kind keeps every place taken: a place that becomes free must not go to the same ones for
@@ -309,7 +309,7 @@ TEST_F(CopyNow, ReturnsWhenTheFlagSaysSoWithoutADriverCallOnAStreamAndSlotOfItsO
         EXPECT_NE(fake().launches[other].arguments.slot, fake().launches[3].arguments.slot);
     }
     EXPECT_EQ(fake().launches[3].context, device(0).context);
-    EXPECT_EQ(collect_until_idle(), "0 1-14");
+    EXPECT_EQ(collect_until_idle(), "0-14");
     EXPECT_EQ(submissions(copy_way::strided), 2U) << "those of requests";
 }
 
@@ -340,6 +340,7 @@ TEST_F(CopyNow, FailsAsTheDriverSays)
               status::driver_failed);
     EXPECT_GT(fake().calls["stream_synchronize"], 0) << "nothing runs any more";
     fake().stream_answer.clear();
+    fake().launches.back().finished = true;
     // An idle stream without the flag.
     EXPECT_EQ(copy_now([] { fake().launches.back().finished = true; }), status::driver_failed);
     EXPECT_EQ(copy_now(finish_last), status::ok);
