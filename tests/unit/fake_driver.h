@@ -18,6 +18,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -262,7 +263,7 @@ inline void add_streams(gpusm::driver_api &api)
 // The driver copies a parameter as long as the kernel declares it.
 inline void take_parameter(const void *parameter, fake_launch *into)
 {
-    const std::string name = into->kernel;
+    const std::string_view name = into->kernel;
     void *room = &into->arguments;
     std::size_t len_bytes = sizeof(into->arguments);
     if (into->is_strided()) {
