@@ -26,7 +26,8 @@ struct copy_request {
     std::size_t len_bytes = 0;
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     // A copy of memory with gaps, which is made instead of that of the addresses above, by a kernel
-    // or not at all; len_bytes is the same. The caller keeps it, and lists of blocks, as this.
+    // or not at all; len_bytes is the same. The caller keeps it, and lists of blocks, as this;
+    // those lists have arrived in their memory when it is submitted.
     const strided_copy *strided = nullptr;
     // Facts, by which the engine decides when and how it is copied (gpu/copy_choice.h).
     bool kernel_reaches = false;  // a kernel in the device's context may touch both buffers

@@ -23,8 +23,9 @@ class strided_kernel : public kernel_module {
     strided_kernel(const driver_api &driver, unsigned blocks);
 
     // Starts `count` copies (1 ... strided_most_copies) on `stream`; any order among themselves. A
-    // list of blocks must stay as it is until the launch has finished. `slot` (< strided_slots)
-    // must have no launch in flight. After an error nothing has been started;
+    // list of blocks must have arrived in memory, as `stream` need not wait for the one that brings
+    // it, and stay as it is until the launch has finished. `slot` (< strided_slots) must have no
+    // launch in flight. After an error nothing has been started;
     // CUDA_ERROR_INVALID_VALUE when a copy is not valid, the other arguments are out of these
     // ranges or nothing is loaded.
     CUresult launch(CUstream stream, std::uint32_t slot, const strided_copy *const *copies,
