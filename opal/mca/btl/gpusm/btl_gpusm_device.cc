@@ -323,6 +323,9 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
     get->copy.kernel_reaches = get->copy.within_device && get->kernel_reads &&
                                get->copy.destination + size <= into.plain_until;
     const std::lock_guard guard(side->lock);
+    if (from.device != nullptr) {
+        get->copy.wait_for = side->event_before_copies(*from.device);
+    }
     choose_mode(get);
     start_copy(get);
     return OPAL_SUCCESS;

@@ -108,27 +108,6 @@ status stage_services::map_target(sending *made, const stream_memory &target, st
     return s;
 }
 
-// What the program's synchronous copies have put into the memory has to be there. The driver sees
-// to that for all memory of the context, from the first message on; an old driver cannot, and then
-// the copies wait for what the legacy stream has got to do. That is also what use_cuda_events asks
-// for.
-bool stage_services::waits_for_legacy(device &of)
-{
-    if (marked_.size() <= of.index) {
-        marked_.resize(of.index + 1, mark::unknown);
-    }
-    mark &known = marked_[of.index];
-    if (mark::unknown == known && marks_.may_try(of.index)) {
-        const log_as_retry quiet(marks_.has_failed(of.index));
-        const status s = make_copies_synchronous(gpu().driver, of);
-        known = status::ok == s            ? mark::synchronous
-                : status::unsupported == s ? mark::cannot
-                                           : mark::unknown;
-        (void)(mark::unknown == known ? marks_.failed(of.index, s) : marks_.worked(of.index));
-    }
-    return mark::synchronous != known || mca_btl_gpusm_component.use_cuda_events;
-}
-
 // Registered memory is copied without the processor's help. A refusal costs that, no more, and for
 // a while.
 void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
@@ -313,8 +292,8 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
         register_ring(*out, std::size_t{message.pieces} * message.slot_bytes, made->on);
     }
     made->goes = goes;
-    if (named->device != nullptr && waits_for_legacy(*named->device)) {
-        made->wait_for = gpu().devices.record_ipc_event(*made->on);
+    if (named->device != nullptr) {
+        made->wait_for = gpu().event_before_copies(*named->device);
     }
     named->streamed = true;
     out->owner = named;

@@ -94,7 +94,6 @@ class stage_services final : public stream_services {
                      stream_source *out);
     bool open_device_ring(sending *made, const stream_message &message, const stream_memory &ring,
                           const registration &named, stream_source *out);
-    bool waits_for_legacy(device &of);
     void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(stream_copy *of, const sending *part_of = nullptr);
     void bounce_copy(stage_copy *made, bounce_way way, device *on, mca_btl_base_endpoint_t *with,
@@ -112,10 +111,6 @@ class stage_services final : public stream_services {
     // Peers' rings, with the driver, and in whose context; and those that the driver refuses.
     std::vector<std::pair<std::uint64_t, device *>> registered_;
     reach_table<std::uint64_t> registrations_;
-    // Are copies that return to the program complete? By device.
-    enum class mark : std::uint8_t { unknown, synchronous, cannot };
-    std::vector<mark> marked_;
-    reach_table<std::uint32_t> marks_;
 };
 
 // Would this process copy page-locked host memory into device memory that this peer names? Any

@@ -3,6 +3,7 @@
 #include "opal/mca/common/gpusm/gpu_side.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/ipc/legacy.h"
 
 #include <algorithm>
 #include <ctime>
@@ -96,6 +97,24 @@ bool gpu_side::may_wait_for_kernels(const device &in) const
 {
     const driver_scope scope(driver, in.context);
     return set_.kernel_blocks != 0 && scope.entered() && driver.legacy_stream_is_idle();
+}
+
+CUevent gpu_side::event_before_copies(device &of)
+{
+    if (marked_.size() <= of.index) {
+        marked_.resize(of.index + 1, mark::unknown);
+    }
+    mark &known = marked_[of.index];
+    if (mark::unknown == known && marks_.may_try(of.index)) {
+        const log_as_retry quiet(marks_.has_failed(of.index));
+        const status s = make_copies_synchronous(driver, of);
+        known = status::ok == s            ? mark::synchronous
+                : status::unsupported == s ? mark::cannot
+                                           : mark::unknown;
+        (void)(mark::unknown == known ? marks_.failed(of.index, s) : marks_.worked(of.index));
+    }
+    return mark::synchronous == known && !set_.use_cuda_events ? nullptr
+                                                               : devices.record_ipc_event(of);
 }
 
 bool gpu_side::kernel_touches(device &in, const unsigned char *at)

@@ -77,6 +77,13 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     // The same of host memory of ours: whether it was registered in the context of `in`.
     bool kernel_touches(device &in, const unsigned char *at) override;
 
+    // What has to happen before memory of that device, which nobody has exported, is copied: what
+    // the program's synchronous copies have put there has to be there. The driver sees to that for
+    // all memory of the context, from the first call on, and then it is null; an old driver cannot,
+    // and then it is an event behind what the legacy stream has got to do. That is also what
+    // use_cuda_events asks for.
+    CUevent event_before_copies(device &of);
+
     // gpusm::is_page_locked, asked for messages. The driver takes more than a microsecond for it,
     // so the answer no may be a little old: such memory is then copied by a processor, which does
     // no harm but takes longer. Without the lock.
@@ -121,6 +128,10 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     std::vector<std::pair<void *, device *>> registrations_; // start, and in whose context
     reach registration_;                                     // of the segment
     reach_table<std::uint32_t> host_addresses_; // device::same_host_addresses, by index
+    // Are copies that return to the program complete? By device::index.
+    enum class mark : std::uint8_t { unknown, synchronous, cannot };
+    std::vector<mark> marked_;
+    reach_table<std::uint32_t> marks_;
     unsigned char *bounce_memory_ = nullptr;    // carved, and perhaps registered
     std::size_t bounce_bytes_ = 0;
 };
