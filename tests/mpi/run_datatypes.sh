@@ -35,6 +35,9 @@ random without-smcuda
 btl=^sm
 random without-sm
 
+# The plans that coll/gpusm makes of datatypes pack as MPI_Pack does. GPUSM_TEST_PLANS: of so many.
+check plans 300 1 "$GPUSM_BUILDDIR/tests/mpi/plans" "${GPUSM_TEST_PLANS:-500}"
+
 # alone NAME CONDITION REASON [OPTIONS OF MPIRUN]: the same where transports have been given
 # exclusivities, and host messages are counted
 alone() {

@@ -10,6 +10,7 @@
 //
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes
+//   coll_gpusm_plans.*        where the bytes of a datatype lie
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
 //   coll_gpusm_staging.*      host memory and the copies
 #ifndef GPUSM_COLL_H

@@ -159,9 +159,13 @@ extern "C" int component_close() noexcept
 extern "C" int component_register() noexcept
 {
     const abi_part parts[] = {
-        GPUSM_ABI_CLASS(mca_coll_base_module_t), GPUSM_ABI_CLASS(ompi_communicator_t),
-        GPUSM_ABI_CLASS(ompi_datatype_t),        GPUSM_ABI_CLASS(ompi_request_t),
-        GPUSM_ABI_VARIABLE(opal_accelerator),    nbc_request_part(),
+        GPUSM_ABI_CLASS(mca_coll_base_module_t),
+        GPUSM_ABI_CLASS(ompi_communicator_t),
+        GPUSM_ABI_CLASS(ompi_datatype_t),
+        GPUSM_ABI_CLASS(ompi_request_t),
+        GPUSM_ABI_CLASS(opal_convertor_t),
+        GPUSM_ABI_VARIABLE(opal_accelerator),
+        nbc_request_part(),
     };
     const std::string why = GPUSM_ABI_DIFFERENCE(parts);
     if (!why.empty()) {

@@ -12,6 +12,7 @@
 // communicator.h of 5.0 passes a pointer in a way that only C allows, in a function not used here.
 #define opal_hash_table_get_value_ptr(table, key, len, value)                                      \
     (opal_hash_table_get_value_ptr)(table, key, len, reinterpret_cast<void **>(value))
+#include "ompi/attribute/attribute.h"
 #include "ompi/communicator/communicator.h"
 #undef opal_hash_table_get_value_ptr
 #include "ompi/constants.h"
@@ -19,6 +20,7 @@
 #include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"
 #include "ompi/request/request.h"
+#include "opal/datatype/opal_convertor.h"
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
 #include "opal/mca/base/mca_base_var.h"
