@@ -80,6 +80,8 @@ constexpr subtest subtests[] = {
     {"truncation-at-end", test_truncation_at_end, ranks::pair, true},
     {"datatypes", test_datatypes, ranks::pair, true},
     {"random-types", test_random_types, ranks::pair, true},
+    {"views", test_views, ranks::everyone, true},
+    {"views-threads", test_views_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
     {"ways", test_ways, ranks::pair, true},
     {"recovery", test_recovery, ranks::pair, true},
     {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
@@ -172,6 +174,10 @@ bool parse(int argc, char **argv, context &c)
             c.allow_errors = true;
             continue;
         }
+        if ("--views" == argument) {
+            c.views = true;
+            continue;
+        }
         if (++i == argc) {
             return false;
         }
@@ -245,11 +251,10 @@ int report(context &c, const char *name)
 
 int usage()
 {
-    std::fprintf(
-        stderr,
-        "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
-        "[--allow-errors] [--rounds N] [--seed N] [--mebibytes N] [--live N] [--fill FOLDER]\n"
-        "subtests: print-gpu");
+    std::fprintf(stderr, "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
+                         "[--allow-errors] [--views] [--rounds N] [--seed N] [--mebibytes N] "
+                         "[--live N] [--fill FOLDER]\n"
+                         "subtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
     }

@@ -16,16 +16,6 @@ constexpr int data_tag = 71;
 constexpr int word_tag = 72;
 constexpr std::size_t guard_bytes = 64;
 
-// pml/ob1 of Open MPI 5.0 fetches all of a message whose sender's memory can be read, also into a
-// receive that is too short for it. quickstart mends that and has the build say so.
-bool open_mpi_keeps_within()
-{
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
-    int length = 0;
-    MPI_Get_library_version(version.data(), &length);
-    return nullptr != std::strstr(version.data(), "ob1-rget-truncate");
-}
-
 // How a message is received.
 enum class call { recv, posted_irecv, late_irecv, mrecv, imrecv, persistent, count };
 
@@ -205,6 +195,14 @@ void at_the_end_of_an_allocation(context &c, memory_kind from, memory_kind to)
 }
 
 } // namespace
+
+bool open_mpi_keeps_within()
+{
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version{};
+    int length = 0;
+    MPI_Get_library_version(version.data(), &length);
+    return nullptr != std::strstr(version.data(), "ob1-rget-truncate");
+}
 
 void test_truncation(context &c)
 {
