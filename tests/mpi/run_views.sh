@@ -4,6 +4,7 @@
 #
 # run_views.sh: messages of derived datatypes in device memory, in every way that MPI has to send
 # and receive: all bytes arrive, and none is written in gaps and around.
+# shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/common.sh"
 need_gpusm views || finish
 

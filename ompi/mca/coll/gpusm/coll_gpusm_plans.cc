@@ -140,8 +140,7 @@ type_plans::pointer type_plans::of(ompi_datatype_t *type)
     }
     // Without an attribute nobody would tell when the datatype is freed.
     if (!ompi_datatype_is_predefined(type) &&
-        OMPI_SUCCESS !=
-            ompi_attr_set_c(TYPE_ATTR, type, &type->d_keyhash, keyval_, this, false)) {
+        OMPI_SUCCESS != ompi_attr_set_c(TYPE_ATTR, type, &type->d_keyhash, keyval_, this, false)) {
         forget(type);
     }
     return plan;
