@@ -8,6 +8,7 @@
 #include "tests/mpi/random_type.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,11 +37,12 @@ using bytes = std::vector<unsigned char>;
 bytes packed(const datatype_plan &plan, const unsigned char *at, std::size_t count)
 {
     const strided_layout &layout = plan.layout;
+    const std::int64_t word_bytes = 1 << std::countr_zero(plan.word_bits | strided_most_word);
     bytes out;
     const auto take = [&](const unsigned char *element, std::int64_t offset, std::uint64_t length) {
         expect(plan.lowest <= offset &&
                    offset + static_cast<std::int64_t>(length) <= plan.highest &&
-                   0 == offset % plan.word_bytes && 0 == length % plan.word_bytes,
+                   0 == offset % word_bytes && 0 == static_cast<std::int64_t>(length) % word_bytes,
                "a block within the bounds, a multiple of words");
         out.insert(out.end(), element + offset, element + offset + length);
     };

@@ -5,6 +5,7 @@
 #include "opal/mca/common/gpusm/gpu/layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <ostream>
@@ -38,6 +39,12 @@ std::optional<datatype_plan> plan_of(const blocks &fed)
         builder.add(each.offset, each.len_bytes);
     }
     return builder.finish(extent);
+}
+
+// The longest words in which all blocks can be copied.
+std::uint32_t word_of(const datatype_plan &plan)
+{
+    return 1U << std::countr_zero(plan.word_bits | strided_most_word);
 }
 
 blocks merged(const blocks &fed)
@@ -113,8 +120,8 @@ void expect_right(const datatype_plan &plan, const blocks &fed)
     EXPECT_EQ(lowest, plan.lowest);
     EXPECT_EQ(highest, plan.highest);
     EXPECT_EQ(plan.blocks.size(), plan.layout.block_count);
-    EXPECT_TRUE(divides(plan.word_bytes, all));
-    EXPECT_TRUE(strided_most_word == plan.word_bytes || !divides(2 * plan.word_bytes, all));
+    EXPECT_TRUE(divides(word_of(plan), all));
+    EXPECT_TRUE(strided_most_word == word_of(plan) || !divides(2 * word_of(plan), all));
     if (0 == plan.layout.block_count) {
         std::uint64_t times = 1;
         for (std::uint32_t i = 0; i < plan.layout.levels; ++i) {
@@ -188,13 +195,9 @@ TEST(Layout, Irregular)
 
 TEST(Layout, Words)
 {
-    EXPECT_EQ(16u, word_of(0));
-    EXPECT_EQ(16u, word_of(64 | 16));
-    EXPECT_EQ(8u, word_of(64 | 16 | 24));
-    EXPECT_EQ(1u, word_of(~std::uint64_t{0}));
-    EXPECT_EQ(16u, plan_of({{-32, 16}, {16, 48}})->word_bytes);
-    EXPECT_EQ(4u, plan_of({{-12, 16}, {16, 48}})->word_bytes);
-    EXPECT_EQ(2u, plan_of(repeated({{0, 16}}, 4, 18))->word_bytes);
+    EXPECT_EQ(16u, word_of(*plan_of({{-32, 16}, {16, 48}})));
+    EXPECT_EQ(4u, word_of(*plan_of({{-12, 16}, {16, 48}})));
+    EXPECT_EQ(2u, word_of(*plan_of(repeated({{0, 16}}, 4, 18))));
 }
 
 TEST(Layout, ManyRegularBlocksAreNotListed)

@@ -26,6 +26,7 @@ struct recorder final : message_services {
         return status::unsupported;
     }
     void fetches(peer &) override { ++fetching; }
+    bool serve_views() override { return false; }
     void refused(peer &, refuse_reason reason) override { reasons.push_back(reason); }
 
     bool takes = true;

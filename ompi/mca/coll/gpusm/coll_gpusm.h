@@ -13,9 +13,15 @@
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
 //   coll_gpusm_staging.*      host memory and the copies
+//
+// Beside them, for messages between two processes of device memory with gaps:
+//
+//   coll_gpusm_interpose.*    what pml/ob1 is given in their place
+//   coll_gpusm_plans.*        where the bytes of a datatype lie
 #ifndef GPUSM_COLL_H
 #define GPUSM_COLL_H
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_interpose.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_requests.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
@@ -50,6 +56,8 @@ struct mca_coll_gpusm_component_t {
     std::size_t staging_bytes; // coll_gpusm_staging_bytes
     gpusm::staging_pool *pool;
     gpusm::request_list *requests;
+    bool use_views;                // coll_gpusm_use_views
+    gpusm::interposer *interposer; // owned; null: there is none
 };
 extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -133,12 +134,31 @@ void rise_above_the_others()
     }
 }
 
+// Before the PML and the BTLs end, and before attributes of datatypes do.
+extern "C" void end_interposer() noexcept
+{
+    delete std::exchange(component.interposer, nullptr);
+}
+
+void interpose()
+{
+    if (component.use_views && nullptr == component.interposer) {
+        component.interposer = interposer::install().release();
+        if (component.interposer != nullptr) {
+            opal_finalize_register_cleanup(end_interposer);
+        }
+    }
+}
+
 // Without an accelerator there is no device memory, and nothing to say about it.
 extern "C" int init_query(bool, bool) noexcept
 {
     using namespace std::string_view_literals;
-    if (opal_accelerator_base_selected_component.base_version.mca_component_name == "null"sv ||
-        component.priority < 0) {
+    if (opal_accelerator_base_selected_component.base_version.mca_component_name == "null"sv) {
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    interpose();
+    if (component.priority < 0) {
         return OMPI_ERR_NOT_AVAILABLE;
     }
     rise_above_the_others();
@@ -181,6 +201,12 @@ extern "C" int component_register() noexcept
         "set, it is raised above that of each component that only knows host memory",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
+    (void)mca_base_component_var_register(
+        &component.super.collm_version, "use_views",
+        "Pack and unpack device buffers with gaps by kernels. Otherwise each block of a derived "
+        "datatype is a copy of its own, as Open MPI makes them",
+        MCA_BASE_VAR_TYPE_BOOL, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_4,
+        MCA_BASE_VAR_SCOPE_READONLY, &component.use_views);
     component.staging_bytes = 64 * 1024 * 1024;
     (void)mca_base_component_var_register(
         &component.super.collm_version, "staging_bytes",

@@ -76,7 +76,7 @@ type_plans::pointer make_plan(const ompi_datatype_t &type)
             return nullptr;
         }
         std::optional<datatype_plan> plan = builder.finish(layout.ub - layout.lb);
-        return plan.has_value() ? std::make_shared<const datatype_plan>(*std::move(plan)) : nullptr;
+        return plan.has_value() ? share(*std::move(plan)) : nullptr;
     } catch (const std::bad_alloc &) {
         return nullptr;
     }

@@ -22,7 +22,7 @@ namespace gpusm {
 // program: these may not lead to a call of of().
 class type_plans {
   public:
-    using pointer = std::shared_ptr<const datatype_plan>; // also after the datatype has been freed
+    using pointer = shared_plan; // also after the datatype has been freed
 
     // Null when there is no room for one more attribute. Open MPI's attributes must still be there
     // when it is destroyed, and no datatype may be freed meanwhile by another thread.

@@ -16,7 +16,8 @@
 //   btl_gpusm_self.{h,cc}   messages of the process to itself: the second module
 //   btl_gpusm_device.{h,cc} messages out of or into device memory; with _ipc (what the
 //                           library needs of messages), _stage*, _rings (memory that cannot be
-//                           mapped) and _pointer_check (is a buffer device memory?)
+//                           mapped), _views (buffers with gaps; _view_hooks: how Open MPI is
+//                           told of them) and _pointer_check (is a buffer device memory?)
 //   btl_gpusm_peers.{h,cc}  peers that have ended
 //   btl_gpusm_process.h     what add_procs tells of a peer
 //   btl_gpusm_help.cc       messages for the user
@@ -36,8 +37,10 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_process.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_view_hooks.h"
 #include "opal/mca/common/gpusm/device_offers.h"
 #include "opal/mca/common/gpusm/local_process.h"
+#include "opal/mca/common/gpusm/packed_memory.h"
 #include "opal/mca/common/gpusm/shm/wire.h"
 #include "opal/mca/btl/gpusm/transport.h"
 
@@ -139,6 +142,8 @@ struct mca_btl_gpusm_component_t {
     // then.
     gpusm::replaced_function<std::remove_pointer_t<decltype(opal_accelerator.check_addr)>> check;
     std::atomic<gpusm::transport *> checks_for;
+    std::atomic<bool> checks_quickly; // else it is there for views only
+    gpusm::view_hooks view_hooks;
 };
 
 struct mca_btl_gpusm_t {
@@ -254,6 +259,8 @@ struct registration {
     mca_btl_base_registration_handle_t handle;
     struct exported *exported; // referenced; null unless the handle names an export
     struct device *device;     // whose context the memory wants; null for host memory
+    struct view *view;         // which the address lies in, or null
+    packed_block packed;       // what was packed of it for a peer
     std::uint64_t plain_until; // where the device memory ends that a kernel may write, else 0
     bool streamed;             // it is or was being streamed
     bool unusable;             // nobody knows in which context: gets into it fail

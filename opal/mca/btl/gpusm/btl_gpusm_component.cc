@@ -36,6 +36,7 @@ transport::transport(local_process &of, bool is_oversubscribed)
 
 transport::~transport()
 {
+    remove_view_hooks();
     remove_pointer_check();
     stage.reset();
     process.serve(nullptr);

@@ -38,9 +38,17 @@ namespace gpusm {
       "Messages from or to device memory that this process sent to itself and that were copied "   \
       "once")                                                                                      \
     X(self_bytes, "Bytes of those messages")                                                       \
+    X(packed_messages,                                                                             \
+      "Messages that this process packed from a device buffer with gaps into device memory of "    \
+      "its own, for a peer to fetch")                                                              \
+    X(packed_bytes, "Bytes of those messages")                                                     \
+    X(unpacked_messages,                                                                           \
+      "Of the messages fetched, those that a kernel wrote into a device buffer with gaps")         \
+    X(unpacked_bytes, "Bytes of those messages")                                                   \
     X(single_submissions, "Submissions of copies one by one (cuMemcpyAsync)")                      \
     X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
     X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \
+    X(strided_submissions, "Submissions of copies into buffers with gaps as one launch")           \
     X(mapped_allocations, "Allocations of peers that are mapped here now")                         \
     X(mapped_bytes, "Bytes of those allocations")                                                  \
     X(exported_allocations, "Device allocations of this process that peers can map now")

@@ -7,9 +7,11 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
+#include <algorithm>
 #include <iterator>
 #include <mutex>
 #include <tuple>
@@ -29,7 +31,8 @@ void set_counter(counter which, unsigned long long value)
 void tell_counters(const gpu_side &side)
 {
     static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
-                                           counter::kernel_submissions};
+                                           counter::kernel_submissions,
+                                           counter::strided_submissions};
     const copy_engine::tally &made = side.copies.submissions();
     static_assert(std::size(counters) <= std::tuple_size_v<copy_engine::tally>);
     for (std::size_t way = 0; way < std::size(counters); ++way) {
@@ -54,7 +57,8 @@ status find_device(gpu_side &side, registration *made, std::uint64_t address, bo
 // was then, because the program may not free it until the receive is complete.
 bool has_asked()
 {
-    return mca_btl_gpusm_component.check.stands() && !has_threads();
+    return mca_btl_gpusm_component.check.stands() &&
+           mca_btl_gpusm_component.checks_quickly.load(std::memory_order_relaxed) && !has_threads();
 }
 
 // Receiver's side. The length is that of the message: pml/ob1 of Open MPI 5.0 does not look at the
@@ -66,27 +70,6 @@ status find_target(gpu_side &side, registration *made, std::uint64_t address, st
     return status::ok == s && made->device != nullptr && !side.devices.can_hold(address, size)
                ? status::bad_argument
                : s;
-}
-
-// Sender's side, device memory: makes it known to the peer.
-status offer(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
-             std::uint64_t address, std::size_t size)
-{
-    const bool asked = has_asked() && std::exchange(endpoint->transport->declined, 0) == address;
-    const status s = side.exports.export_range(
-        address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
-        &made->handle.remote, endpoint->link->maps);
-    if (status::unsupported != s) {
-        return s;
-    }
-    facts known{memory_kind::unmappable, memory_kind::unknown, size};
-    known.set(fact::peer_fetches, true); // else nobody would be here
-    if (mode::offered != choose(known) || status::ok != find_device(side, made, address) ||
-        nullptr == made->device) {
-        return status::unsupported;
-    }
-    made->name(share_kind::staged, address, size);
-    return status::ok;
 }
 
 // The copy of this process alone is over.
@@ -175,12 +158,35 @@ bool copy_otherwise(transfer *get)
 
 } // namespace
 
+status offer_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
+                    std::uint64_t address, std::size_t size)
+{
+    const bool asked = has_asked() && std::exchange(endpoint->transport->declined, 0) == address;
+    const status s = side.exports.export_range(
+        address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
+        &made->handle.remote, endpoint->link->maps);
+    if (status::unsupported != s) {
+        return s;
+    }
+    facts known{memory_kind::unmappable, memory_kind::unknown, size};
+    known.set(fact::peer_fetches, true); // else nobody would be here
+    if (mode::offered != choose(known) || status::ok != find_device(side, made, address) ||
+        nullptr == made->device) {
+        return status::unsupported;
+    }
+    made->name(share_kind::staged, address, size);
+    return status::ok;
+}
+
 status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
                        void *base, std::size_t size, bool for_peers)
 {
     const auto address = reinterpret_cast<std::uint64_t>(base);
     const std::lock_guard guard(side.lock);
-    return for_peers ? offer(side, endpoint, made, address, size)
+    if (is_view_address(address)) {
+        return register_view(side, endpoint, made, address, size, for_peers);
+    }
+    return for_peers ? offer_device(side, endpoint, made, address, size)
                      : find_target(side, made, address, size);
 }
 
@@ -191,6 +197,7 @@ void deregister_device(gpu_side &side, registration *given)
     if (given->exported != nullptr) {
         side.exports.release(given->exported);
     }
+    deregister_view(side, given);
 }
 
 void choose_mode(transfer *get)
@@ -208,6 +215,9 @@ void choose_mode_anew(transfer *get)
 status start_get(transfer *get)
 {
     choose_mode(get);
+    if (get->into_view != nullptr && mode::mapped != get->goes && !pack_first(get)) {
+        return status::no_memory;
+    }
     switch (get->goes) {
     case mode::pushed:
     case mode::pulled:
@@ -237,8 +247,15 @@ status start_get(transfer *get)
         get->copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
-        get->copy.kernel_reaches = get->copy.kernel_reaches && get->kernel_reads;
         get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
+        if (get->into_view != nullptr && status::ok == start_strided(get)) {
+            return s;
+        }
+        if (get->into_view != nullptr && !pack_first(get)) {
+            release_memory(get);
+            return status::no_memory;
+        }
+        get->copy.kernel_reaches = get->copy.kernel_reaches && get->kernel_reads;
         start_copy(get);
     }
     return s;
@@ -276,7 +293,8 @@ int progress_gets(transport &of, bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 auto *get = enclosing<transfer>(each, offsetof(transfer, copy));
-                if (status::ok != each->outcome && copy_otherwise(get)) {
+                if (status::ok != each->outcome &&
+                    (nullptr == each->strided ? copy_otherwise(get) : strided_otherwise(get))) {
                     break;
                 }
                 finish(get, each->outcome);
@@ -343,6 +361,14 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     if (nullptr == side || !covers(remote, remote_address, size)) {
         return OPAL_ERROR;
     }
+    view *into_view = nullptr == local ? nullptr : local->view;
+    if (into_view != nullptr) { // the length is that of the message, which may be too long
+        const std::uint64_t before = view_offset(reinterpret_cast<std::uint64_t>(local_address));
+        if (before >= into_view->len_bytes) {
+            return OPAL_ERROR;
+        }
+        size = std::min(size, into_view->len_bytes - before);
+    }
     const facts known{memory_named(remote.kind), kind_of(local), size};
     transfer *get = new_transfer(
         endpoint, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata}, known);
@@ -351,6 +377,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     }
     get->remote_address = remote_address;
     get->remote = remote;
+    get->into_view = into_view;
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
     get->copy.kernel_reaches =

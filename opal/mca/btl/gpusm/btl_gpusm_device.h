@@ -25,6 +25,9 @@ inline bool is_for_host(const transfer *get)
 // Takes the GPU lock.
 status register_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
                        void *base, std::size_t size, bool for_peers);
+// Sender's side, device memory: makes it known to the peer. Under the GPU lock.
+status offer_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
+                    std::uint64_t address, std::size_t size);
 // For deregister_mem, in a process that has a GPU side. Takes the GPU lock.
 void deregister_device(gpu_side &side, registration *given);
 // As btl_get, unless both memories are host memory.

@@ -29,7 +29,8 @@ inline bounce bounce_of(const copy_request &copy, bounce_way way, device *on,
 
 // Open MPI's question whether an address is device memory, where accelerator/cuda would take long:
 // from the one to the other gpusm answers it with one driver call. Both may be called again.
-void install_pointer_check(transport &of);
+// For views in any case.
+void install_pointer_check(transport &of, bool for_views = false);
 void remove_pointer_check();
 
 } // namespace gpusm

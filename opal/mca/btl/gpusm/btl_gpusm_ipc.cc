@@ -9,6 +9,7 @@
 #include "opal/mca/common/gpusm/base/log.h"
 
 #include <cstring>
+#include <mutex>
 
 namespace gpusm {
 
@@ -52,6 +53,14 @@ status messenger::write(peer &to, const void *local, std::uint64_t remote, std::
 void messenger::fetches(peer &by)
 {
     enable_get(transport_.endpoint_of(by));
+}
+
+bool messenger::serve_views()
+{
+    install_pointer_check(transport_, true);
+    const std::lock_guard guard(transport_.lock);
+    install_view_hooks(transport_);
+    return true;
 }
 
 // Waits for the runtime.

@@ -19,6 +19,7 @@ class messenger final : public message_services {
     status read(peer &from, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(peer &to, const void *local, std::uint64_t remote, std::size_t bytes) override;
     void fetches(peer &by) override;
+    bool serve_views() override;
     void refused(peer &by, refuse_reason reason) override;
 
   private:

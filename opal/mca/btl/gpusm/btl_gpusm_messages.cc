@@ -11,6 +11,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/base/short_copy.h"
@@ -374,6 +375,9 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
     const bool into_host = nullptr == local || nullptr == local->device;
     if (local != nullptr && local->unusable) [[unlikely]] {
         return OPAL_ERROR; // ob1 takes fragments
+    }
+    if (gpusm::is_view_address(remote_address)) [[unlikely]] {
+        remote_address = gpusm::address_of_packed(remote_handle->remote, remote_address);
     }
     const bool of_host =
         gpusm::memory_kind::host == gpusm::memory_named(remote_handle->remote.kind);

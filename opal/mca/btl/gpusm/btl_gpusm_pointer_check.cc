@@ -24,12 +24,28 @@ int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
     return mca_btl_gpusm_component.check.original()(address, dev_id, flags);
 }
 
+int check_view(const void *address, int *dev_id, std::uint64_t *flags)
+{
+    transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
+    gpu_side *side = nullptr == ours ? nullptr : ours->process.gpu_if_made();
+    const view *of = nullptr == side ? nullptr : side->views.find(address);
+    *dev_id = nullptr == of ? MCA_ACCELERATOR_NO_DEVICE_ID : static_cast<int>(of->on->ordinal);
+    *flags = 0;
+    return nullptr == of ? 0 : 1;
+}
+
 // By the contract of check_addr in accelerator.h. Where somebody else has put a function over ours,
 // this is called as long as the component stays loaded.
 extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t *flags) noexcept
 {
     const driver_api *driver = driver_load();
     if (nullptr == address || nullptr == flags || nullptr == driver) {
+        return ask_component(address, dev_id, flags);
+    }
+    if (is_view_address(address)) [[unlikely]] {
+        return check_view(address, dev_id, flags);
+    }
+    if (!mca_btl_gpusm_component.checks_quickly.load(std::memory_order_relaxed)) {
         return ask_component(address, dev_id, flags);
     }
     transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
@@ -61,12 +77,14 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
 
 } // namespace
 
-void install_pointer_check(transport &of)
+void install_pointer_check(transport &of, bool for_views)
 {
     const char *selected = opal_accelerator_base_selected_component.base_version.mca_component_name;
+    const bool is_quick =
+        mca_btl_gpusm_component.quick_pointer_check && 0 == std::strcmp("cuda", selected);
     const std::lock_guard guard(of.lock);
-    if (mca_btl_gpusm_component.quick_pointer_check && 0 == std::strcmp("cuda", selected) &&
-        driver_load() != nullptr) {
+    if ((is_quick || for_views) && driver_load() != nullptr) {
+        mca_btl_gpusm_component.checks_quickly.store(is_quick, std::memory_order_relaxed);
         mca_btl_gpusm_component.checks_for.store(&of, std::memory_order_release);
         mca_btl_gpusm_component.check.put(&opal_accelerator.check_addr, entry(quick_check_addr));
     }

@@ -27,6 +27,8 @@ registration *registration_table::take()
         ++made->turn;
         made->exported = nullptr;
         made->device = nullptr;
+        made->view = nullptr;
+        made->packed = {};
         made->streamed = false;
         made->unusable = false;
         made->plain_until = 0;

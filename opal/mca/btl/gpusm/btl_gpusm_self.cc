@@ -3,6 +3,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -295,7 +296,7 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
     }
     gpusm::install_pointer_check(ours); // programs without device memory do without
     const bool is_source = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
-    gpusm::gpu_side *gpu = ours.process.gpu();
+    gpusm::gpu_side *gpu = gpusm::is_view_address(base) ? nullptr : ours.process.gpu();
     gpusm::registration *made = nullptr == gpu ? nullptr : ours.registrations->take();
     if (made != nullptr) {
         const gpusm::status s = gpusm::register_device(*gpu, endpoint, made, base, size, false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_transfer.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_gpu.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -53,6 +53,9 @@ void count_copied(const transfer &over)
     default: // mapped, bounced, shared, self
         break;
     }
+    if (over.into_view != nullptr) {
+        count_both(counter::unpacked_messages, counter::unpacked_bytes, len_bytes);
+    }
     if (over.known.own_process) {
         count_both(counter::self_messages, counter::self_bytes, len_bytes);
     } else {
@@ -70,6 +73,9 @@ transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &g
         get->endpoint = endpoint;
         get->mapping = nullptr;
         get->target = nullptr;
+        get->into_view = nullptr;
+        get->packed = {};
+        get->unpacks = false;
         get->has_waited = false;
         get->kernel_reads = false;
         get->given = given;
@@ -102,10 +108,19 @@ void release_memory(transfer *get)
     if (get->target != nullptr) {
         get->gpu().exports.release(std::exchange(get->target, nullptr));
     }
+    if (get->packed.on != nullptr) {
+        get->gpu().views.give_packed(std::exchange(get->packed, {}));
+    }
 }
 
 void finish(transfer *get, status outcome)
 {
+    if (status::ok == outcome && get->unpacks) {
+        outcome = unpack(get);
+        if (status::busy == outcome) {
+            return; // and comes again
+        }
+    }
     release_memory(get);
     get->copy.outcome = outcome;
     get->endpoint->transport->gets->ended.append(get);

@@ -52,6 +52,10 @@ struct transfer {
     // process.
     struct mapping *mapping;
     struct exported *target; // referenced while the sender may write there by itself; else null
+    view *into_view;         // in which the buffer lies, or null
+    packed_block packed;     // into which it comes first, where no kernel reaches the source
+    strided_copy strided;    // a copy into the view, while it is under way
+    bool unpacks;            // what comes into packed memory is to go on
     bool has_waited;         // for descriptors, once
     bool kernel_reads;       // a kernel in the context of `into` may read the source
     transfer *next;          // in the list that it waits in

@@ -16,8 +16,8 @@ gpu_side::gpu_side(const driver_api &api, node &local, const settings &set,
       copies(api, {.kernel_blocks = set.kernel_blocks, .batches = set.use_batch_copies}),
       exports(driver, devices, local.own(), set.use_cuda_events), fds(local.own(), exports, *this),
       imports(driver, devices, fds, set.cache_max_bytes, 0 == set.kernel_blocks),
-      bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), node_(local), set_(set),
-      messages_(messages)
+      bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), views(*this, api),
+      node_(local), set_(set), messages_(messages)
 {
 }
 
@@ -50,6 +50,7 @@ void gpu_side::sweep()
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     imports.close_idle(now.tv_sec);
     imports.close_postponed();
+    views.sweep();
     if (packs_fragments_.exchange(false, std::memory_order_relaxed)) {
         register_segment();
     }

@@ -18,6 +18,7 @@
 #include "opal/mca/common/gpusm/message_services.h"
 #include "opal/mca/common/gpusm/settings.h"
 #include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/views.h"
 
 #include <atomic>
 #include <cstddef>
@@ -54,6 +55,7 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     fd_passing fds;
     import_table imports;
     bounce_copies bounces;
+    view_table views;
 
     // Who carries messages from now on; null: nobody.
     void serve(message_services *messages) { messages_ = messages; }
@@ -132,7 +134,7 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     enum class mark : std::uint8_t { unknown, synchronous, cannot };
     std::vector<mark> marked_;
     reach_table<std::uint32_t> marks_;
-    unsigned char *bounce_memory_ = nullptr;    // carved, and perhaps registered
+    unsigned char *bounce_memory_ = nullptr; // carved, and perhaps registered
     std::size_t bounce_bytes_ = 0;
 };
 

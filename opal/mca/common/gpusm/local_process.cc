@@ -85,6 +85,14 @@ local_process *local_process::acquire(const settings &set, std::string *why)
     return one.process;
 }
 
+local_process *local_process::acquire_if_made()
+{
+    instance &one = known();
+    const std::lock_guard guard(one.lock);
+    one.references += nullptr == one.process ? 0 : 1;
+    return one.process;
+}
+
 void local_process::release()
 {
     instance &one = known();

@@ -26,6 +26,8 @@ class local_process {
     // The one of this process, made with `set` if there is none; else what is there, whose settings
     // are those of the first. Each call is to be followed by a release(). Null: *why says why.
     static local_process *acquire(const settings &set, std::string *why);
+    // The same where there is one already; else null.
+    static local_process *acquire_if_made();
     // The last one ends it.
     void release();
 

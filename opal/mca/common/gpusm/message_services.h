@@ -25,6 +25,9 @@ class message_services {
     virtual status write(peer &to, const void *local, std::uint64_t remote, std::size_t bytes) = 0;
     // The peer fetches device memory of this process from now on.
     virtual void fetches(peer &by) = 0;
+    // Addresses in views (views.h) will be given to Open MPI from now on: sees to it that whoever
+    // is asked to copy from or to one knows it. False: that cannot be. Any thread.
+    virtual bool serve_views() = 0;
     // Device memory for that peer goes through host memory, for a reason that the user is to know.
     // Called without a lock of ours.
     virtual void refused(peer &by, refuse_reason reason) = 0;

@@ -96,11 +96,11 @@ bool copy_engine::prepare_strided(device &on)
     return scope.entered() && of.by->load_strided();
 }
 
-status copy_engine::copy_now(device &on, const strided_copy &copy)
+status copy_engine::copy_now(device &on, const strided_copy &copy, CUevent wait_for)
 {
     lane &of = *lane_of(on);
     const driver_scope scope(driver_, on.context);
-    return scope.entered() ? of.by->copy_now(copy) : status::unsupported;
+    return scope.entered() ? of.by->copy_now(copy, wait_for) : status::unsupported;
 }
 
 void copy_engine::submit(device &on, copy_request *request)

@@ -46,11 +46,11 @@ class copy_engine {
     // The same for copies of memory with gaps. True: they can be made there now.
     bool prepare_strided(device &on);
 
-    // Makes that copy of memory with gaps and returns when it is complete, whatever else waits or
-    // is in flight. `unsupported`: nothing has been started, as there is no kernel for it at
-    // present; `bad_argument`: likewise, as the copy is not a valid one; `driver_failed`: the
-    // destination may hold anything.
-    status copy_now(device &on, const strided_copy &copy);
+    // Makes that copy of memory with gaps, behind that event, and returns when it is complete,
+    // whatever else waits or is in flight. `unsupported`: nothing has been started, as there is no
+    // kernel for it at present; `bad_argument`: likewise, as the copy is not a valid one;
+    // `driver_failed`: the destination may hold anything.
+    status copy_now(device &on, const strided_copy &copy, CUevent wait_for = nullptr);
 
     // Takes the request; it ends in collect(), also when the driver refuses it. Allocates
     // nothing once the device is prepared.

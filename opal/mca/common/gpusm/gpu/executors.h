@@ -32,7 +32,10 @@ class executors {
 
     // For copies of memory with gaps, as those above.
     bool load_strided() { return strided_.is_ready(); }
-    status copy_now(const strided_copy &copy) { return strided_.copy_now(copy); }
+    status copy_now(const strided_copy &copy, CUevent wait_for)
+    {
+        return strided_.copy_now(copy, wait_for);
+    }
 
     // Tells the one that is decided on. Copies that have failed while others are started are moved
     // into *failed.

@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/gpu/layout.h"
 
+#include "opal/mca/common/gpusm/gpu/strided.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -46,7 +48,6 @@ std::optional<datatype_plan> layout_builder::finish(std::int64_t extent)
     plan.layout.extent = extent;
     plan.lowest = lowest_;
     plan.highest = highest_;
-    plan.word_bytes = word_of(bits_);
     if (is_regular_) {
         plan.layout.levels = levels_;
         plan.layout.block_bytes = block_bytes_;
@@ -54,17 +55,18 @@ std::optional<datatype_plan> layout_builder::finish(std::int64_t extent)
         for (std::uint32_t i = 0; i < levels_; ++i) {
             plan.layout.level[i] = {i + 1 < levels_ ? level_[i].count : done_[i], level_[i].stride};
         }
+        plan.word_bits = strided_bits(plan.layout, nullptr);
         return plan;
     }
     plan.layout.block_count = static_cast<std::uint32_t>(blocks_.size());
     plan.blocks = std::move(blocks_);
+    plan.word_bits = strided_bits(plan.layout, plan.blocks.data());
     return plan;
 }
 
 // A block that does not become longer; before_ is of the bytes before it.
 void layout_builder::take(std::int64_t offset, std::uint64_t len_bytes)
 {
-    bits_ |= static_cast<std::uint64_t>(offset) | len_bytes;
     if (is_regular_) {
         if (0 == block_bytes_) {
             first_ = offset;
@@ -152,6 +154,11 @@ void layout_builder::list(std::int64_t offset, std::uint64_t before)
         return;
     }
     blocks_.push_back({offset, before});
+}
+
+shared_plan share(datatype_plan &&plan)
+{
+    return std::make_shared<const datatype_plan>(std::move(plan));
 }
 
 } // namespace gpusm

@@ -9,9 +9,9 @@
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,17 +24,13 @@ struct datatype_plan {
     // Of one element: its lowest byte, and the one behind its highest.
     std::int64_t lowest = 0;
     std::int64_t highest = 0;
-    // The largest power of two up to strided_most_word by which the offsets and lengths of all
-    // blocks of one element can be divided. The extent is not taken into account.
-    std::uint32_t word_bytes = 1;
+    std::uint64_t word_bits = 0; // strided_bits() of it
 };
 
-// The largest power of two up to strided_most_word that divides all numbers of which `bits` is the
-// bitwise or: addresses, lengths, word_bytes of plans, extents where there are several elements.
-constexpr std::uint32_t word_of(std::uint64_t bits)
-{
-    return std::uint32_t{1} << std::countr_zero(bits | strided_most_word);
-}
+// For several users, the last of whom frees it. Made here and not by a component, because its code
+// must still be loaded then.
+using shared_plan = std::shared_ptr<const datatype_plan>;
+shared_plan share(datatype_plan &&plan);
 
 // Makes a plan of one element's blocks. As long as these are regular it takes no more memory for
 // many of them than for a few.
@@ -74,7 +70,6 @@ class layout_builder {
 
     std::int64_t lowest_ = 0;
     std::int64_t highest_ = 0;
-    std::uint64_t bits_ = 0; // bitwise or of all offsets and lengths
 
     // Blocks before the pending one are regular: loops, the innermost first. All but the last have
     // their final count; the last one's count is not known yet, and done_ has how many of each

@@ -47,7 +47,8 @@ start_answer strided_executor::start(std::uint32_t turn, copy_list *list, copy_l
     copies_.clear();
     copy_list all = list->take_all();
     while (copy_request *each = all.take_first()) {
-        const bool can_be_made = strided_is_valid(*each->strided) && waits(end->stream, *each);
+        const bool can_be_made =
+            strided_is_valid(*each->strided) && waits(end->stream, each->wait_for);
         (can_be_made ? list : failed)->append(each);
         if (can_be_made) {
             copies_.push_back(each->strided);
@@ -62,14 +63,14 @@ start_answer strided_executor::start(std::uint32_t turn, copy_list *list, copy_l
 }
 
 // What the stream is told next is done behind the event of the request, if it has one.
-bool strided_executor::waits(CUstream stream, const copy_request &request) const
+bool strided_executor::waits(CUstream stream, CUevent event) const
 {
-    return nullptr == request.wait_for ||
-           status::ok == driver_.report("cuStreamWaitEvent",
-                                        driver_.stream_wait_event(stream, request.wait_for, 0));
+    return nullptr == event ||
+           status::ok ==
+               driver_.report("cuStreamWaitEvent", driver_.stream_wait_event(stream, event, 0));
 }
 
-status strided_executor::copy_now(const strided_copy &copy)
+status strided_executor::copy_now(const strided_copy &copy, CUevent wait_for)
 {
     if (!strided_is_valid(copy)) {
         return status::bad_argument;
@@ -80,6 +81,9 @@ status strided_executor::copy_now(const strided_copy &copy)
     completion end;
     end.slot = own_slot;
     launches_.prepare(copy_way::strided, own_stream, true, &end);
+    if (!waits(end.stream, wait_for)) {
+        return status::unsupported;
+    }
     const strided_copy *only = &copy;
     status s = launches_.launched(kernel_.launch(end.stream, own_slot, &only, 1));
     if (status::ok != s) {

@@ -44,10 +44,10 @@ class strided_executor {
     // been started, as the kernel is not loaded and cannot be now, or launches have been refused;
     // `bad_argument`: likewise, as the copy is not a valid one; `driver_failed`: the destination
     // may hold anything. Under the device's context.
-    status copy_now(const strided_copy &copy);
+    status copy_now(const strided_copy &copy, CUevent wait_for);
 
   private:
-    bool waits(CUstream stream, const copy_request &request) const;
+    bool waits(CUstream stream, CUevent event) const;
 
     const driver_api &driver_;
     strided_kernel kernel_;

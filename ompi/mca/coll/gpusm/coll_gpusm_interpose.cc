@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/coll/gpusm/coll_gpusm_interpose.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
+
+#include "opal/mca/common/gpusm/base/c_entry.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/driver.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace gpusm {
+
+// What ob1 is given as the datatype: bytes without gaps.
+struct view_type {
+    ompi_datatype_t bytes; // first, so that its references are ours
+    view *stands_for;
+};
+
+namespace {
+
+interposer &ours()
+{
+    return *mca_coll_gpusm_component.interposer;
+}
+
+extern "C" void end_view_type(view_type *over) noexcept
+{
+    ours().close(over->stands_for);
+}
+
+// Not freed as other datatypes are: it shares the description of bytes, and has no index.
+OBJ_CLASS_INSTANCE(view_type, opal_object_t, nullptr, end_view_type);
+
+view_type *make_type(view *of)
+{
+    view_type *made = OBJ_NEW(view_type);
+    if (nullptr == made) {
+        return nullptr;
+    }
+    constexpr std::size_t header = sizeof(opal_object_t);
+    std::memcpy(reinterpret_cast<unsigned char *>(&made->bytes) + header,
+                reinterpret_cast<const unsigned char *>(&ompi_mpi_byte.dt) + header,
+                sizeof(made->bytes) - header);
+    made->bytes.super.flags &= static_cast<std::uint16_t>(
+        ~(OMPI_DATATYPE_FLAG_PREDEFINED | OPAL_DATATYPE_FLAG_PREDEFINED));
+    made->bytes.d_keyhash = nullptr;
+    made->bytes.pml_data = 0;
+    made->stands_for = of;
+    return made;
+}
+
+// Does ob1 have to be told of it otherwise than by the buffer, if that is device memory? Also where
+// the data has no gaps but begins elsewhere: Open MPI asks about the address that the program
+// gives, which may be that of nothing.
+[[gnu::always_inline]] inline bool may_need_view(const ompi_datatype_t *type, std::size_t count)
+{
+    const opal_datatype_t &layout = type->super;
+    return 0 == opal_datatype_is_contiguous_memory_layout(
+                    &layout, static_cast<std::int32_t>(1 == count ? 1 : 2)) ||
+           0 != layout.true_lb;
+}
+
+// Calls with the view, if there is to be one, else with what the program has given.
+template <bool is_persistent = false, typename Buffer, typename Call>
+int with_view(Buffer *buffer, std::size_t count, ompi_datatype_t *type, const Call &call)
+{
+    if (may_need_view(type, count)) [[unlikely]] {
+        if (view_type *made = ours().open(buffer, count, type, is_persistent); made != nullptr) {
+            const view &of = *made->stands_for;
+            const int answer = call(reinterpret_cast<Buffer *>(of.address),
+                                    static_cast<std::size_t>(of.len_bytes), &made->bytes);
+            OBJ_RELEASE(made); // what ob1 has made of it has references of its own
+            return answer;
+        }
+    }
+    return call(buffer, count, type);
+}
+
+extern "C" {
+
+int view_isend_init(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
+                    mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
+                    ompi_request_t **request) noexcept
+{
+    return with_view<true>(
+        buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
+            return ours().next().pml_isend_init(b, n, t, to, tag, mode, comm, request);
+        });
+}
+
+int view_isend(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
+               mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
+               ompi_request_t **request) noexcept
+{
+    return with_view(buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_isend(b, n, t, to, tag, mode, comm, request);
+    });
+}
+
+int view_send(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
+              mca_pml_base_send_mode_t mode, ompi_communicator_t *comm) noexcept
+{
+    return with_view(buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_send(b, n, t, to, tag, mode, comm);
+    });
+}
+
+int view_irecv_init(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
+                    ompi_communicator_t *comm, ompi_request_t **request) noexcept
+{
+    return with_view<true>(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_irecv_init(b, n, t, from, tag, comm, request);
+    });
+}
+
+int view_irecv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
+               ompi_communicator_t *comm, ompi_request_t **request) noexcept
+{
+    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_irecv(b, n, t, from, tag, comm, request);
+    });
+}
+
+int view_recv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
+              ompi_communicator_t *comm, ompi_status_public_t *status) noexcept
+{
+    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_recv(b, n, t, from, tag, comm, status);
+    });
+}
+
+int view_imrecv(void *buffer, std::size_t count, ompi_datatype_t *type, ompi_message_t **message,
+                ompi_request_t **request) noexcept
+{
+    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_imrecv(b, n, t, message, request);
+    });
+}
+
+int view_mrecv(void *buffer, std::size_t count, ompi_datatype_t *type, ompi_message_t **message,
+               ompi_status_public_t *status) noexcept
+{
+    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
+        return ours().next().pml_mrecv(b, n, t, message, status);
+    });
+}
+
+} // extern "C"
+
+} // namespace
+
+#define GPUSM_INTERPOSED(X)                                                                        \
+    X(isend_init) X(isend) X(send) X(irecv_init) X(irecv) X(recv) X(imrecv) X(mrecv)
+
+std::unique_ptr<interposer> interposer::install()
+{
+    using namespace std::string_view_literals;
+    // ob1 of other architectures' processes converts, which a kernel does not.
+    if (0 != OPAL_ENABLE_HETEROGENEOUS_SUPPORT ||
+        mca_pml_base_selected_component.pmlm_version.mca_component_name != "ob1"sv) {
+        return nullptr;
+    }
+    local_process *process = local_process::acquire_if_made();
+    if (nullptr == process) {
+        return nullptr;
+    }
+    std::unique_ptr<type_plans> plans = type_plans::install();
+    if (nullptr == plans) {
+        process->release();
+        return nullptr;
+    }
+    std::unique_ptr<interposer> made(new interposer(process, std::move(plans)));
+#define GPUSM_PUT(name) mca_pml.pml_##name = entry(view_##name);
+    GPUSM_INTERPOSED(GPUSM_PUT)
+#undef GPUSM_PUT
+    return made;
+}
+
+interposer::~interposer()
+{
+#define GPUSM_TAKE(name)                                                                           \
+    if (mca_pml.pml_##name == entry(view_##name)) {                                                \
+        mca_pml.pml_##name = next_.pml_##name;                                                     \
+    }
+    GPUSM_INTERPOSED(GPUSM_TAKE)
+#undef GPUSM_TAKE
+    plans_.reset();
+    process_->release();
+}
+
+bool interposer::is_served()
+{
+    if (!served_.load(std::memory_order_acquire)) {
+        const std::lock_guard guard(lock_);
+        message_services *messages = process_->messages();
+        served_.store(messages != nullptr && messages->serve_views(), std::memory_order_release);
+    }
+    return served_.load(std::memory_order_relaxed);
+}
+
+view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype_t *type,
+                            bool is_persistent)
+{
+    const driver_api *driver = driver_load();
+    const opal_datatype_t &layout = type->super;
+    if (nullptr == driver || 0 == count || 0 == layout.size) {
+        return nullptr;
+    }
+    // A buffer in host memory costs this one question. The first byte of one element of many is as
+    // good as the lowest: they are to lie in one allocation.
+    const auto *first = static_cast<const unsigned char *>(buffer) + layout.true_lb;
+    if (!gpusm::place_of(*driver, first).on_device) {
+        return nullptr;
+    }
+    gpu_side *side = process_->gpu();
+    type_plans::pointer plan = nullptr == side || !is_served() ? nullptr : plans_->of(type);
+    view *of =
+        nullptr == plan ? nullptr : side->views.open(buffer, count, std::move(plan), is_persistent);
+    if (nullptr == of) {
+        return nullptr;
+    }
+    view_type *made = make_type(of);
+    if (nullptr == made) {
+        side->views.close(of);
+    }
+    return made;
+}
+
+void interposer::close(view *given)
+{
+    process_->gpu_if_made()->views.close(given);
+}
+
+} // namespace gpusm

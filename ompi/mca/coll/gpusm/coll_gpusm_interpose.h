@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_interpose.h: messages of device memory with gaps. pml/ob1 is given a view (views.h) in
+// the place of such a buffer: an address that stands for its packed bytes, and a datatype of as
+// many bytes. ob1 keeps a reference to the datatype as long as it uses the address, and with the
+// last one the view goes.
+//
+// A collective component is what Open MPI asks after it has chosen its PML and before there is any
+// peer, whatever the user has selected: `--mca pml ob1` is still ob1.
+#ifndef GPUSM_COLL_INTERPOSE_H
+#define GPUSM_COLL_INTERPOSE_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_plans.h"
+
+#include "opal/mca/common/gpusm/local_process.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+namespace gpusm {
+
+struct view_type;
+
+// Functions in the place of those of ob1 that take a buffer, from the time it is made. Any thread.
+class interposer {
+  public:
+    // Null: another PML is in use, or no btl/gpusm.
+    static std::unique_ptr<interposer> install();
+    // Puts ob1's functions back. No call of one of ours is under way.
+    ~interposer();
+    interposer(const interposer &) = delete;
+    interposer &operator=(const interposer &) = delete;
+
+    // The view of that buffer, referenced once for the caller. Null: it goes as it is.
+    view_type *open(const void *buffer, std::size_t count, ompi_datatype_t *type,
+                    bool is_persistent);
+    // For the last reference.
+    void close(view *given);
+
+    const mca_pml_base_module_t &next() const { return next_; }
+
+  private:
+    interposer(local_process *process, std::unique_ptr<type_plans> plans)
+        : process_(process), plans_(std::move(plans)), next_(mca_pml)
+    {
+    }
+    bool is_served();
+
+    local_process *process_; // acquired
+    std::unique_ptr<type_plans> plans_;
+    const mca_pml_base_module_t next_; // what stood there before
+    std::mutex lock_;
+    std::atomic<bool> served_{false}; // Open MPI knows views
+};
+
+} // namespace gpusm
+
+#endif

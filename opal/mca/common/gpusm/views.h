@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// views.h: addresses that stand for the packed bytes of device memory with gaps. Open MPI's pml/ob1
+// is given such an address, and as many bytes without gaps, in the place of a buffer, a count and a
+// datatype: so its matching, its protocols and its requests are what they are for other device
+// memory. Who copies from or to one asks here where the bytes are.
+#ifndef GPUSM_VIEWS_H
+#define GPUSM_VIEWS_H
+
+#include "opal/mca/common/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/layout.h"
+#include "opal/mca/common/gpusm/gpu/strided_arguments.h"
+#include "opal/mca/common/gpusm/packed_memory.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace gpusm {
+
+class gpu_side;
+
+// The reserved range: addresses of which no processor with 57 bits of them or less has any, so
+// nobody is given one. To a CUDA driver they are unknown memory.
+inline constexpr std::uint64_t view_range = std::uint64_t{1} << 62;
+inline constexpr unsigned view_offset_bits = 38;
+inline constexpr std::uint32_t view_slots = 1U << 16;
+inline constexpr std::uint64_t view_most_bytes = std::uint64_t{1} << view_offset_bits;
+
+constexpr bool is_view_address(std::uint64_t address)
+{
+    return address >> (view_offset_bits + 20) == view_range >> (view_offset_bits + 20);
+}
+inline bool is_view_address(const void *address)
+{
+    return is_view_address(reinterpret_cast<std::uint64_t>(address));
+}
+// Packed bytes before that address.
+constexpr std::uint64_t view_offset(std::uint64_t address)
+{
+    return address & (view_most_bytes - 1);
+}
+
+struct view {
+    std::uint64_t address = 0;
+    std::uint64_t len_bytes = 0;
+    strided_side memory{};            // layout.blocks is an address for processors
+    std::uint64_t list_on_device = 0; // the same list there; 0: none, or not there yet
+    std::uint64_t lowest = 0;         // of the program's memory
+    std::uint64_t end = 0;
+    shared_plan plan;
+    device *on = nullptr; // in whose context the memory is used
+    unsigned long long buffer_id = 0;
+    bool is_persistent = false; // the program may have other memory there with each use
+
+    bool holds(std::uint64_t at, std::uint64_t bytes) const
+    {
+        const std::uint64_t offset = view_offset(at);
+        return offset <= len_bytes && bytes <= len_bytes - offset;
+    }
+};
+
+class view_table {
+  public:
+    view_table(gpu_side &side, const driver_api &driver) : side_(side), packed_(driver) {}
+    ~view_table();
+    view_table(const view_table &) = delete;
+    view_table &operator=(const view_table &) = delete;
+
+    // The view of `count` elements of that plan, for one message or for a persistent request. Null:
+    // the memory is not a single allocation of device memory that kernels can touch, or there are
+    // too many views. Takes the GPU lock.
+    view *open(const void *buffer, std::uint64_t count, shared_plan plan, bool is_persistent);
+    // Nobody uses it any more. Any thread.
+    void close(view *given);
+    // Null: that is no address in a view. Any thread, without a lock.
+    view *find(std::uint64_t address) const
+    {
+        return is_view_address(address) ? look_up(address) : nullptr;
+    }
+    view *find(const void *address) const { return find(reinterpret_cast<std::uint64_t>(address)); }
+
+    // Copies between addresses of which one at least is in a view, and returns when that is done.
+    // Takes the GPU lock.
+    status copy(void *to, const void *from, std::size_t len_bytes);
+
+    // --- under the GPU lock
+
+    // The same for addresses of which is known that they lie in their views.
+    status copy_locked(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+
+    // What a launch is told that copies `len_bytes` bytes of the view, from that address in it on,
+    // to or from memory without gaps. `busy`: the list of blocks cannot be brought to the device.
+    status packing(view &from, std::uint64_t at, std::uint64_t to, std::uint64_t len_bytes,
+                   strided_copy *out);
+    status unpacking(view &into, std::uint64_t at, std::uint64_t from, std::uint64_t len_bytes,
+                     strided_copy *out);
+    // Packs them, and returns when that is done.
+    status pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes);
+    // The program may have freed the memory between two uses of a view, and have other memory
+    // there. False: it is nothing that a kernel can touch.
+    bool is_there(view &of);
+    // Gives back lists of plans that are gone.
+    void sweep();
+
+    // Memory for packed bytes. `on` is null: there is none.
+    packed_block take_packed(device &on, std::size_t bytes);
+    void give_packed(const packed_block &block) { packed_.give(block); }
+
+  private:
+    struct list {
+        std::weak_ptr<const datatype_plan> plan;
+        device *on;
+        std::uint64_t address;
+    };
+
+    view *look_up(std::uint64_t address) const;
+    bool look_at_memory(view *of);
+    status bring_list(view &of);
+    status side_of(view &of, std::uint64_t at, strided_side *out);
+    status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+    status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+    status move(const device &on, std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+
+    gpu_side &side_;
+    std::mutex slots_lock_; // of the two below
+    std::vector<std::uint32_t> free_slots_;
+    std::uint32_t used_slots_ = 0;
+    std::atomic<std::atomic<view *> *> table_{nullptr}; // view_slots of them; owned
+    std::vector<list> lists_;
+    packed_memory packed_;
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// views_test.cc: addresses that stand for packed bytes, and the memory that bytes are packed into,
+// on whatever driver there is. Each test runs in a process of its own.
+#include "opal/mca/common/gpusm/local_process.h"
+#include "opal/mca/common/gpusm/views.h"
+
+#include "tests/unit/gpu_memory_support.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace softcuda_test;
+
+namespace {
+
+using namespace gpusm;
+using namespace gpusm_test;
+
+// What a process has, with a device in use.
+class with_gpu {
+  public:
+    with_gpu()
+    {
+        settings set;
+        set.backing_directory = folder_.path();
+        std::string why;
+        process_ = local_process::acquire(set, &why);
+        EXPECT_NE(process_, nullptr) << why;
+    }
+    ~with_gpu() { process_->release(); }
+    with_gpu(const with_gpu &) = delete;
+    with_gpu &operator=(const with_gpu &) = delete;
+
+    gpu_side &side() { return *process_->gpu(); }
+    view_table &views() { return side().views; }
+
+  private:
+    scratch_folder folder_;
+    local_process *process_ = nullptr;
+};
+
+using blocks = std::vector<std::pair<std::int64_t, std::uint64_t>>; // place, length
+const blocks regular = {{0, 16}, {64, 16}, {128, 16}};
+const blocks irregular = {{100, 4}, {0, 24}, {40, 8}};
+constexpr std::int64_t extent = 192;
+
+shared_plan plan_of(const blocks &all)
+{
+    layout_builder builder;
+    for (const auto &[offset, len_bytes] : all) {
+        builder.add(offset, len_bytes);
+    }
+    return share(*builder.finish(extent));
+}
+
+// What is packed of so many elements in `memory`.
+std::string packed(const std::string &memory, const blocks &all, std::size_t count)
+{
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i) {
+        for (const auto &[offset, len_bytes] : all) {
+            out += memory.substr(i * extent + static_cast<std::size_t>(offset), len_bytes);
+        }
+    }
+    return out;
+}
+
+void unpack(const std::string &bytes, const blocks &all, std::size_t count, std::string *memory)
+{
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        for (const auto &[offset, len_bytes] : all) {
+            memory->replace(i * extent + static_cast<std::size_t>(offset), len_bytes, bytes, at,
+                            len_bytes);
+            at += len_bytes;
+        }
+    }
+}
+
+void *pointer(std::uint64_t address)
+{
+    return reinterpret_cast<void *>(address);
+}
+
+void copies_of(const blocks &all)
+{
+    (void)start();
+    with_gpu gpu;
+    constexpr std::size_t count = 100;
+    const CUdeviceptr at = allocate(count * extent);
+    std::string memory = pattern(count * extent, 1);
+    store(at, memory);
+    view *of = gpu.views().open(pointer(at), count, plan_of(all), false);
+    ASSERT_NE(of, nullptr);
+    EXPECT_EQ(gpu.views().find(of->address), of);
+    EXPECT_EQ(of->len_bytes, packed(memory, all, count).size());
+
+    // Out of it, from a place inside of a block on.
+    constexpr std::size_t from = 5;
+    std::string out(of->len_bytes - from, '\0');
+    EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address + from), out.size()), status::ok);
+    EXPECT_EQ(out, packed(memory, all, count).substr(from));
+
+    // Into it. What is between the blocks stays.
+    const std::string in = pattern(of->len_bytes, 2);
+    EXPECT_EQ(gpu.views().copy(pointer(of->address), in.data(), in.size()), status::ok);
+    unpack(in, all, count, &memory);
+    EXPECT_EQ(load(at, memory.size()), memory);
+
+    // Into another one.
+    const CUdeviceptr other = allocate(count * extent);
+    std::string there = pattern(count * extent, 3);
+    store(other, there);
+    view *second = gpu.views().open(pointer(other), count, plan_of(regular), false);
+    ASSERT_NE(second, nullptr);
+    const std::size_t both = std::min(of->len_bytes, second->len_bytes);
+    EXPECT_EQ(gpu.views().copy(pointer(second->address), pointer(of->address), both), status::ok);
+    std::string expected = packed(there, regular, count);
+    expected.replace(0, both, in, 0, both);
+    unpack(expected, regular, count, &there);
+    EXPECT_EQ(load(other, there.size()), there);
+    gpu.views().close(second);
+    gpu.views().close(of);
+}
+
+ALONE(Views, StandForTheBytesOfBlocksInLoops)
+{
+    copies_of(regular);
+}
+ALONE(Views, StandForTheBytesOfListedBlocks)
+{
+    copies_of(irregular);
+}
+
+ALONE(Views, AreOfOneAllocationOfDeviceMemory)
+{
+    (void)start();
+    with_gpu gpu;
+    constexpr std::size_t count = 8;
+    std::string host(count * extent, 'h');
+    EXPECT_EQ(gpu.views().open(host.data(), count, plan_of(regular), false), nullptr);
+    const CUdeviceptr managed = allocate_managed(count * extent);
+    EXPECT_EQ(gpu.views().open(pointer(managed), count, plan_of(regular), false), nullptr);
+    const CUdeviceptr at = allocate(mib);
+    const std::size_t most = mib / extent;
+    EXPECT_EQ(gpu.views().open(pointer(at), most + 10, plan_of(regular), false), nullptr)
+        << "it leaves the allocation";
+    EXPECT_EQ(gpu.views().open(pointer(at), 0, plan_of(regular), false), nullptr);
+    // An address before the memory, of which the blocks lie in it.
+    view *before = gpu.views().open(pointer(at - 4096), 3, plan_of({{4096, 8}, {4112, 8}}), false);
+    ASSERT_NE(before, nullptr);
+    gpu.views().close(before);
+}
+
+ALONE(Views, EndAndTheirAddressesMeanNothingThen)
+{
+    (void)start();
+    with_gpu gpu;
+    const CUdeviceptr at = allocate(mib);
+    EXPECT_EQ(gpu.views().find(std::uint64_t{1} << 62), nullptr) << "there has been none";
+    view *of = gpu.views().open(pointer(at), 4, plan_of(regular), false);
+    ASSERT_NE(of, nullptr);
+    const std::uint64_t address = of->address;
+    EXPECT_TRUE(is_view_address(address));
+    EXPECT_FALSE(is_view_address(at));
+    std::string bytes(of->len_bytes + 1, '\0');
+    EXPECT_EQ(gpu.views().copy(bytes.data(), pointer(address), bytes.size()), status::bad_argument)
+        << "a byte more than there are";
+    gpu.views().close(of);
+    EXPECT_EQ(gpu.views().find(address), nullptr);
+    EXPECT_EQ(gpu.views().copy(bytes.data(), pointer(address), 1), status::bad_argument);
+    for (std::uint32_t i = 0; i < 2 * view_slots; ++i) {
+        view *next = gpu.views().open(pointer(at), 4, plan_of(regular), false);
+        ASSERT_NE(next, nullptr) << "the place of the last one is free";
+        gpu.views().close(next);
+    }
+}
+
+// Between two uses of a persistent request.
+ALONE(Views, OfPersistentRequestsFindWhatIsThereNow)
+{
+    (void)start();
+    with_gpu gpu;
+    const CUdeviceptr at = allocate(2 * mib);
+    view *of = gpu.views().open(pointer(at), 4, plan_of(regular), true);
+    ASSERT_NE(of, nullptr);
+    const unsigned long long first = of->buffer_id;
+    OK(CU(cuMemFree)(at));
+    std::string out(of->len_bytes, '\0');
+    EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address), out.size()), status::bad_argument)
+        << "nothing is there";
+    const CUdeviceptr again = allocate(2 * mib);
+    if (again == at) {
+        const std::string memory = pattern(4 * extent, 7);
+        store(again, memory);
+        EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address), out.size()), status::ok);
+        EXPECT_EQ(out, packed(memory, regular, 4));
+        EXPECT_NE(of->buffer_id, first);
+    }
+    gpu.views().close(of);
+}
+
+ALONE(PackedMemory, IsUsedAgainAndBounded)
+{
+    program p;
+    packed_memory memory(driver());
+    const packed_block one = memory.take(p.on, 100 * 1024);
+    ASSERT_EQ(one.on, &p.on);
+    EXPECT_GE(one.len_bytes, 100U * 1024);
+    memory.give(one);
+    EXPECT_EQ(memory.take(p.on, 128 * 1024).address, one.address);
+    memory.give(one);
+    EXPECT_EQ(memory.take(p.on, 2 * packed_memory::most_bytes).on, nullptr) << "beyond the bound";
+    std::vector<packed_block> taken;
+    for (packed_block each = memory.take(p.on, 32 * mib); each.on != nullptr;
+         each = memory.take(p.on, 32 * mib)) {
+        taken.push_back(each);
+    }
+    EXPECT_EQ(taken.size(), packed_memory::most_bytes / (32 * mib) - 1)
+        << "what is free counts, too";
+    memory.shrink(p.on);
+    const packed_block last = memory.take(p.on, 32 * mib);
+    EXPECT_EQ(last.on, &p.on) << "what was free has gone";
+    memory.give(last);
+    for (const packed_block &each : taken) {
+        memory.give(each);
+    }
+}
+
+} // namespace
