@@ -43,6 +43,9 @@ btl=gpusm,self
 let_others_run
 with four-ranks 400 4 "$exchange" views --kinds D --views
 
+btl=gpusm,self
+with without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
+
 # A message is packed and unpacked by a launch each, however many blocks it has; without views each
 # block is a copy of its own.
 if need_softcuda launches; then

@@ -58,7 +58,8 @@ extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *
 
 extern "C" mca_coll_base_module_t *comm_query(ompi_communicator_t *, int *priority) noexcept
 {
-    mca_coll_gpusm_module_t *module = OBJ_NEW(mca_coll_gpusm_module_t);
+    mca_coll_gpusm_module_t *module =
+        component.priority < 0 ? nullptr : OBJ_NEW(mca_coll_gpusm_module_t);
     if (nullptr != module) {
         module->coll_module_enable = module_enable;
         *priority = component.priority;
@@ -159,7 +160,8 @@ extern "C" int init_query(bool, bool) noexcept
     }
     interpose();
     if (component.priority < 0) {
-        return OMPI_ERR_NOT_AVAILABLE;
+        // Who is not available is unloaded.
+        return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
     }
     rise_above_the_others();
     component.pool = new staging_pool(component.staging_bytes);
