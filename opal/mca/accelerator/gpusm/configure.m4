@@ -10,10 +10,7 @@
 AC_DEFUN([MCA_opal_accelerator_gpusm_CONFIG], [
     AC_CONFIG_FILES([opal/mca/accelerator/gpusm/Makefile])
     AS_IF([test -n "$common_gpusm_CXXFLAGS"], [
-        AS_IF([test "$STATIC_accelerator_gpusm" != 1 && test "$STATIC_accelerator" != 1 &&
-               test "$STATIC_all" != 1 && test "$OPAL_ENABLE_DLOPEN_SUPPORT" != 0 &&
-               test "$enable_static" = no && test "$enable_mca_dso" != no],
-              [compile_mode=dso])
+        compile_mode=$common_gpusm_mode
         $1
     ], [$2])
     AC_SUBST([accelerator_gpusm_CPPFLAGS], [$common_gpusm_CPPFLAGS])

@@ -8,9 +8,8 @@
 # MCA_opal_btl_gpusm_CONFIG([action-if-can-compile], [action-if-cant-compile])
 AC_DEFUN([MCA_opal_btl_gpusm_CONFIG], [
     AC_CONFIG_FILES([opal/mca/btl/gpusm/Makefile])
-    # As the library: a DSO, unless static components were asked for.
     AS_IF([test -n "$common_gpusm_CXXFLAGS"], [
-        AS_IF([test -n "$common_gpusm_LIBS"], [compile_mode=dso])
+        compile_mode=$common_gpusm_mode
         $1
     ], [$2])
     AC_SUBST([btl_gpusm_CPPFLAGS], [$common_gpusm_CPPFLAGS])

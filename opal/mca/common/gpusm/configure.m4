@@ -17,7 +17,7 @@ AC_DEFUN([MCA_opal_common_gpusm_POST_CONFIG], [
 # MCA_opal_common_gpusm_CONFIG([action-if-can-compile], [action-if-cant-compile])
 AC_DEFUN([MCA_opal_common_gpusm_CONFIG], [
     AC_CONFIG_FILES([opal/mca/common/gpusm/Makefile])
-    OPAL_VAR_SCOPE_PUSH([common_gpusm_happy common_gpusm_flag common_gpusm_save])
+    OPAL_VAR_SCOPE_PUSH([common_gpusm_happy common_gpusm_flag common_gpusm_item common_gpusm_save])
 
     # cuda.h is needed for its types; CUDA is not linked.
     OPAL_CHECK_CUDA([common_gpusm])
@@ -60,24 +60,30 @@ template <std::integral T> constexpr T same(T value) { return value; }
     # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
     AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -mcx16"])
 
-    # Shared, unless a static component was asked for: libopen-pal is linked by the C compiler, and
-    # would then have to name the C++ runtime; and of what is part of libopen-pal no component may
-    # have a second copy. ($compile_mode is read by our caller afterwards; the documented variable
-    # for this cannot say "dso".)
+    # All five are DSOs, or, where one of them was asked to be static, all are a part of libopen-pal and
+    # libmpi, which then name the C++ runtime. A mixture would have two copies of the library, or of the
+    # driver table, in one process. ($compile_mode is read by our caller afterwards; the documented
+    # variable for this cannot say "dso".)
     common_gpusm_LIBS=
     common_gpusm_DEPENDENCIES=
-    AS_IF([test "$common_gpusm_happy" = yes], [
-        AS_IF([test "$STATIC_common_gpusm" != 1 && test "$STATIC_common" != 1 &&
-               test "$STATIC_btl_gpusm" != 1 && test "$STATIC_btl" != 1 &&
-               test "$STATIC_coll_gpusm" != 1 && test "$STATIC_coll" != 1 &&
-               test "$STATIC_all" != 1 &&
-               test "$OPAL_ENABLE_DLOPEN_SUPPORT" != 0 && test "$enable_static" = no &&
-               test "$enable_mca_dso" != no],
-              [compile_mode=dso
-               common_gpusm_LIBS='$(top_builddir)/opal/mca/common/gpusm/libmca_common_gpusm.la'
+    common_gpusm_mode=dso
+    AS_IF([test "$OPAL_ENABLE_DLOPEN_SUPPORT" = 0 || test "$enable_static" != no ||
+           test "$enable_mca_dso" = no || test "$STATIC_all" = 1],
+          [common_gpusm_mode=static])
+    for common_gpusm_item in common btl coll accelerator rcache; do
+        AS_VAR_COPY([common_gpusm_save], [STATIC_$common_gpusm_item])
+        AS_IF([test "$common_gpusm_save" = 1], [common_gpusm_mode=static])
+        AS_VAR_COPY([common_gpusm_save], [STATIC_${common_gpusm_item}_gpusm])
+        AS_IF([test "$common_gpusm_save" = 1], [common_gpusm_mode=static])
+    done
+    AC_MSG_CHECKING([how the components of gpusm are built])
+    AC_MSG_RESULT([$common_gpusm_mode])
+    compile_mode=$common_gpusm_mode
+    AS_IF([test "$common_gpusm_happy" != yes], [],
+          [test "$common_gpusm_mode" = dso],
+              [common_gpusm_LIBS='$(top_builddir)/opal/mca/common/gpusm/libmca_common_gpusm.la'
                common_gpusm_DEPENDENCIES=$common_gpusm_LIBS],
-              [LIBS="$LIBS -lstdc++"])
-    ])
+          [LIBS="$LIBS -lstdc++"])
     AS_IF([test -r "`$CXX -print-file-name=libstdc++.a 2>/dev/null`"],
           [common_gpusm_runtime="-Wl,-l:libstdc++.a -Wc,-static-libgcc"],
           [common_gpusm_runtime="-Wl,-lstdc++"])
