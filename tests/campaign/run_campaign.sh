@@ -22,7 +22,7 @@ sample killed-ranks kills --count 12 --kinds "H,$kinds"
 sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
     skip failing-calls "failing_calls.so and the sanitizer would both replace the allocator"
-elif need_softcuda failing-calls; then
+elif need_softcuda failing-calls && need_files failing-calls; then
     sample failing-calls faults --sets HD,VA --every 24
     sample failing-calls-that-once-hung faults --sets D,HV --functions posix_fallocate,recvmsg
 fi

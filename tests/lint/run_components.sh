@@ -3,7 +3,8 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_components.sh: what the built components and the library that two of them share show to the
-# process that loads them, and what they need of it.
+# process that loads them, and what they need of it; or, with GPUSM_TEST_COMPONENTS=openmpi, whether an
+# Open MPI that was built with gpusm in its tree has each of them once.
 # shellcheck disable=SC2086 # a list of symbols
 . "$(dirname "$0")/common.sh"
 build=${GPUSM_BUILDDIR:?is set by tests/environment}
@@ -18,6 +19,43 @@ states_of() {
     objdump -tC "$1" | grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
         grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$'
 }
+
+# in_openmpi: the case of components that are linked into Open MPI's libraries, or lie beside them because
+# that Open MPI was built so
+in_openmpi() {
+    folder=$GPUSM_OMPI_COMPONENT_DIR
+    libraries=$(ldd "$build/tests/mpi/exchange" | sed -n 's/.*lib\(open-pal\|mpi\)\.so.* => \([^ ]*\) .*/\2/p')
+    report "there are Open MPI's two libraries" "$([ "$(echo $libraries | wc -w)" -eq 2 ] || echo "$libraries")"
+    for component in accelerator btl coll rcache; do
+        report "ompi_info lists $component/gpusm once" \
+            "$("$GPUSM_OMPI_INFO" --parsable | grep "^mca:$component:gpusm:version:\(component\|api\)" | sort | uniq -c |
+                awk '$1 != 1 { print } END { if (NR == 0) { print "not at all" } }')"
+    done
+    dsos=$(find "$folder" "$GPUSM_OMPI_PREFIX/lib" -name 'mca_*_gpusm.so' -o -name 'libmca_common_gpusm*')
+    defined=$(for file in $libraries $dsos; do objdump -tC "$file" | sed "s,^,$file: ,"; done)
+    # once NAME PATTERN: one file of all has the symbol, and once
+    once() {
+        found=$(printf '%s\n' "$defined" | grep -v UND | grep -E "[[:space:]]$2\$")
+        report "$1 is there once" "$([ "$(printf '%s\n' "$found" | grep -c .)" -eq 1 ] || printf 'found: %s\n' "$found")"
+    }
+    if [ -e "$folder/mca_btl_gpusm.so" ]; then
+        number=$(echo "$dsos" | grep -c .)
+        report "all components and the library are DSOs" "$([ "$number" -eq 5 ] || echo "$dsos")"
+    else
+        report "no component is a DSO" "$dsos"
+        once "the driver table" 'gpusm::\(anonymous namespace\)::load_once\(\)::api'
+        report "the libraries leave no symbol of gpusm open but libmpi those of libopen-pal" \
+            "$(for file in $libraries; do nm -DC "$file" | grep ' U gpusm::' | sed "s,^,$file:," | grep -v 'libmpi\.so'; done)"
+    fi
+    once "what a process has once" 'gpusm::local_process::acquire\(.*\)'
+    for component in accelerator btl coll rcache; do
+        once "$component/gpusm" "mca_${component}_gpusm_component"
+    done
+}
+if [ "${GPUSM_TEST_COMPONENTS-}" = openmpi ]; then
+    in_openmpi
+    exit $failed
+fi
 
 for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll; do
     name=mca_${component##*/}_gpusm

@@ -8,6 +8,7 @@
 #   GPUSM_MPIRUN        an mpirun whose ranks find the components under test
 #   GPUSM_PERF          the program gpusm_perf
 #   GPUSM_CUDA_DRIVER   "real" or "softcuda"
+#   GPUSM_TEST_COMPONENTS  "build" or "openmpi": whose components these are
 # By hand:
 #   GPUSM_TEST_BTL              value of --mca btl (default gpusm,self)
 #   GPUSM_TEST_MPIRUN_ARGS      more options of mpirun
@@ -115,6 +116,16 @@ logged() {
     mkdir "$logged_in"
     launch 60 2 -x GPUSM_SOFTCUDA_LOG="$logged_in" "$@"
 }
+# What calls the driver for gpusm, as the call logs name it: components and their library or, where
+# gpusm is linked into Open MPI's libraries, those. by_gpusm: as a pattern, btl/gpusm and the library.
+by_gpusm='(mca_btl|libmca_common)_gpusm\.so' by_library='libmca_common_gpusm\.so' coll_file=mca_coll_gpusm.so
+accelerator_file=mca_accelerator_gpusm.so linked_in=no
+if [ "${GPUSM_TEST_COMPONENTS-}" = openmpi ] &&
+    [ ! -e "${GPUSM_OMPI_COMPONENT_DIR-}/mca_btl_gpusm.so" ]; then
+    accelerator_file=$(ldd "$exchange" | sed -n 's/.*\(libopen-pal\.so[.0-9]*\) =>.*/\1/p')
+    coll_file=$(ldd "$exchange" | sed -n 's/.*\(libmpi\.so[.0-9]*\) =>.*/\1/p')
+    by_library='libopen-pal\.so' by_gpusm=$by_library linked_in=yes
+fi
 # calls_in FOLDER PATTERN: lines of the call logs there
 calls_in() {
     cat "$work/$1"/*.log 2>/dev/null | grep -cE "$2" || true
@@ -203,6 +214,13 @@ need_softcuda() {
     need_gpu "$1" || return 1
     is_software && return 0
     skip "$1" "needs the software CUDA driver, and this is $gpu_name"
+    return 1
+}
+
+# need_files NAME: likewise for what tells gpusm's calls of the C library from Open MPI's by their file
+need_files() {
+    [ "$linked_in" = yes ] || return 0
+    skip "$1" "gpusm is linked into Open MPI's libraries, whose own calls look the same"
     return 1
 }
 

@@ -59,7 +59,7 @@ need_softcuda driver-calls || finish
 need_gpusm driver-calls || finish
 # calls FOLDER WHO WHAT [OPTIONS OF MPIRUN] PROGRAM...: driver calls by that caller of that name
 calls() {
-    folder=$1 pattern="^$3 [0-9]* mca_$2"
+    folder=$1 pattern="^$3 [0-9]* $2"
     shift 3
     logged "$folder" "$@" && calls_in "$folder" "$pattern"
 }
@@ -78,9 +78,9 @@ if [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ]; then
         '[ $((end - start)) -le 3100 ]' "$((end - start)) questions about 1000 messages" \
         '[ $((end - start)) -ge 3000 ]' "the log has $((end - start)) questions about 1000 messages"
 fi
-asked=$(calls host accelerator_gpusm '.*' "$exchange" pairs --kinds H --max-size 64K)
+asked=$(calls host "$accelerator_file" '.*' "$exchange" pairs --kinds H --max-size 64K)
 status=$?
-once=$(calls_in host '^cuPointerGetAttributes .* mca_accelerator_gpusm')
+once=$(calls_in host "^cuPointerGetAttributes .* $accelerator_file")
 judge host-buffers-cost-one-driver-call 0 $status \
     '[ "$asked" -gt 0 ] && [ "$asked" -eq "$once" ]' "$asked calls, $once questions"
 finish

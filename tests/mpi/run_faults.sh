@@ -52,7 +52,7 @@ failing_calls() {
             # shellcheck disable=SC2086 # options
             logged log "$work/per-rank-1" "$exchange" $failing_test
             status=$?
-            if [ "$(calls_in log "^${function}[_a-z0-9]* 700 (mca_btl|libmca_common)_gpusm\.so")" -gt 0 ]; then
+            if [ "$(calls_in log "^${function}[_a-z0-9]* 700 $by_gpusm")" -gt 0 ]; then
                 hits=$((hits + 1))
                 [ $status -ne "$may" ] || status=0
                 judge "$what-$function-$n-fails" 0 $status
@@ -100,7 +100,7 @@ locked_survives page-locked-on-one-device 2 -x CUDA_VISIBLE_DEVICES=0
 per_rank 1 GPUSM_SOFTCUDA_FAIL=cuMemcpyAsync:0:700
 logged log "$work/per-rank-1" "$exchange" locked-one-way --kinds D
 status=$?
-failed_copies=$(calls_in log '^cuMemcpyAsync 700 libmca_common_gpusm\.so')
+failed_copies=$(calls_in log "^cuMemcpyAsync 700 $by_library")
 judge page-locked-and-its-owner-cannot-copy 0 $status \
     'says "locked: into D: 0 of 30 directly\$"' "no message can have gone directly" \
     '[ $failed_copies -ge 4 ] && [ $failed_copies -lt 30 ]' \

@@ -8,6 +8,7 @@
 . "$(dirname "$0")/common.sh"
 need_gpusm pages || finish
 need_softcuda pages || finish
+need_files pages || finish
 
 # locks NAME LEAST SUBTEST OPTIONS...: registers at least so often, and is never refused
 locks() {

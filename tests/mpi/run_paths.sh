@@ -68,7 +68,7 @@ check pool-memory-of-devices-without-peer-access 60 2 -x GPUSM_SOFTCUDA_PEERS=0 
     --src A --dst A --sizes 64K,1M --iterations 5 --no-limit --check
 staged_only opening-fails-for-good -x GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
 
-by_gpusm=' (mca_btl|libmca_common)_gpusm\.so'
+by_gpusm=" $by_gpusm"
 by_open_mpi=' mca_accelerator_cuda\.so'
 unchecked="--mca btl_gpusm_quick_pointer_check 0"
 

@@ -29,9 +29,11 @@ recovers() {
     judge "recovery-of-$1" 0 $?
     tail -n 1 "$work/output"
 }
-recovers HDR cuIpcOpenMemHandle,cuMemHostRegister,process_vm_readv
-recovers DM cuMemAlloc
-recovers DV recvmsg
+if need_files recovery-of-failed-calls; then
+    recovers HDR cuIpcOpenMemHandle,cuMemHostRegister,process_vm_readv
+    recovers DM cuMemAlloc
+    recovers DV recvmsg
+fi
 
 # Staging memory of reductions, which coll/gpusm page-locks.
 faults=
@@ -40,10 +42,10 @@ for n in 1 2 3 4 5; do
 done
 logged log -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/fast_clock.so" \
     -x GPUSM_SOFTCUDA_FAIL="${faults#,}" \
-    -x GPUSM_SOFTCUDA_FAIL_CALLER=mca_coll_gpusm.so "$exchange" reductions-threads
+    -x GPUSM_SOFTCUDA_FAIL_CALLER="$coll_file" "$exchange" reductions-threads
 judge reductions-lock-their-memory-again 0 $? \
-    '[ "$(calls_in log "^cuMemHostRegister 2 mca_coll_gpusm\.so")" -eq 10 ]' \
+    '[ "$(calls_in log "^cuMemHostRegister 2 $coll_file")" -eq 10 ]' \
     "not all of ten calls have failed" \
-    '[ "$(calls_in log "^cuMemHostRegister 0 mca_coll_gpusm\.so")" -gt 0 ]' \
+    '[ "$(calls_in log "^cuMemHostRegister 0 $coll_file")" -gt 0 ]' \
     "nothing is page-locked after them"
 finish

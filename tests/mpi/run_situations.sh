@@ -29,7 +29,7 @@ if need_softcuda $name; then
         -x GPUSM_SOFTCUDA_LOG="$work/reach" \
         "$work/per-rank-1" "$exchange" two-devices
     # Of 2560 messages 16, and 4 more after 1, 2, 4 ... seconds, when it is tried again.
-    tries=$(calls_in reach '^cuIpcOpenMemHandle 217 libmca_common_gpusm')
+    tries=$(calls_in reach "^cuIpcOpenMemHandle 217 $by_library")
     judge $name-is-remembered 0 0 '[ $tries -gt 0 ] && [ $tries -le 48 ]' \
         "$tries handles could not be opened"
 fi
