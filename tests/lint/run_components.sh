@@ -28,7 +28,7 @@ in_openmpi() {
     report "there are Open MPI's two libraries" "$([ "$(echo $libraries | wc -w)" -eq 2 ] || echo "$libraries")"
     for component in accelerator btl coll rcache; do
         report "ompi_info lists $component/gpusm once" \
-            "$("$GPUSM_OMPI_INFO" --parsable | grep "^mca:$component:gpusm:version:\(component\|api\)" | sort | uniq -c |
+            "$("$GPUSM_OMPI_INFO" --parsable | grep "^mca:$component:gpusm:version:.*component:" | sort | uniq -c |
                 awk '$1 != 1 { print } END { if (NR == 0) { print "not at all" } }')"
     done
     dsos=$(find "$folder" "$GPUSM_OMPI_PREFIX/lib" -name 'mca_*_gpusm.so' -o -name 'libmca_common_gpusm*')
