@@ -31,7 +31,7 @@ in_openmpi() {
             "$("$GPUSM_OMPI_INFO" --parsable | grep "^mca:$component:gpusm:version:.*component:" | sort | uniq -c |
                 awk '$1 != 1 { print } END { if (NR == 0) { print "not at all" } }')"
     done
-    dsos=$(find "$folder" "$GPUSM_OMPI_PREFIX/lib" -name 'mca_*_gpusm.so' -o -name 'libmca_common_gpusm*')
+    dsos=$(find "$folder" "$GPUSM_OMPI_PREFIX/lib" -name 'mca_*_gpusm.so' -o -name 'libmca_common_gpusm.so' | sort -u)
     defined=$(for file in $libraries $dsos; do objdump -tC "$file" | sed "s,^,$file: ,"; done)
     # once NAME PATTERN: one file of all has the symbol, and once
     once() {
