@@ -26,7 +26,10 @@ void copy_by_kernel(device &on, CUdeviceptr to, CUdeviceptr from, std::size_t le
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::size_t begin = len_bytes * i / parts.size();
         const std::size_t end = len_bytes * (i + 1) / parts.size();
-        parts[i] = {to + begin, from + begin, end - begin, nullptr, true};
+        parts[i] = {.destination = to + begin,
+                    .source = from + begin,
+                    .len_bytes = end - begin,
+                    .kernel_reaches = true};
         engine.submit(on, &parts[i]);
     }
     engine.expect_more(false);

@@ -296,7 +296,7 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
     }
     gpusm::install_pointer_check(ours); // programs without device memory do without
     const bool is_source = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
-    gpusm::gpu_side *gpu = gpusm::is_view_address(base) ? nullptr : ours.process.gpu();
+    gpusm::gpu_side *gpu = ours.process.gpu();
     gpusm::registration *made = nullptr == gpu ? nullptr : ours.registrations->take();
     if (made != nullptr) {
         const gpusm::status s = gpusm::register_device(*gpu, endpoint, made, base, size, false);
@@ -345,9 +345,10 @@ static int get_from_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
         cbfunc(btl, endpoint, local_address, local_handle, cbcontext, cbdata, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
-    return gpusm::copy_for_self(*from, *into, remote_address,
-                                {btl, local_address, local_handle, cbfunc, cbcontext, cbdata},
-                                endpoint, size);
+    return (nullptr == from->view && nullptr == into->view ? gpusm::copy_for_self
+                                                           : gpusm::copy_view_for_self)(
+        *from, *into, remote_address, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata},
+        endpoint, size);
 }
 
 mca_btl_gpusm_t mca_btl_gpusm_self = {

@@ -37,6 +37,14 @@ bool strided_otherwise(transfer *get);
 // What has come into packed memory goes on. `busy`: on its way; else that is how it has ended.
 status unpack(transfer *get);
 
+// --- of messages to oneself
+
+// For btl_get of that module, where one of the two lies in a view: one launch if both are of one
+// device; else the bytes are packed or unpacked before this returns. Takes the GPU lock.
+int copy_view_for_self(const registration &from, const registration &into, std::uint64_t source,
+                       const get_arguments &given, mca_btl_base_endpoint_t *endpoint,
+                       std::size_t size);
+
 } // namespace gpusm
 
 #endif

@@ -176,15 +176,23 @@ void view_table::sweep()
     });
 }
 
-status view_table::side_of(view &of, std::uint64_t at, strided_side *out)
+status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
+                           std::uint64_t *word_bits)
 {
-    if (!is_there(of)) {
+    view *of = find(address);
+    if (nullptr == of) {
+        *out = strided_contiguous(address, len_bytes);
+        *word_bits = len_bytes;
+        return status::ok;
+    }
+    if (!is_there(*of)) {
         return status::bad_argument;
     }
-    const status s = bring_list(of);
-    *out = of.memory;
-    out->begin = view_offset(at);
-    out->layout.blocks = of.list_on_device;
+    const status s = bring_list(*of);
+    *out = of->memory;
+    out->begin = view_offset(address);
+    out->layout.blocks = of->list_on_device;
+    *word_bits = of->plan->word_bits;
     return s;
 }
 
@@ -200,34 +208,27 @@ packed_block view_table::take_packed(device &on, std::size_t bytes)
 
 // --- copies --------------------------------------------------------------------------------------
 
-status view_table::packing(view &from, std::uint64_t at, std::uint64_t to, std::uint64_t len_bytes,
-                           strided_copy *out)
+status view_table::describe(std::uint64_t to, std::uint64_t from, std::uint64_t len_bytes,
+                            strided_copy *out)
 {
     *out = {};
-    out->destination = strided_contiguous(to, len_bytes);
     out->len_bytes = len_bytes;
-    const status s = side_of(from, at, &out->source);
-    out->word_bytes = strided_word_bytes(out->source, from.plan->word_bits, out->destination,
-                                         len_bytes, len_bytes);
-    return s;
-}
-
-status view_table::unpacking(view &into, std::uint64_t at, std::uint64_t from,
-                             std::uint64_t len_bytes, strided_copy *out)
-{
-    *out = {};
-    out->source = strided_contiguous(from, len_bytes);
-    out->len_bytes = len_bytes;
-    const status s = side_of(into, at, &out->destination);
-    out->word_bytes = strided_word_bytes(out->source, len_bytes, out->destination,
-                                         into.plan->word_bits, len_bytes);
+    std::uint64_t bits[2] = {};
+    status s = side_at(from, len_bytes, &out->source, &bits[0]);
+    if (status::ok == s) {
+        s = side_at(to, len_bytes, &out->destination, &bits[1]);
+    }
+    if (status::ok == s) {
+        out->word_bytes =
+            strided_word_bytes(out->source, bits[0], out->destination, bits[1], len_bytes);
+    }
     return s;
 }
 
 status view_table::pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes)
 {
     strided_copy what;
-    const status s = packing(from, at, to, len_bytes, &what);
+    const status s = describe(to, at, len_bytes, &what);
     return status::ok != s
                ? s
                : side_.copies.copy_now(*from.on, what, side_.event_before_copies(*from.on));
@@ -292,7 +293,7 @@ status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t 
         }
         strided_copy what;
         if (status::ok == s && target != nullptr) {
-            s = unpacking(*target, to, in.address, len_bytes, &what);
+            s = describe(to, in.address, len_bytes, &what);
         }
         if (status::ok == s && target != nullptr) {
             s = side_.copies.copy_now(*target->on, what, nullptr);

@@ -94,13 +94,12 @@ class view_table {
     // The same for addresses of which is known that they lie in their views.
     status copy_locked(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
 
-    // What a launch is told that copies `len_bytes` bytes of the view, from that address in it on,
-    // to or from memory without gaps. `busy`: the list of blocks cannot be brought to the device.
-    status packing(view &from, std::uint64_t at, std::uint64_t to, std::uint64_t len_bytes,
-                   strided_copy *out);
-    status unpacking(view &into, std::uint64_t at, std::uint64_t from, std::uint64_t len_bytes,
-                     strided_copy *out);
-    // Packs them, and returns when that is done.
+    // What a launch is told that copies between addresses, each in a view or in device memory
+    // without gaps. Anything but `ok`: there is no memory for a list of blocks, or it cannot be
+    // brought to the device, or nothing is there any more.
+    status describe(std::uint64_t to, std::uint64_t from, std::uint64_t len_bytes,
+                    strided_copy *out);
+    // Packs what is from that address in the view on, and returns when that is done.
     status pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes);
     // The program may have freed the memory between two uses of a view, and have other memory
     // there. False: it is nothing that a kernel can touch.
@@ -122,7 +121,8 @@ class view_table {
     view *look_up(std::uint64_t address) const;
     bool look_at_memory(view *of);
     status bring_list(view &of);
-    status side_of(view &of, std::uint64_t at, strided_side *out);
+    status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
+                   std::uint64_t *word_bits);
     status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status move(const device &on, std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
