@@ -396,6 +396,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     }
     log_line(log_level::info, "a get of %zu bytes (%s) goes through host memory instead: %s", size,
              to_string(get->goes), to_string(s));
+    release_memory(get);
     endpoint->transport->gets->all.give(get);
     return OPAL_ERROR;
 }
