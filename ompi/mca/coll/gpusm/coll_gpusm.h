@@ -56,8 +56,9 @@ struct mca_coll_gpusm_component_t {
     std::size_t staging_bytes; // coll_gpusm_staging_bytes
     gpusm::staging_pool *pool;
     gpusm::request_list *requests;
-    bool use_views;                // coll_gpusm_use_views
-    gpusm::interposer *interposer; // owned; null: there is none
+    bool use_views;                 // coll_gpusm_use_views
+    gpusm::interposer *interposer;  // owned; null: there is none
+    mca_pml_base_module_t next_pml; // the functions whose places the interposer has
 };
 extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;
 

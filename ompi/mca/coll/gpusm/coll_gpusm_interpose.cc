@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 namespace gpusm {
 
@@ -56,31 +57,49 @@ view_type *make_type(view *of)
     return made;
 }
 
+// What most messages are: nothing has to be looked at but the datatype.
+[[gnu::always_inline]] inline bool is_plain(const ompi_datatype_t *type)
+{
+    return 0 != (type->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) && 0 == type->super.true_lb;
+}
+
 // Does ob1 have to be told of it otherwise than by the buffer, if that is device memory? Also where
 // the data has no gaps but begins elsewhere: Open MPI asks about the address that the program
 // gives, which may be that of nothing.
-[[gnu::always_inline]] inline bool may_need_view(const ompi_datatype_t *type, std::size_t count)
+bool may_need_view(const ompi_datatype_t *type, std::size_t count)
 {
-    const opal_datatype_t &layout = type->super;
-    return 0 == opal_datatype_is_contiguous_memory_layout(
-                    &layout, static_cast<std::int32_t>(1 == count ? 1 : 2)) ||
-           0 != layout.true_lb;
+    const std::int32_t few = 1 == count ? 1 : 2;
+    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, few) ||
+           0 != type->super.true_lb;
 }
 
-// Calls with the view, if there is to be one, else with what the program has given.
-template <bool is_persistent = false, typename Buffer, typename Call>
-int with_view(Buffer *buffer, std::size_t count, ompi_datatype_t *type, const Call &call)
+// ob1's functions, of which none throws: so a call at the end of one of ours is a jump.
+template <typename Pointer> auto c_function(Pointer function)
 {
-    if (may_need_view(type, count)) [[unlikely]] {
+    return reinterpret_cast<std::add_pointer_t<entry_type<Pointer>>>(function);
+}
+
+// Calls with the view, if there is to be one, else with what the program has given. Apart from the
+// functions below, so that these cost a plain message next to nothing.
+template <bool is_persistent = false, typename Pointer, typename Buffer, typename... Rest>
+[[gnu::noinline]] int with_view(Pointer next, Buffer *buffer, std::size_t count,
+                                ompi_datatype_t *type, Rest... rest)
+{
+    if (may_need_view(type, count)) {
         if (view_type *made = ours().open(buffer, count, type, is_persistent); made != nullptr) {
             const view &of = *made->stands_for;
-            const int answer = call(reinterpret_cast<Buffer *>(of.address),
-                                    static_cast<std::size_t>(of.len_bytes), &made->bytes);
+            const int answer = next(reinterpret_cast<Buffer *>(of.address),
+                                    static_cast<std::size_t>(of.len_bytes), &made->bytes, rest...);
             OBJ_RELEASE(made); // what ob1 has made of it has references of its own
             return answer;
         }
     }
-    return call(buffer, count, type);
+    return next(buffer, count, type, rest...);
+}
+
+const mca_pml_base_module_t &next()
+{
+    return mca_coll_gpusm_component.next_pml;
 }
 
 extern "C" {
@@ -89,67 +108,67 @@ int view_isend_init(const void *buffer, std::size_t count, ompi_datatype_t *type
                     mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
                     ompi_request_t **request) noexcept
 {
-    return with_view<true>(
-        buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
-            return ours().next().pml_isend_init(b, n, t, to, tag, mode, comm, request);
-        });
+    const auto call = c_function(next().pml_isend_init);
+    return is_plain(type)
+               ? call(buffer, count, type, to, tag, mode, comm, request)
+               : with_view<true>(call, buffer, count, type, to, tag, mode, comm, request);
 }
 
 int view_isend(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
                mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
                ompi_request_t **request) noexcept
 {
-    return with_view(buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_isend(b, n, t, to, tag, mode, comm, request);
-    });
+    const auto call = c_function(next().pml_isend);
+    return is_plain(type) ? call(buffer, count, type, to, tag, mode, comm, request)
+                          : with_view(call, buffer, count, type, to, tag, mode, comm, request);
 }
 
 int view_send(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
               mca_pml_base_send_mode_t mode, ompi_communicator_t *comm) noexcept
 {
-    return with_view(buffer, count, type, [=](const void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_send(b, n, t, to, tag, mode, comm);
-    });
+    const auto call = c_function(next().pml_send);
+    return is_plain(type) ? call(buffer, count, type, to, tag, mode, comm)
+                          : with_view(call, buffer, count, type, to, tag, mode, comm);
 }
 
 int view_irecv_init(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
                     ompi_communicator_t *comm, ompi_request_t **request) noexcept
 {
-    return with_view<true>(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_irecv_init(b, n, t, from, tag, comm, request);
-    });
+    const auto call = c_function(next().pml_irecv_init);
+    return is_plain(type) ? call(buffer, count, type, from, tag, comm, request)
+                          : with_view<true>(call, buffer, count, type, from, tag, comm, request);
 }
 
 int view_irecv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
                ompi_communicator_t *comm, ompi_request_t **request) noexcept
 {
-    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_irecv(b, n, t, from, tag, comm, request);
-    });
+    const auto call = c_function(next().pml_irecv);
+    return is_plain(type) ? call(buffer, count, type, from, tag, comm, request)
+                          : with_view(call, buffer, count, type, from, tag, comm, request);
 }
 
 int view_recv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
               ompi_communicator_t *comm, ompi_status_public_t *status) noexcept
 {
-    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_recv(b, n, t, from, tag, comm, status);
-    });
+    const auto call = c_function(next().pml_recv);
+    return is_plain(type) ? call(buffer, count, type, from, tag, comm, status)
+                          : with_view(call, buffer, count, type, from, tag, comm, status);
 }
 
 int view_imrecv(void *buffer, std::size_t count, ompi_datatype_t *type, ompi_message_t **message,
                 ompi_request_t **request) noexcept
 {
-    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_imrecv(b, n, t, message, request);
-    });
+    const auto call = c_function(next().pml_imrecv);
+    return is_plain(type) ? call(buffer, count, type, message, request)
+                          : with_view(call, buffer, count, type, message, request);
 }
 
 int view_mrecv(void *buffer, std::size_t count, ompi_datatype_t *type, ompi_message_t **message,
                ompi_status_public_t *status) noexcept
 {
-    return with_view(buffer, count, type, [=](void *b, std::size_t n, ompi_datatype_t *t) {
-        return ours().next().pml_mrecv(b, n, t, message, status);
-    });
+    const auto call = c_function(next().pml_mrecv);
+    return is_plain(type) ? call(buffer, count, type, message, status)
+                          : with_view(call, buffer, count, type, message, status);
 }
 
 } // extern "C"
@@ -177,6 +196,7 @@ std::unique_ptr<interposer> interposer::install()
         return nullptr;
     }
     std::unique_ptr<interposer> made(new interposer(process, std::move(plans)));
+    mca_coll_gpusm_component.next_pml = mca_pml;
 #define GPUSM_PUT(name) mca_pml.pml_##name = entry(view_##name);
     GPUSM_INTERPOSED(GPUSM_PUT)
 #undef GPUSM_PUT
@@ -187,7 +207,7 @@ interposer::~interposer()
 {
 #define GPUSM_TAKE(name)                                                                           \
     if (mca_pml.pml_##name == entry(view_##name)) {                                                \
-        mca_pml.pml_##name = next_.pml_##name;                                                     \
+        mca_pml.pml_##name = next().pml_##name;                                                    \
     }
     GPUSM_INTERPOSED(GPUSM_TAKE)
 #undef GPUSM_TAKE

@@ -40,18 +40,15 @@ class interposer {
     // For the last reference.
     void close(view *given);
 
-    const mca_pml_base_module_t &next() const { return next_; }
-
   private:
     interposer(local_process *process, std::unique_ptr<type_plans> plans)
-        : process_(process), plans_(std::move(plans)), next_(mca_pml)
+        : process_(process), plans_(std::move(plans))
     {
     }
     bool is_served();
 
     local_process *process_; // acquired
     std::unique_ptr<type_plans> plans_;
-    const mca_pml_base_module_t next_; // what stood there before
     std::mutex lock_;
     std::atomic<bool> served_{false}; // Open MPI knows views
 };
