@@ -18,7 +18,7 @@ constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 std::uint64_t slot_of(std::uint64_t address)
 {
-    return (address >> view_offset_bits) & (view_slots - 1);
+    return (address - view_range) >> view_offset_bits;
 }
 
 strided_place place_of(const view &of, std::uint64_t at)
@@ -43,9 +43,9 @@ view_table::~view_table()
 view *view_table::look_up(std::uint64_t address) const
 {
     const std::atomic<view *> *table = table_.load(std::memory_order_acquire);
-    const std::uint64_t beyond = address >> view_offset_bits & ((1U << 20) - 1);
-    return nullptr == table || beyond >= view_slots ? nullptr
-                                                    : table[beyond].load(std::memory_order_acquire);
+    const std::uint64_t slot = slot_of(address);
+    return nullptr == table || slot >= view_slots ? nullptr
+                                                  : table[slot].load(std::memory_order_acquire);
 }
 
 view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan,

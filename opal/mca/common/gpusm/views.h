@@ -25,8 +25,8 @@ namespace gpusm {
 
 class gpu_side;
 
-// The reserved range: addresses of which no processor with 57 bits of them or less has any, so
-// nobody is given one. To a CUDA driver they are unknown memory.
+// The reserved range: addresses that no processor with 57 bits of them or less has, so nobody is
+// given one. To a CUDA driver they are unknown memory. A view has a slot there, of view_most_bytes.
 inline constexpr std::uint64_t view_range = std::uint64_t{1} << 62;
 inline constexpr unsigned view_offset_bits = 38;
 inline constexpr std::uint32_t view_slots = 1U << 16;
@@ -34,7 +34,7 @@ inline constexpr std::uint64_t view_most_bytes = std::uint64_t{1} << view_offset
 
 constexpr bool is_view_address(std::uint64_t address)
 {
-    return address >> (view_offset_bits + 20) == view_range >> (view_offset_bits + 20);
+    return address - view_range < view_range >> 4;
 }
 inline bool is_view_address(const void *address)
 {
