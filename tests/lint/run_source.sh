@@ -56,7 +56,9 @@ report "coll includes itself, what the process has once, base, driver, devices a
     "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm/|$common/(base/|gpu/(device|driver|layout|strided_arguments).h|local_process.h))" | grep -v -e _ompi.h:)"
 # Only choose() picks a mode by lengths and kinds of memory. What else looks at them:
 #   messages        counts offers that are over; takes gets without a device to where no GPU lock is
-#   device          a context for what will be mapped, if the buffer has none
+#   device          a context for what will be mapped, if the buffer has none; which handle has a
+#                   description
+#   views           gives that back
 #   stage           whether a processor reads the source
 #   stage_services  checks a peer's words; whether to ask for file descriptors
 #   host, self      which registration a handle names
@@ -68,7 +70,7 @@ report "lengths pick a mode in choose.h only" \
 report "kinds of memory pick a mode in choose.h only" \
     "$(grep -rnE '(share|memory)_kind::[a-z]+ [!=]=|[!=]= (gpusm::)?(share|memory)_kind::|case (share|memory)_kind' opal/mca/btl ompi $common/*.cc $common/*.h $common/gpu |
         grep -v -E -e "^$common/choose.h:" \
-            -e '_messages.cc:.*remote[.]kind' -e '_device.cc:.*nullptr == get->into' \
+            -e '_(messages|device|views).cc:.*remote[.]kind' -e '_device.cc:.*nullptr == get->into' \
             -e '_stage.cc:.*may_end_early' -e '_stage_services.cc:.*(known|handle)[.](kind|source|target)' \
             -e '_host.cc:.*message.handle.kind' -e '_self.cc:.*remote.kind' \
             -e '(gpu_side.h|_rings.cc):.*share_kind::legacy')"

@@ -38,6 +38,10 @@ namespace gpusm {
       "Messages from or to device memory that this process sent to itself and that were copied "   \
       "once")                                                                                      \
     X(self_bytes, "Bytes of those messages")                                                       \
+    X(described_messages,                                                                          \
+      "Messages whose blocks this process described to a peer, which reads them out of the "       \
+      "buffer with gaps")                                                                          \
+    X(described_bytes, "Bytes of those messages")                                                  \
     X(packed_messages,                                                                             \
       "Messages that this process packed from a device buffer with gaps into device memory of "    \
       "its own, for a peer to fetch")                                                              \

@@ -100,19 +100,20 @@ bool is_so(fact asked, transfer *get)
     case fact::readable:
         return 0 == (get->remote.flags & no_single_copy);
     case fact::sender_writes:
-        return from->its_pushes.may_try() && reads_our_memory(get->endpoint);
+        return !get->from_blocks && from->its_pushes.may_try() && reads_our_memory(get->endpoint);
     case fact::single_copies:
         return smsc_reads_plainly();
     case fact::rings:
         return true; // until there is none
     case fact::event:
         return no_event_slot != get->remote.event_slot;
-    case fact::pushes:
-        return mca_btl_gpusm_component.use_direct_host;
+    case fact::pushes: // by its copy engine, which knows nothing of our views
+        return mca_btl_gpusm_component.use_direct_host && nullptr == get->into_view;
     case fact::page_locked_source:
         return 0 != (get->remote.flags & page_locked);
     case fact::page_locked_target:
-        return get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
+        return !get->from_blocks && // a kernel may not reach it in every context
+               get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
     case fact::device_rings:
         return get->endpoint->transport->stage->has_device_rings(get);
     case fact::bounce_copies:
@@ -215,9 +216,6 @@ void choose_mode_anew(transfer *get)
 status start_get(transfer *get)
 {
     choose_mode(get);
-    if (get->into_view != nullptr && mode::mapped != get->goes && !pack_first(get)) {
-        return status::no_memory;
-    }
     switch (get->goes) {
     case mode::pushed:
     case mode::pulled:
@@ -248,10 +246,7 @@ status start_get(transfer *get)
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
         get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
-        if (get->into_view != nullptr && status::ok == start_strided(get)) {
-            return s;
-        }
-        if (get->into_view != nullptr && !pack_first(get)) {
+        if (get->from_blocks && status::ok != map_blocks(get)) {
             release_memory(get);
             return status::no_memory;
         }
@@ -293,8 +288,7 @@ int progress_gets(transport &of, bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 auto *get = enclosing<transfer>(each, offsetof(transfer, copy));
-                if (status::ok != each->outcome &&
-                    (nullptr == each->strided ? copy_otherwise(get) : strided_otherwise(get))) {
+                if (status::ok != each->outcome && copy_otherwise(get)) {
                     break;
                 }
                 finish(get, each->outcome);
@@ -329,6 +323,10 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
                   const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size)
 {
     gpu_side *side = endpoint->transport->process.gpu();
+    size = size_in_view(into.view, reinterpret_cast<std::uint64_t>(given.local_address), size);
+    if (0 == size && into.view != nullptr) {
+        return OPAL_ERROR;
+    }
     const facts known{kind_of(&from), kind_of(&into), size, true};
     transfer *get = nullptr == side ? nullptr : new_transfer(endpoint, given, known);
     if (nullptr == get) {
@@ -354,7 +352,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
                mca_btl_base_registration_handle_t *remote_handle, size_t size, int, int,
                mca_btl_base_rdma_completion_fn_t cbfunc, void *cbcontext, void *cbdata)
 {
-    const gpusm::remote_handle remote = remote_handle->remote;
+    const gpusm::remote_handle &remote = remote_handle->remote;
     const registration *local = registration_around(local_handle);
     gpu_side *side = endpoint->transport->process.gpu();
     // The handle is the peer's word.
@@ -362,12 +360,10 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
         return OPAL_ERROR;
     }
     view *into_view = nullptr == local ? nullptr : local->view;
-    if (into_view != nullptr) { // the length is that of the message, which may be too long
-        const std::uint64_t before = view_offset(reinterpret_cast<std::uint64_t>(local_address));
-        if (before >= into_view->len_bytes) {
-            return OPAL_ERROR;
-        }
-        size = std::min(size, into_view->len_bytes - before);
+    // The length is that of the message, which may be too long.
+    size = size_in_view(into_view, reinterpret_cast<std::uint64_t>(local_address), size);
+    if (0 == size && into_view != nullptr) {
+        return OPAL_ERROR;
     }
     const facts known{memory_named(remote.kind), kind_of(local), size};
     transfer *get = new_transfer(
@@ -388,6 +384,9 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     status s = nullptr == get->into && memory_kind::mappable == known.source
                    ? side->devices.for_host(&get->into)
                    : status::ok;
+    if (status::ok == s && share_kind::strided == remote.kind && !find_blocks(get)) {
+        s = status::bad_argument;
+    }
     if (status::ok == s) {
         s = start_get(get);
     }

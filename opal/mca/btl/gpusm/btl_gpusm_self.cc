@@ -345,10 +345,9 @@ static int get_from_self(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *en
         cbfunc(btl, endpoint, local_address, local_handle, cbcontext, cbdata, OPAL_SUCCESS);
         return OPAL_SUCCESS;
     }
-    return (nullptr == from->view && nullptr == into->view ? gpusm::copy_for_self
-                                                           : gpusm::copy_view_for_self)(
-        *from, *into, remote_address, {btl, local_address, local_handle, cbfunc, cbcontext, cbdata},
-        endpoint, size);
+    return gpusm::copy_for_self(*from, *into, remote_address,
+                                {btl, local_address, local_handle, cbfunc, cbcontext, cbdata},
+                                endpoint, size);
 }
 
 mca_btl_gpusm_t mca_btl_gpusm_self = {

@@ -74,8 +74,8 @@ transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &g
         get->mapping = nullptr;
         get->target = nullptr;
         get->into_view = nullptr;
-        get->packed = {};
-        get->unpacks = false;
+        get->from_view = nullptr;
+        get->from_blocks = false;
         get->has_waited = false;
         get->kernel_reads = false;
         get->given = given;
@@ -108,19 +108,13 @@ void release_memory(transfer *get)
     if (get->target != nullptr) {
         get->gpu().exports.release(std::exchange(get->target, nullptr));
     }
-    if (get->packed.on != nullptr) {
-        get->gpu().views.give_packed(std::exchange(get->packed, {}));
+    if (get->from_view != nullptr) {
+        get->gpu().views.close(std::exchange(get->from_view, nullptr));
     }
 }
 
 void finish(transfer *get, status outcome)
 {
-    if (status::ok == outcome && get->unpacks) {
-        outcome = unpack(get);
-        if (status::busy == outcome) {
-            return; // and comes again
-        }
-    }
     release_memory(get);
     get->copy.outcome = outcome;
     get->endpoint->transport->gets->ended.append(get);

@@ -53,12 +53,12 @@ struct transfer {
     struct mapping *mapping;
     struct exported *target; // referenced while the sender may write there by itself; else null
     view *into_view;         // in which the buffer lies, or null
-    packed_block packed;     // into which it comes first, where no kernel reaches the source
-    strided_copy strided;    // a copy into the view, while it is under way
-    bool unpacks;            // what comes into packed memory is to go on
-    bool has_waited;         // for descriptors, once
-    bool kernel_reads;       // a kernel in the context of `into` may read the source
-    transfer *next;          // in the list that it waits in
+    view *from_view;         // which stands for mapped blocks of the peer's; owned; or null
+    strided_side blocks;     // these, at the peer's addresses, if `from_blocks`
+    bool from_blocks;
+    bool has_waited;   // for descriptors, once
+    bool kernel_reads; // a kernel in the context of `into` may read the source
+    transfer *next;    // in the list that it waits in
 
     // The devices' side of the process; there is one if either memory is a device's.
     gpu_side &gpu() const { return *endpoint->transport->process.gpu_if_made(); }

@@ -231,6 +231,19 @@ inline constexpr part_bytes pulled_part = {64 * 1024, 256 * 1024};
 // Of device memory that either side copies into the receiver's host memory: the same.
 inline constexpr part_bytes pushed_part = {32 * 1024, 128 * 1024};
 
+// Of device memory with gaps: the receiver's kernel reads the blocks where they lie. Over a bus
+// between devices, blocks shorter than a sector of their caches take as long as whole ones, so of
+// longer messages the sender packs them first.
+inline constexpr std::uint64_t described_block_bytes = 32;
+inline constexpr std::uint64_t described_most_bytes = 512 * 1024;
+
+// `block_bytes`: of the innermost loop; 0: the blocks are listed, in the sender's memory only.
+constexpr bool offers_blocks(std::uint64_t block_bytes, std::uint64_t len_bytes)
+{
+    return block_bytes >= described_block_bytes ||
+           (0 != block_bytes && len_bytes <= described_most_bytes);
+}
+
 // --- the table
 
 struct memory_set {

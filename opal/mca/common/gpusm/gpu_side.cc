@@ -13,11 +13,11 @@ namespace gpusm {
 gpu_side::gpu_side(const driver_api &api, node &local, const settings &set,
                    message_services *messages)
     : driver(api), devices(api),
-      copies(api, {.kernel_blocks = set.kernel_blocks, .batches = set.use_batch_copies}),
+      copies(api, {.kernel_blocks = set.kernel_blocks, .batches = set.use_batch_copies}, &views),
       exports(driver, devices, local.own(), set.use_cuda_events), fds(local.own(), exports, *this),
       imports(driver, devices, fds, set.cache_max_bytes, 0 == set.kernel_blocks),
       bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), views(*this, api),
-      node_(local), set_(set), messages_(messages)
+      described(local.own()), node_(local), set_(set), messages_(messages)
 {
 }
 

@@ -18,6 +18,7 @@
 #include "opal/mca/common/gpusm/message_services.h"
 #include "opal/mca/common/gpusm/settings.h"
 #include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/view_directory.h"
 #include "opal/mca/common/gpusm/views.h"
 
 #include <atomic>
@@ -56,6 +57,7 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     import_table imports;
     bounce_copies bounces;
     view_table views;
+    view_directory described;
 
     // Who carries messages from now on; null: nobody.
     void serve(message_services *messages) { messages_ = messages; }

@@ -69,6 +69,7 @@ view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan
         address + static_cast<std::uint64_t>(plan->lowest + std::min<std::int64_t>(far, 0));
     made->end =
         address + static_cast<std::uint64_t>(plan->highest + std::max<std::int64_t>(far, 0));
+    made->word_bits = plan->word_bits;
     made->plan = std::move(plan);
     made->is_persistent = is_persistent;
     {
@@ -79,6 +80,24 @@ view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan
         // In the program's own call, as loading the kernel waits for kernels that run.
         (void)side_.copies.prepare_strided(*made->on);
     }
+    return give_slot(std::move(made));
+}
+
+view *view_table::open_mapped(const strided_side &memory, std::uint64_t len_bytes, device &on,
+                              bool kernel_touches)
+{
+    auto made = std::make_unique<view>();
+    made->len_bytes = len_bytes;
+    made->memory = memory;
+    made->word_bits = strided_bits(memory.layout, nullptr);
+    made->on = &on;
+    made->kernel_touches = kernel_touches;
+    return give_slot(std::move(made));
+}
+
+// Null: there is none.
+view *view_table::give_slot(std::unique_ptr<view> made)
+{
     const std::lock_guard guard(slots_lock_);
     if (free_slots_.empty() && view_slots == used_slots_) {
         return nullptr;
@@ -135,7 +154,7 @@ bool view_table::is_there(view &of)
 
 status view_table::bring_list(view &of)
 {
-    if (of.plan->blocks.empty() || 0 != of.list_on_device) {
+    if (nullptr == of.plan || of.plan->blocks.empty() || 0 != of.list_on_device) {
         return status::ok;
     }
     for (const list &each : lists_) {
@@ -188,11 +207,14 @@ status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strid
     if (!is_there(*of)) {
         return status::bad_argument;
     }
+    if (!of->kernel_touches) {
+        return status::unsupported;
+    }
     const status s = bring_list(*of);
     *out = of->memory;
     out->begin = view_offset(address);
     out->layout.blocks = of->list_on_device;
-    *word_bits = of->plan->word_bits;
+    *word_bits = of->word_bits;
     return s;
 }
 
@@ -223,6 +245,33 @@ status view_table::describe(std::uint64_t to, std::uint64_t from, std::uint64_t 
             strided_word_bytes(out->source, bits[0], out->destination, bits[1], len_bytes);
     }
     return s;
+}
+
+status view_table::describe(const copy_request &request, strided_copy *out)
+{
+    return describe(request.destination, request.source, request.len_bytes, out);
+}
+
+status view_table::copy_otherwise(const copy_request &request)
+{
+    const view *of = find(request.source);
+    of = nullptr == of ? find(request.destination) : of;
+    if (nullptr == of || nullptr == of->on->context) {
+        return status::bad_argument;
+    }
+    if (request.wait_for != nullptr) {
+        const device &on = *of->on;
+        const status s = side_.driver.report(
+            "waiting for a peer's work", in_context(side_.driver, on.context, [&] {
+                const CUresult result =
+                    side_.driver.stream_wait_event(on.stream, request.wait_for, 0);
+                return CUDA_SUCCESS == result ? side_.driver.stream_synchronize(on.stream) : result;
+            }));
+        if (status::ok != s) {
+            return s;
+        }
+    }
+    return copy_locked(request.destination, request.source, request.len_bytes);
 }
 
 status view_table::pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes)

@@ -10,6 +10,7 @@
 
 #include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/common/gpusm/gpu/device.h"
+#include "opal/mca/common/gpusm/gpu/gaps.h"
 #include "opal/mca/common/gpusm/gpu/layout.h"
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 #include "opal/mca/common/gpusm/packed_memory.h"
@@ -25,17 +26,11 @@ namespace gpusm {
 
 class gpu_side;
 
-// The reserved range: addresses that no processor with 57 bits of them or less has, so nobody is
-// given one. To a CUDA driver they are unknown memory. A view has a slot there, of view_most_bytes.
-inline constexpr std::uint64_t view_range = std::uint64_t{1} << 62;
+// A view has a slot in the reserved range (gpu/gaps.h), of view_most_bytes.
 inline constexpr unsigned view_offset_bits = 38;
 inline constexpr std::uint32_t view_slots = 1U << 16;
 inline constexpr std::uint64_t view_most_bytes = std::uint64_t{1} << view_offset_bits;
 
-constexpr bool is_view_address(std::uint64_t address)
-{
-    return address - view_range < view_range >> 4;
-}
 inline bool is_view_address(const void *address)
 {
     return is_view_address(reinterpret_cast<std::uint64_t>(address));
@@ -51,12 +46,14 @@ struct view {
     std::uint64_t len_bytes = 0;
     strided_side memory{};            // layout.blocks is an address for processors
     std::uint64_t list_on_device = 0; // the same list there; 0: none, or not there yet
+    std::uint64_t word_bits = 0;      // strided_bits() of the layout
     std::uint64_t lowest = 0;         // of the program's memory
     std::uint64_t end = 0;
-    shared_plan plan;
+    shared_plan plan;     // null: the memory is a peer's
     device *on = nullptr; // in whose context the memory is used
     unsigned long long buffer_id = 0;
     bool is_persistent = false; // the program may have other memory there with each use
+    bool kernel_touches = true; // the memory, in that context
 
     bool holds(std::uint64_t at, std::uint64_t bytes) const
     {
@@ -65,7 +62,7 @@ struct view {
     }
 };
 
-class view_table {
+class view_table final : public gap_services {
   public:
     view_table(gpu_side &side, const driver_api &driver) : side_(side), packed_(driver) {}
     ~view_table();
@@ -76,6 +73,10 @@ class view_table {
     // the memory is not a single allocation of device memory that kernels can touch, or there are
     // too many views. Takes the GPU lock.
     view *open(const void *buffer, std::uint64_t count, shared_plan plan, bool is_persistent);
+    // The view of a peer's memory that is mapped here, in the context of `on`: blocks in loops,
+    // which strided_stays_in() has looked at. Null: there are too many views.
+    view *open_mapped(const strided_side &memory, std::uint64_t len_bytes, device &on,
+                      bool kernel_touches);
     // Nobody uses it any more. Any thread.
     void close(view *given);
     // Null: that is no address in a view. Any thread, without a lock.
@@ -93,6 +94,10 @@ class view_table {
 
     // The same for addresses of which is known that they lie in their views.
     status copy_locked(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+
+    // For the engine, of copies that it has been given.
+    status describe(const copy_request &request, strided_copy *out) override;
+    status copy_otherwise(const copy_request &request) override;
 
     // What a launch is told that copies between addresses, each in a view or in device memory
     // without gaps. Anything but `ok`: there is no memory for a list of blocks, or it cannot be
@@ -119,6 +124,7 @@ class view_table {
     };
 
     view *look_up(std::uint64_t address) const;
+    view *give_slot(std::unique_ptr<view> made);
     bool look_at_memory(view *of);
     status bring_list(view &of);
     status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,

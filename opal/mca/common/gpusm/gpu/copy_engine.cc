@@ -35,8 +35,8 @@ void take_submission(copy_list *waiting, copy_list *taken, kind_facts *facts,
 
 } // namespace
 
-copy_engine::copy_engine(const driver_api &driver, copy_limits limits)
-    : driver_(driver), limits_(limits), usable_(allowed_ways(limits))
+copy_engine::copy_engine(const driver_api &driver, copy_limits limits, gap_services *gaps)
+    : driver_(driver), limits_(limits), gaps_(gaps), usable_(allowed_ways(limits))
 {
 }
 
@@ -103,10 +103,48 @@ status copy_engine::copy_now(device &on, const strided_copy &copy, CUevent wait_
     return scope.entered() ? of.by->copy_now(copy, wait_for) : status::unsupported;
 }
 
+// A copy from or to a view: for a launch.
+bool copy_engine::describe_gaps(copy_request *request)
+{
+    if (!request->kernel_reaches) {
+        return false;
+    }
+    if (free_described_.empty()) {
+        free_described_.push_back(&described_.emplace_back());
+    }
+    strided_copy *out = free_described_.back();
+    if (status::ok != gaps_->describe(*request, out)) {
+        return false;
+    }
+    free_described_.pop_back();
+    request->strided = out;
+    return true;
+}
+
+// Copies from or to views among those that are over. A launch that has failed has not harmed the
+// context, else nothing would work any more; so the copy is made in another way.
+void copy_engine::end_gaps(copy_request *over, bool may_copy)
+{
+    for (; over != nullptr; over = over->next) {
+        if (has_gaps(*over) && over->strided != nullptr) {
+            free_described_.push_back(const_cast<strided_copy *>(over->strided));
+            over->strided = nullptr;
+            if (may_copy && status::ok != over->outcome) {
+                over->outcome = gaps_->copy_otherwise(*over);
+            }
+        }
+    }
+}
+
 void copy_engine::submit(device &on, copy_request *request)
 {
     lane &to = *lane_of(on);
     request->outcome = status::ok;
+    if (has_gaps(*request) && nullptr == request->strided && !describe_gaps(request)) {
+        request->outcome = gaps_->copy_otherwise(*request);
+        finished_.append(request);
+        return;
+    }
     const copy_kind kind = request->strided != nullptr
                                ? copy_kind::with_gaps
                                : kind_of(request->len_bytes, request->kernel_reaches,
@@ -221,7 +259,9 @@ copy_request *copy_engine::collect(bool busy)
         each.in_order.resize(kept);
         launch(each, false);
     }
-    return finished_.take_all().first;
+    copy_request *over = finished_.take_all().first;
+    end_gaps(over, true);
+    return over;
 }
 
 copy_request *copy_engine::cancel_all()
@@ -236,7 +276,9 @@ copy_request *copy_engine::cancel_all()
         }
         each.in_order.clear();
     }
-    return finished_.take_all().first;
+    copy_request *over = finished_.take_all().first;
+    end_gaps(over, false);
+    return over;
 }
 
 } // namespace gpusm

@@ -19,6 +19,7 @@
 #include "opal/mca/common/gpusm/gpu/device.h"
 #include "opal/mca/common/gpusm/gpu/driver.h"
 #include "opal/mca/common/gpusm/gpu/executors.h"
+#include "opal/mca/common/gpusm/gpu/gaps.h"
 
 #include <array>
 #include <atomic>
@@ -33,7 +34,8 @@ namespace gpusm {
 // Not thread-safe: the caller holds its GPU lock.
 class copy_engine {
   public:
-    copy_engine(const driver_api &driver, copy_limits limits);
+    // Without `gaps` no address in a view may be copied from or to.
+    copy_engine(const driver_api &driver, copy_limits limits, gap_services *gaps = nullptr);
     // Gives back events, streams and kernels. Requests must have been collected or cancelled.
     ~copy_engine();
     copy_engine(const copy_engine &) = delete;
@@ -53,7 +55,8 @@ class copy_engine {
     status copy_now(device &on, const strided_copy &copy, CUevent wait_for = nullptr);
 
     // Takes the request; it ends in collect(), also when the driver refuses it. Allocates
-    // nothing once the device is prepared.
+    // nothing once the device is prepared. An address in a view needs a kernel that reaches both
+    // sides; where that cannot be, the copy is made within this call, or within collect().
     void submit(device &on, copy_request *request);
 
     // While true, the caller is about to submit an unknown number of copies; it collects right
@@ -109,9 +112,14 @@ class copy_engine {
     start_answer carry_out(lane &of, copy_decision decided, submission *in);
     void retire(lane &of, submission *in, status outcome);
     void finish(copy_list *requests, status outcome);
+    bool describe_gaps(copy_request *request);
+    void end_gaps(copy_request *over, bool may_copy);
 
     const driver_api &driver_;
     const copy_limits limits_;
+    gap_services *const gaps_;
+    std::deque<strided_copy> described_; // of copies under way from or to views, and free ones
+    std::vector<strided_copy *> free_described_;
     std::deque<lane> lanes_; // by device::index; references stay valid
     copy_list finished_;
     std::size_t pending_ = 0;

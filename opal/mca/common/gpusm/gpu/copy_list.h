@@ -27,7 +27,8 @@ struct copy_request {
     CUevent wait_for = nullptr; // a peer's event that has to happen first, or null
     // A copy of memory with gaps, which is made instead of that of the addresses above, by a kernel
     // or not at all; len_bytes is the same. The caller keeps it, and lists of blocks, as this;
-    // those lists have arrived in their memory when it is submitted.
+    // those lists have arrived in their memory when it is submitted. Where an address above is one
+    // in a view (gpu/gaps.h) it is the engine's own.
     const strided_copy *strided = nullptr;
     // Facts, by which the engine decides when and how it is copied (gpu/copy_choice.h).
     bool kernel_reaches = false;  // a kernel in the device's context may touch both buffers

@@ -98,6 +98,37 @@ std::uint32_t strided_word_bytes(const strided_side &source, std::uint64_t sourc
     return 1U << std::countr_zero(bits);
 }
 
+bool strided_stays_in(const strided_side &side, std::uint64_t len_bytes, std::uint64_t base,
+                      std::uint64_t memory_bytes)
+{
+    using wide = __int128; // of products of two numbers of 64 bits
+    const strided_layout &layout = side.layout;
+    if (0 != layout.blocks || 0 != side.begin || layout.levels > strided_levels ||
+        0 == layout.block_bytes || 0 == len_bytes) {
+        return false;
+    }
+    wide bytes = layout.block_bytes;
+    wide lowest = layout.first;
+    wide end = lowest + layout.block_bytes;
+    const auto take_turns = [&](std::uint64_t count, std::int64_t stride) {
+        const wide far = (wide{count} - 1) * stride;
+        (far < 0 ? lowest : end) += far;
+    };
+    for (std::uint32_t level = 0; level < layout.levels; ++level) {
+        const std::uint64_t count = layout.level[level].count;
+        bytes *= count;
+        if (0 == count || bytes > layout.element_bytes) {
+            return false;
+        }
+        take_turns(count, layout.level[level].stride);
+    }
+    if (bytes != layout.element_bytes) {
+        return false;
+    }
+    take_turns((len_bytes - 1) / layout.element_bytes + 1, layout.extent);
+    return lowest + side.address >= base && end + side.address <= wide{base} + memory_bytes;
+}
+
 bool strided_is_valid(const strided_copy &copy)
 {
     return copy.len_bytes > 0 && std::has_single_bit(copy.word_bytes) &&

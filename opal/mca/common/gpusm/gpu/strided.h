@@ -23,6 +23,11 @@ std::uint32_t strided_word_bytes(const strided_side &source, std::uint64_t sourc
                                  const strided_side &destination, std::uint64_t destination_bits,
                                  std::uint64_t len_bytes);
 
+// Is that a layout of blocks in loops, and do its first `len_bytes` packed bytes, from an element
+// at side.address on, lie in [base, base + memory_bytes)? Whatever the numbers are.
+bool strided_stays_in(const strided_side &side, std::uint64_t len_bytes, std::uint64_t base,
+                      std::uint64_t memory_bytes);
+
 // May a kernel be launched with it? Its addresses, alignment and lists are taken for right.
 bool strided_is_valid(const strided_copy &copy);
 

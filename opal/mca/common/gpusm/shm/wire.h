@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 17;
+inline constexpr std::uint32_t wire_version = 18;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -181,13 +181,15 @@ enum class share_kind : std::uint8_t {
     pool = 3,        // memory of an exportable pool: an export, and the pool's file descriptor
     staged = 4,      // other device memory: its owner streams it on demand
     host = 5,        // host memory: single copy by the system, or streamed on demand
+    strided = 6,     // blocks in one of the first three, described in the owner's segment
 };
 
 // Names memory of the sender: what ob1 carries in its RGET header. Of the first three kinds it
 // names an export, which is described in the owner's directory and read there only when the
 // importer has not mapped it yet; `base` and `len_bytes` are the export's. Of the other two it
 // names a registration, which only the owner can look up: `slot` is its number and `generation` its
-// turn; `base` and `len_bytes` are those of the message.
+// turn; `base` and `len_bytes` are those of the message. Of kind `strided` it names a description
+// (view_directory.h): `slot` is its granule, `base` an address of the owner's that means nothing.
 struct remote_handle {
     std::uint32_t slot;
     std::uint16_t event_slot; // no_event_slot, or where the event to wait for is
