@@ -32,7 +32,8 @@ void make_image(unsigned char *image, std::size_t begin, std::size_t len_bytes,
         const std::size_t from = std::max(begin, m.offset);
         const std::size_t to = std::min(end, m.offset + m.len_bytes);
         if (from < to) {
-            write_pattern(image + (from - begin), to - from, m.seed, from - m.offset);
+            write_pattern(image + (from - begin), to - from, m.seed,
+                          m.position + (from - m.offset));
         }
     }
 }

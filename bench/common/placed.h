@@ -42,7 +42,8 @@ struct placement {
 struct placed_message {
     std::size_t offset = 0; // from the start of the buffer
     std::size_t len_bytes = 0;
-    std::uint64_t seed = 0; // of its content, see write_pattern
+    std::uint64_t seed = 0;   // of its content, see write_pattern
+    std::size_t position = 0; // there, of its first byte
 };
 
 // For both, messages are in rising order of their offsets, without overlap, and end before `end`.

@@ -19,46 +19,90 @@ constexpr int answer_tag = 2;
 constexpr int answer_bytes = 4;
 constexpr int most_checks = 100; // unless the user has said how many
 
-// What this rank sends and receives in an iteration.
-struct message_plan {
-    message_plan(const run &r, std::size_t len_bytes)
-        : places(r.places_for(len_bytes)), out(r.sends() ? places : answer_place),
-          in(r.receives() ? places : answer_place)
-    {
-        requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
-    }
-
-    static constexpr placement answer_place{answer_bytes, 1};
+// Messages of one length: where they lie, and what MPI is told about each.
+struct message_shape {
     placement places;
-    placement out;
-    placement in;
-    std::vector<MPI_Request> requests;
+    std::size_t block_bytes; // 0: no gaps
+    std::size_t len_bytes;   // without gaps
+    int count;
+    MPI_Datatype type;
+
+    std::vector<placed_message> contents(std::uint64_t seed) const
+    {
+        std::vector<placed_message> list;
+        const std::size_t block = 0 == block_bytes ? len_bytes : block_bytes;
+        for (std::size_t i = 0; i < places.places; ++i) {
+            for (std::size_t done = 0; done < len_bytes; done += block) {
+                list.push_back({places.at(i) + 2 * done, block, seed + i, done});
+            }
+        }
+        return list;
+    }
 };
 
-void send(const run &r, const placement &from, int tag)
+// What this rank sends and receives in an iteration.
+class message_plan {
+  public:
+    message_plan(const run &r, std::size_t len_bytes) : data(shape_of(r, len_bytes))
+    {
+        out = r.sends() ? data : answer;
+        in = r.receives() ? data : answer;
+        requests.reserve(2 * static_cast<std::size_t>(r.opt.window));
+    }
+    ~message_plan()
+    {
+        if (MPI_BYTE != data.type) {
+            (void)MPI_Type_free(&data.type);
+        }
+    }
+    message_plan(const message_plan &) = delete;
+    message_plan &operator=(const message_plan &) = delete;
+
+    static constexpr placement answer_place{answer_bytes, 1};
+    message_shape data;
+    message_shape answer{answer_place, 0, answer_bytes, answer_bytes, MPI_BYTE};
+    message_shape out;
+    message_shape in;
+    std::vector<MPI_Request> requests;
+
+  private:
+    static message_shape shape_of(const run &r, std::size_t len_bytes)
+    {
+        const std::size_t block = r.block_bytes();
+        if (0 == block || 0 == len_bytes) {
+            return {r.places_for(len_bytes), 0, len_bytes, static_cast<int>(len_bytes), MPI_BYTE};
+        }
+        message_shape made{r.places_for(2 * len_bytes - block), block, len_bytes, 1, MPI_BYTE};
+        (void)MPI_Type_vector(static_cast<int>(len_bytes / block), static_cast<int>(block),
+                              static_cast<int>(2 * block), MPI_BYTE, &made.type);
+        (void)MPI_Type_commit(&made.type);
+        return made;
+    }
+};
+
+void send(const run &r, const message_shape &from, int tag)
 {
-    (void)MPI_Send(r.outgoing->at(from.at(0)), static_cast<int>(from.len_bytes), MPI_BYTE, r.peer,
-                   tag, MPI_COMM_WORLD);
+    (void)MPI_Send(r.outgoing->at(from.places.at(0)), from.count, from.type, r.peer, tag,
+                   MPI_COMM_WORLD);
 }
 
-void receive(const run &r, const placement &to, int tag)
+void receive(const run &r, const message_shape &to, int tag)
 {
-    (void)MPI_Recv(r.incoming->at(to.at(0)), static_cast<int>(to.len_bytes), MPI_BYTE, r.peer, tag,
-                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    (void)MPI_Recv(r.incoming->at(to.places.at(0)), to.count, to.type, r.peer, tag, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
 }
 
 void exchange_windows(const run &r, message_plan &plan)
 {
-    const int len = static_cast<int>(plan.places.len_bytes);
     plan.requests.clear();
     for (int i = 0; i < r.opt.window && r.receives(); ++i) {
-        (void)MPI_Irecv(r.incoming->at(plan.in.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
-                        r.peer, data_tag, MPI_COMM_WORLD,
+        (void)MPI_Irecv(r.incoming->at(plan.in.places.at(static_cast<std::size_t>(i))),
+                        plan.in.count, plan.in.type, r.peer, data_tag, MPI_COMM_WORLD,
                         &plan.requests.emplace_back(MPI_REQUEST_NULL));
     }
     for (int i = 0; i < r.opt.window && r.sends(); ++i) {
-        (void)MPI_Isend(r.outgoing->at(plan.out.at(static_cast<std::size_t>(i))), len, MPI_BYTE,
-                        r.peer, data_tag, MPI_COMM_WORLD,
+        (void)MPI_Isend(r.outgoing->at(plan.out.places.at(static_cast<std::size_t>(i))),
+                        plan.out.count, plan.out.type, r.peer, data_tag, MPI_COMM_WORLD,
                         &plan.requests.emplace_back(MPI_REQUEST_NULL));
     }
     (void)MPI_Waitall(static_cast<int>(plan.requests.size()), plan.requests.data(),
@@ -85,26 +129,23 @@ void iterate(const run &r, message_plan &plan)
     }
 }
 
-std::vector<placed_message> messages_from(int rank, const run &r, const placement &places)
+// Contents are numbered by exchange, sender and place: no seed comes twice.
+std::uint64_t first_seed(int rank, const run &r)
 {
-    std::vector<placed_message> list;
-    for (std::size_t i = 0; i < places.places; ++i) {
-        // Contents are numbered by exchange, sender and place: no seed comes twice.
-        const auto sender = static_cast<std::uint64_t>(rank);
-        list.push_back({places.at(i), places.len_bytes, (r.contents << 40) + (sender << 20) + i});
-    }
-    return list;
+    return (r.contents << 40) + (static_cast<std::uint64_t>(rank) << 20);
 }
 
 std::string renew_outgoing(run &r, const message_plan &plan)
 {
     ++r.contents;
-    return fill_placed(*r.outgoing, plan.out.end(), messages_from(r.rank, r, plan.out));
+    return fill_placed(*r.outgoing, plan.out.places.end(),
+                       plan.out.contents(first_seed(r.rank, r)));
 }
 
 std::string compare_incoming(const run &r, const message_plan &plan)
 {
-    return compare_placed(*r.incoming, plan.in.end(), messages_from(r.peer, r, plan.in));
+    return compare_placed(*r.incoming, plan.in.places.end(),
+                          plan.in.contents(first_seed(r.peer, r)));
 }
 
 } // namespace
@@ -115,8 +156,8 @@ std::string make_buffers(run &r)
     std::size_t in_bytes = out_bytes;
     for (const std::size_t size : r.opt.sizes) {
         const message_plan plan(r, size);
-        out_bytes = std::max(out_bytes, plan.out.end());
-        in_bytes = std::max(in_bytes, plan.in.end());
+        out_bytes = std::max(out_bytes, plan.out.places.end());
+        in_bytes = std::max(in_bytes, plan.in.places.end());
     }
     std::string why;
     r.outgoing = buffer::make(r.kind(), out_bytes, r.gpu, &why, r.opt.source_offset);
@@ -131,7 +172,7 @@ rank_times measure(run &r, std::size_t len_bytes, std::string *error)
     message_plan plan(r, len_bytes);
     *error = renew_outgoing(r, plan);
     if (error->empty()) {
-        *error = r.incoming->poison(0, plan.in.end());
+        *error = r.incoming->poison(0, plan.in.places.end());
     }
     for (int i = 0; i < r.opt.warmup_for(len_bytes); ++i) {
         iterate(r, plan);
@@ -169,7 +210,7 @@ rank_times measure(run &r, std::size_t len_bytes, std::string *error)
 std::string check_bytes(run &r, std::size_t len_bytes, int iterations)
 {
     message_plan plan(r, len_bytes);
-    std::string error = r.incoming->poison(0, plan.in.end());
+    std::string error = r.incoming->poison(0, plan.in.places.end());
     const auto note = [&](int iteration, const std::string &what) {
         if (error.empty() && !what.empty()) {
             error = "iteration " + std::to_string(iteration) + ": " + what;

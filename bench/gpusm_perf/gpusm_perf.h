@@ -37,12 +37,14 @@ struct options {
     memory_kind destination = memory_kind::host; // of the second
     std::size_t source_offset = 0;               // bytes added to the addresses of what is sent
     std::size_t destination_offset = 0;          // likewise, of what is received
-    std::vector<std::size_t> sizes;              // bytes, in the order to be measured
-    int window = 64;                             // messages under way at once in bw and bibw
-    int places = 0;                              // of a window's messages; 0: one for each
-    int iterations = 0;                          // 0: chosen by message size
-    int warmup = -1;                             // -1: chosen by message size
-    double link_gb_per_s = 0;                    // 0: measured
+    std::size_t source_block = 0;                // bytes; 0: the first rank's messages have no gaps
+    std::size_t destination_block = 0;
+    std::vector<std::size_t> sizes; // bytes, in the order to be measured
+    int window = 64;                // messages under way at once in bw and bibw
+    int places = 0;                 // of a window's messages; 0: one for each
+    int iterations = 0;             // 0: chosen by message size
+    int warmup = -1;                // -1: chosen by message size
+    double link_gb_per_s = 0;       // 0: measured
     bool check = false;
     bool limit = true;
     bool help = false;
@@ -80,6 +82,8 @@ struct run {
     bool sends() const { return first || perf_mode::bw != opt.mode; }
     bool receives() const { return !first || perf_mode::bw != opt.mode; }
     memory_kind kind() const { return first ? opt.source : opt.destination; }
+    // Of this rank's messages, each followed by a gap as long; 0: they have none.
+    std::size_t block_bytes() const { return first ? opt.source_block : opt.destination_block; }
     memory_kind peer_kind() const { return first ? opt.destination : opt.source; }
     int pairs() const { return ranks / 2; }
     // Of a pair, in one iteration.

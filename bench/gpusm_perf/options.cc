@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t small_bytes = std::size_t{8} << 10;
 constexpr std::size_t large_bytes = std::size_t{8} << 20;
+constexpr std::size_t max_gapped_bytes = std::size_t{1} << 30;
 constexpr std::size_t max_offset_bytes = std::size_t{1} << 20;
 // In check: a message of each protocol, and lengths that are multiples of nothing.
 constexpr const char *check_sizes = "0,1,1000,6001,20K,65537,3000001";
@@ -58,6 +59,32 @@ std::string parse_offsets(const std::string &text, options *result)
                 : "bad offsets '" + text + "' (expected S,D, two numbers of bytes up to 1M)";
 }
 
+std::string parse_gaps(const std::string &text, options *result)
+{
+    const std::vector<std::string> items = split(text);
+    const bool good = 2 == items.size() && parse_size(items[0], &result->source_block) &&
+                      parse_size(items[1], &result->destination_block);
+    return good ? std::string()
+                : "bad gaps '" + text + "' (expected S,D, two numbers of bytes, 0 for none)";
+}
+
+// With gaps every size is of whole blocks.
+std::string refuse_parts_of_blocks(const options &opt)
+{
+    for (const std::size_t size : opt.sizes) {
+        for (const std::size_t block : {opt.source_block, opt.destination_block}) {
+            if (0 != block && 0 != size % block) {
+                return "size " + std::to_string(size) + " is not a multiple of the block length " +
+                       std::to_string(block);
+            }
+            if (0 != block && size > max_gapped_bytes) {
+                return "with gaps a size may be 1G at most";
+            }
+        }
+    }
+    return {};
+}
+
 // Letters of kinds: one, or in check any number of them.
 std::string settle_kinds(bool many, std::string *letters, memory_kind *kind)
 {
@@ -99,6 +126,9 @@ std::string set_option(int which, const std::string &value, options *result)
     if ('z' == which || 'P' == which) {
         return parse_sizes('P' == which ? preset_sizes : value, &result->sizes);
     }
+    if ('g' == which) {
+        return parse_gaps(value, result);
+    }
     if ('o' == which) {
         return parse_offsets(value, result);
     }
@@ -135,11 +165,12 @@ int options::warmup_for(std::size_t len_bytes) const
 std::string parse_options(int argc, char **argv, options *result)
 {
     static const option known[] = {
-        {"src", 1, nullptr, 's'},    {"dst", 1, nullptr, 'd'},    {"sizes", 1, nullptr, 'z'},
-        {"preset", 0, nullptr, 'P'}, {"offset", 1, nullptr, 'o'}, {"window", 1, nullptr, 'w'},
-        {"places", 1, nullptr, 'p'}, {"check", 0, nullptr, 'c'},  {"iterations", 1, nullptr, 'i'},
-        {"warmup", 1, nullptr, 'x'}, {"link", 1, nullptr, 'l'},   {"no-limit", 0, nullptr, 'n'},
-        {"json", 1, nullptr, 'j'},   {"help", 0, nullptr, 'h'},   {nullptr, 0, nullptr, 0},
+        {"src", 1, nullptr, 's'},        {"dst", 1, nullptr, 'd'},    {"sizes", 1, nullptr, 'z'},
+        {"preset", 0, nullptr, 'P'},     {"offset", 1, nullptr, 'o'}, {"gaps", 1, nullptr, 'g'},
+        {"window", 1, nullptr, 'w'},     {"places", 1, nullptr, 'p'}, {"check", 0, nullptr, 'c'},
+        {"iterations", 1, nullptr, 'i'}, {"warmup", 1, nullptr, 'x'}, {"link", 1, nullptr, 'l'},
+        {"no-limit", 0, nullptr, 'n'},   {"json", 1, nullptr, 'j'},   {"help", 0, nullptr, 'h'},
+        {nullptr, 0, nullptr, 0},
     };
     opterr = 0;
     for (int which; (which = getopt_long(argc, argv, ":ch", known, nullptr)) != -1;) {
@@ -162,7 +193,13 @@ std::string parse_options(int argc, char **argv, options *result)
         error = settle_kinds(checks, &result->destinations, &result->destination);
     }
     if (error.empty() && result->sizes.empty()) {
-        error = parse_sizes(checks ? check_sizes : "1:4M", &result->sizes);
+        const std::size_t block = std::max(result->source_block, result->destination_block);
+        error = parse_sizes(checks ? check_sizes
+                                   : std::to_string(std::max<std::size_t>(block, 1)) + ":4M",
+                            &result->sizes);
+    }
+    if (error.empty()) {
+        error = refuse_parts_of_blocks(*result);
     }
     return error;
 }
@@ -190,6 +227,9 @@ the bare copies beside them. For collectives, and all that OSU's benchmarks have
                  (default 1:4M)
   --preset       sizes from 256 to 100M, as peer-to-peer benchmarks of GPU libraries have them
   --offset S,D   add S bytes to the address of all that is sent, D to that of all received
+  --gaps S,D     the first rank's messages are of blocks of S bytes, the second rank's of D bytes,
+                 each followed by a gap as long (MPI_Type_vector); 0: no gaps. Sizes are without
+                 gaps, whole blocks (default then from the longer block on)
   --window N     messages under way at once in bw and bibw (default 64)
   --places N     give a window's messages so many places in each buffer, not one each; 1 is what
                  osu_bw has, where all are sent from one buffer that stays in the caches

@@ -88,6 +88,9 @@ void print_header(const run &r, const report &about)
     if (perf_mode::latency != opt.mode) {
         std::printf(", window %d", opt.window);
     }
+    if (0 != opt.source_block + opt.destination_block) {
+        std::printf(", blocks of %zu -> %zu bytes", opt.source_block, opt.destination_block);
+    }
     std::printf("%s\n# %s\n", opt.check ? ", every byte checked" : ", content not checked",
                 mpi_text().c_str());
     for (std::size_t i = 0; i < about.devices.size(); ++i) {
@@ -139,12 +142,13 @@ std::string write_json(const run &r, const report &about)
     }
     std::fprintf(file,
                  "{\"mode\": %s, \"src\": \"%c\", \"dst\": \"%c\", \"window\": %d, \"offset\": "
-                 "[%zu, %zu],\n \"checked\": %s, \"mpi\": %s,\n "
+                 "[%zu, %zu], \"blocks\": [%zu, %zu],\n \"checked\": %s, \"mpi\": %s,\n "
                  "\"limit\": %s, \"link_gb_per_s\": %.4f,\n \"ranks\": [",
                  json_string(name_of(opt.mode)).c_str(), letter_of(opt.source),
                  letter_of(opt.destination), opt.window, opt.source_offset, opt.destination_offset,
-                 opt.check ? "true" : "false", json_string(mpi_text()).c_str(),
-                 json_string(about.limit).c_str(), about.link_gb_per_s);
+                 opt.source_block, opt.destination_block, opt.check ? "true" : "false",
+                 json_string(mpi_text()).c_str(), json_string(about.limit).c_str(),
+                 about.link_gb_per_s);
     for (std::size_t rank = 0; rank < about.devices.size(); ++rank) {
         std::fprintf(file, "%s\n  {\"device\": %s, \"path\": %s}", 0 == rank ? "" : ",",
                      json_string(about.devices[rank]).c_str(), about.paths[rank].c_str());
