@@ -9,47 +9,42 @@
 . "$(dirname "$0")/common.sh"
 need_gpusm views || finish
 
-check host-without-views 120 2 "$exchange" views --kinds H
+without="--mca coll_gpusm_use_views 0"
+check host-without-views 120 2 $without "$exchange" views --kinds H
 need_gpu device || finish
-check device-without-views 180 2 "$exchange" views --kinds D
-check threads-without-views 120 2 "$exchange" views-threads --kinds D
+check device-without-views 180 2 $without "$exchange" views --kinds D
+check threads-without-views 120 2 $without "$exchange" views-threads --kinds D
 
-# with NAME LIMIT RANKS OPTION...: the same with views
-with() {
-    name=$1 limit=$2 ranks=$3
-    shift 3
-    check "$name" "$limit" "$ranks" --mca coll_gpusm_use_views 1 "$@"
-}
-with host 120 2 "$exchange" views --kinds H --views
-with device-and-host 400 2 "$exchange" views --kinds HD --views
-with all-kinds 400 2 "$exchange" views --kinds DMVR --views
-with threads 120 2 "$exchange" views-threads --kinds HDVMR
-with random-types 200 2 "$exchange" random-types --kinds HDVMR --rounds 12
-with truncation 60 2 "$exchange" truncation --kinds HD
+check host 120 2 "$exchange" views --kinds H --views
+check device-and-host 400 2 "$exchange" views --kinds HD --views
+check all-kinds 400 2 "$exchange" views --kinds DMVR --views
+check threads 120 2 "$exchange" views-threads --kinds HDVMR
+check random-types 200 2 "$exchange" random-types --kinds HDVMR --rounds 12
+check truncation 60 2 "$exchange" truncation --kinds HD
 # Other ways of the bytes, where no kernel or no mapping is to be had.
-with without-the-kernel 200 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" views --kinds HD --views
-with nothing-is-mapped 200 2 -x GPUSM_SOFTCUDA_PEERS=0 "$exchange" views --kinds HD --views
-with all-through-the-host 200 2 --mca btl_gpusm_use_cuda_ipc 0 "$exchange" views --kinds HD
-with accelerator-gpusm 200 2 --mca accelerator gpusm "$exchange" views --kinds HD --views
+check without-the-kernel 200 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" views --kinds HD --views
+check nothing-is-mapped 200 2 -x GPUSM_SOFTCUDA_PEERS=0 "$exchange" views --kinds HD --views
+check all-through-the-host 200 2 --mca btl_gpusm_use_cuda_ipc 0 "$exchange" views --kinds HD
+check accelerator-gpusm 200 2 --mca accelerator gpusm "$exchange" views --kinds HD --views
 # Whoever else is there.
 btl=
-with nothing-said 200 2 "$exchange" views --kinds HD --views
-with pml-ob1 200 2 --mca pml ob1 "$exchange" views --kinds HD --views
+check nothing-said 200 2 "$exchange" views --kinds HD --views
+check pml-ob1 200 2 --mca pml ob1 "$exchange" views --kinds HD --views
 btl=gpusm
-with without-btl-self 200 2 "$exchange" views --kinds HD --views
+check without-btl-self 200 2 "$exchange" views --kinds HD --views
 btl=tcp,self
-with over-tcp 200 2 "$exchange" views --kinds HD
+check over-tcp 200 2 "$exchange" views --kinds HD
 btl=gpusm,self
 let_others_run
-with four-ranks 400 4 "$exchange" views --kinds D --views
+check four-ranks 400 4 "$exchange" views --kinds D --views
 
 btl=gpusm,self
-with without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
+check without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
 
 # A message is packed and unpacked by a launch each, however many blocks it has; without views each
 # block is a copy of its own.
 if need_softcuda launches; then
-    logged log --mca coll_gpusm_use_views 1 "$exchange" random-types --kinds D --rounds 4
+    logged log "$exchange" random-types --kinds D --rounds 4
     judge launches 0 $? '[ "$(calls_in log "^cuLaunchKernel 0 ")" -gt 20 ]' "there were no launches" \
         '[ "$(calls_in log "^cuMemcpyAsync .*mca_accelerator_cuda")" -eq 0 ]' \
         "blocks were copied one by one"
@@ -62,13 +57,14 @@ if need_softcuda what-fails; then
         for n in 1 2 3 4 5 6 7 8 9; do
             faults="$faults,$function:$n:2"
         done
-        with "failing-$function" 120 2 -x GPUSM_SOFTCUDA_FAIL="${faults#,}" \
+        check "failing-$function" 120 2 -x GPUSM_SOFTCUDA_FAIL="${faults#,}" \
             -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so,mca_btl_gpusm.so \
             "$exchange" random-types --kinds DVH --rounds 6
     done
 fi
 
 # One rank without views: each packs and unpacks by itself what is its own.
-launch 120 1 --mca coll_gpusm_use_views 1 "$exchange" views --kinds D : -n 1 "$exchange" views --kinds D
+# shellcheck disable=SC2086
+launch 120 1 $without "$exchange" views --kinds D : -n 1 "$exchange" views --kinds D
 judge one-rank-without 0 $?
 finish

@@ -203,9 +203,10 @@ extern "C" int component_register() noexcept
         "set, it is raised above that of each component that only knows host memory",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
+    component.use_views = true;
     (void)mca_base_component_var_register(
         &component.super.collm_version, "use_views",
-        "Pack and unpack device buffers with gaps by kernels. Otherwise each block of a derived "
+        "Read and write device buffers with gaps by kernels. Otherwise each block of a derived "
         "datatype is a copy of its own, as Open MPI makes them",
         MCA_BASE_VAR_TYPE_BOOL, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_4,
         MCA_BASE_VAR_SCOPE_READONLY, &component.use_views);
