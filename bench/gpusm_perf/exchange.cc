@@ -69,10 +69,13 @@ class message_plan {
     static message_shape shape_of(const run &r, std::size_t len_bytes)
     {
         const std::size_t block = r.block_bytes();
+        // As many places on both sides, where only one may have gaps.
+        const std::size_t longest = r.opt.has_gaps() ? 2 * len_bytes : len_bytes;
+        const std::size_t places = r.places_for(longest).places;
         if (0 == block || 0 == len_bytes) {
-            return {r.places_for(len_bytes), 0, len_bytes, static_cast<int>(len_bytes), MPI_BYTE};
+            return {{len_bytes, places}, 0, len_bytes, static_cast<int>(len_bytes), MPI_BYTE};
         }
-        message_shape made{r.places_for(2 * len_bytes - block), block, len_bytes, 1, MPI_BYTE};
+        message_shape made{{2 * len_bytes - block, places}, block, len_bytes, 1, MPI_BYTE};
         (void)MPI_Type_vector(static_cast<int>(len_bytes / block), static_cast<int>(block),
                               static_cast<int>(2 * block), MPI_BYTE, &made.type);
         (void)MPI_Type_commit(&made.type);

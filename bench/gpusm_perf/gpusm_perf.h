@@ -51,6 +51,7 @@ struct options {
     std::string json_path;
 
     bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }
+    bool has_gaps() const { return 0 != source_block || 0 != destination_block; }
     bool needs_gpu() const { return bench::needs_gpu(source) || bench::needs_gpu(destination); }
     int iterations_for(std::size_t len_bytes) const;
     int warmup_for(std::size_t len_bytes) const;

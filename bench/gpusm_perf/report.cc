@@ -88,7 +88,7 @@ void print_header(const run &r, const report &about)
     if (perf_mode::latency != opt.mode) {
         std::printf(", window %d", opt.window);
     }
-    if (0 != opt.source_block + opt.destination_block) {
+    if (opt.has_gaps()) {
         std::printf(", blocks of %zu -> %zu bytes", opt.source_block, opt.destination_block);
     }
     std::printf("%s\n# %s\n", opt.check ? ", every byte checked" : ", content not checked",

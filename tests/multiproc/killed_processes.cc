@@ -205,8 +205,9 @@ TEST(KilledProcesses, OneWhoseForkedChildLivesIsDeadAndItsFileIsSwept)
     const pid_t owner = children.start([&] {
         const segment own = make_segment(options(folder.path(), 50));
         about.identity = own.identity();
-        about.grandchild = fork();
-        if (0 != about.grandchild) {
+        // The child says so when it has let go of what it has inherited.
+        if (0 == fork()) {
+            about.grandchild = getpid();
             (void)!write(ends[1], &about, sizeof(about));
         }
         for (;;) {
