@@ -24,6 +24,11 @@ done
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
     in_every_mode odd- "$set" "$odd"
 done
+gaps="--sizes 768,96K,1536K --iterations 3 --warmup 2 -c --no-limit"
+for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D D:V); do
+    in_every_mode gaps- "$set" "$gaps --gaps 64,24"
+done
+in_every_mode gaps-of-one-side- H:H "$gaps --gaps 0,3"
 # More in one window than there are places for.
 check shared-places 60 2 "$perf" bw --sizes 96M --window 3 --iterations 1 --warmup 0 --no-limit -c
 # shellcheck disable=SC2086
@@ -129,6 +134,8 @@ bad size-too-large 2 bw --sizes 2G
 bad range-backwards 2 bw --sizes 8:4
 bad offset-of-one-number 2 bw --offset 3
 bad offset-too-large 2 bw --offset 0,2M
+bad gaps-of-one-number 2 bw --gaps 8
+bad part-of-a-block 2 bw --gaps 8,12 --sizes 8
 bad link-of-zero 2 bw --link 0
 bad unknown-option 2 bw --fast
 bad missing-value 2 bw --window

@@ -50,6 +50,18 @@ if need_softcuda launches; then
         "blocks were copied one by one"
 fi
 
+# However many blocks a message has, the driver is called for it four times at most: two questions
+# about buffers, and a launch. What looks for ended memory and processes now and then is not counted.
+if need_softcuda calls-of-a-message; then
+    counted="^cu(Launch|Mem|Event|Ipc|PointerGetAttributes|StreamWait).* $by_gpusm"
+    for size in 4K 512K; do
+        logged log "$perf" latency --src D --dst D --gaps 64,64 --sizes "$size" \
+            --iterations 200 --warmup 0 --no-limit
+        judge "calls-of-a-message-of-$size" 0 $? '[ "$(calls_in log "$counted")" -le 1600 ]' \
+            "there were $(calls_in log "$counted") for 400 messages"
+    done
+fi
+
 # What fails some times is done otherwise, and tried again later.
 if need_softcuda what-fails; then
     for function in cuLaunchKernel cuMemAlloc cuModuleLoadDataEx cuPointerGetAttributes; do
