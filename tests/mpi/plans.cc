@@ -49,9 +49,9 @@ bytes packed(const datatype_plan &plan, const unsigned char *at, std::size_t cou
     for (std::size_t n = 0; n < count; ++n) {
         const unsigned char *element = at + static_cast<std::int64_t>(n) * layout.extent;
         if (0 != layout.block_count) {
-            for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+            for (std::size_t i = 0; i < layout.block_count; ++i) {
                 const std::uint64_t end =
-                    i + 1 < plan.blocks.size() ? plan.blocks[i + 1].before : layout.element_bytes;
+                    i + 1 < layout.block_count ? plan.blocks[i + 1].before : layout.element_bytes;
                 take(element, plan.blocks[i].offset, end - plan.blocks[i].before);
             }
             continue;
@@ -95,7 +95,7 @@ void compare(type_plans &plans, std::uint64_t seed, tally &seen)
     }
     const strided_layout &layout = plan->layout;
     expect(layout.element_bytes == type.size_bytes() && layout.extent == type.extent() &&
-               layout.block_count == plan->blocks.size(),
+               (0 == layout.block_count) == plan->blocks.empty(),
            what + ": size and extent");
     expect(plan->lowest == type.lowest(1) && plan->highest == type.highest(1), what + ": bounds");
     ++(0 == layout.block_count ? seen.regular : seen.lists);

@@ -104,16 +104,20 @@ template <unsigned most> void gather(launch &l)
     tell_end(l, arguments.done, arguments.done_value);
 }
 
-// The list of a side's blocks, if it has one, as the CPU finds it.
+// The list of a side's blocks, if it has one, and as much of its guide as is needed, as the CPU
+// finds them.
 void fetch_blocks(launch &l, gpusm::strided_layout *layout, std::vector<gpusm::strided_block> *list)
 {
     if (layout->blocks == 0) {
         return;
     }
-    list->resize(layout->block_count);
+    constexpr std::uint64_t block_bytes = sizeof(gpusm::strided_block);
+    const std::uint64_t guides = ((layout->element_bytes - 1) >> layout->guide_shift) + 2;
+    const std::uint64_t bytes = layout->block_count * block_bytes + guides * sizeof(std::uint32_t);
+    list->resize((bytes + block_bytes - 1) / block_bytes);
     auto *into = reinterpret_cast<char *>(list->data());
     std::uint64_t from = layout->blocks;
-    for (std::uint64_t left = list->size() * sizeof(gpusm::strided_block); left > 0;) {
+    for (std::uint64_t left = bytes; left > 0;) {
         const std::uint64_t now = std::min(left, room(from));
         const stretch found = l.touch(from, now, false);
         if (l.failed) {

@@ -86,9 +86,9 @@ blocks expanded(const datatype_plan &plan)
         }
         return all;
     }
-    for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+    for (std::size_t i = 0; i < layout.block_count; ++i) {
         const std::uint64_t end =
-            i + 1 < plan.blocks.size() ? plan.blocks[i + 1].before : layout.element_bytes;
+            i + 1 < layout.block_count ? plan.blocks[i + 1].before : layout.element_bytes;
         all.push_back({plan.blocks[i].offset, end - plan.blocks[i].before});
     }
     return all;
@@ -119,9 +119,21 @@ void expect_right(const datatype_plan &plan, const blocks &fed)
     EXPECT_EQ(0u, plan.layout.blocks);
     EXPECT_EQ(lowest, plan.lowest);
     EXPECT_EQ(highest, plan.highest);
-    EXPECT_EQ(plan.blocks.size(), plan.layout.block_count);
+    EXPECT_EQ(plan.blocks.empty(), 0 == plan.layout.block_count);
     EXPECT_TRUE(divides(word_of(plan), all));
     EXPECT_TRUE(strided_most_word == word_of(plan) || !divides(2 * word_of(plan), all));
+    // Each block is found, as the copies find it.
+    strided_side side{0, 0, plan.layout};
+    if (!plan.blocks.empty()) {
+        side.layout.blocks = reinterpret_cast<std::uint64_t>(plan.blocks.data());
+    }
+    std::uint64_t before = 0;
+    for (const block &each : all) {
+        const auto offset = static_cast<std::uint64_t>(each.offset);
+        EXPECT_EQ(offset, strided_address(side, before));
+        before += each.len_bytes;
+        EXPECT_EQ(offset + each.len_bytes - 1, strided_address(side, before - 1));
+    }
     if (0 == plan.layout.block_count) {
         std::uint64_t times = 1;
         for (std::uint32_t i = 0; i < plan.layout.levels; ++i) {
@@ -228,7 +240,7 @@ TEST(Layout, ListsHaveAnEnd)
     EXPECT_FALSE(list_of(most).has_value());
     const auto longest = list_of(most - 1);
     ASSERT_TRUE(longest.has_value());
-    EXPECT_EQ(most, longest->blocks.size());
+    EXPECT_EQ(most, longest->layout.block_count);
 }
 
 TEST(Layout, RandomLists)

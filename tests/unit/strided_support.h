@@ -10,14 +10,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <random>
-#include <utility>
 #include <vector>
 
 namespace gpusm_test {
 
-// A layout, and its list of blocks in host memory, which is empty when it is a regular one. A
-// kernel needs layout.blocks besides.
+// A layout, and its list of blocks with their guide in host memory, which is empty when it is a
+// regular one. A kernel needs layout.blocks besides.
 struct any_layout {
     gpusm::strided_layout layout{};
     std::vector<gpusm::strided_block> list;
@@ -32,9 +32,9 @@ struct any_layout {
         if (list.empty()) {
             add_level(layout.levels, layout.first, &places);
         }
-        for (std::size_t i = 0; i < list.size(); ++i) {
+        for (std::size_t i = 0; i < layout.block_count; ++i) {
             const std::uint64_t end =
-                i + 1 < list.size() ? list[i + 1].before : layout.element_bytes;
+                i + 1 < layout.block_count ? list[i + 1].before : layout.element_bytes;
             for (std::uint64_t byte = 0; byte < end - list[i].before; ++byte) {
                 places.push_back(list[i].offset + static_cast<std::int64_t>(byte));
             }
@@ -89,7 +89,7 @@ inline std::int64_t either_sign(std::mt19937 &random, std::int64_t value)
 inline any_layout regular_layout(std::mt19937 &random, std::uint64_t unit, std::uint32_t levels)
 {
     any_layout made;
-    made.layout.levels = levels;
+    made.layout.levels = static_cast<std::uint16_t>(levels);
     made.layout.first = either_sign(random, some(random, unit, 0, 9));
     std::int64_t span = some(random, unit, 1, 5);
     made.layout.block_bytes = made.layout.element_bytes = static_cast<std::uint64_t>(span);
@@ -104,28 +104,39 @@ inline any_layout regular_layout(std::mt19937 &random, std::uint64_t unit, std::
     return made;
 }
 
-// Blocks of any length, in any order.
-inline any_layout irregular_layout(std::mt19937 &random, std::uint64_t unit, std::size_t blocks)
+// Blocks of those lengths in packed order, which lie in memory in any order.
+inline any_layout listed_layout(std::mt19937 &random, std::uint64_t unit,
+                                const std::vector<std::uint64_t> &lengths)
 {
     any_layout made;
-    std::vector<std::uint64_t> lengths(blocks);
-    std::int64_t end = either_sign(random, some(random, unit, 0, 9));
-    const std::int64_t begin = end;
-    for (std::uint64_t &length : lengths) {
-        length = static_cast<std::uint64_t>(some(random, unit, 1, 5));
+    std::vector<std::size_t> in_memory(lengths.size());
+    std::iota(in_memory.begin(), in_memory.end(), std::size_t{0});
+    std::shuffle(in_memory.begin(), in_memory.end(), random);
+    const std::int64_t begin = either_sign(random, some(random, unit, 0, 9));
+    std::int64_t end = begin;
+    made.list.resize(lengths.size());
+    for (const std::size_t nth : in_memory) {
         end += some(random, unit, 0, 3);
-        made.list.push_back({end, length}); // its length, until they are shuffled
-        end += static_cast<std::int64_t>(length);
+        made.list[nth].offset = end;
+        end += static_cast<std::int64_t>(lengths[nth]);
     }
-    std::shuffle(made.list.begin(), made.list.end(), random);
-    std::uint64_t before = 0;
-    for (gpusm::strided_block &block : made.list) {
-        before += std::exchange(block.before, before);
+    for (std::size_t nth = 0; nth < lengths.size(); ++nth) {
+        made.list[nth].before = made.layout.element_bytes;
+        made.layout.element_bytes += lengths[nth];
     }
-    made.layout.element_bytes = before;
-    made.layout.block_count = static_cast<std::uint32_t>(blocks);
     made.layout.extent = either_sign(random, end - begin + some(random, unit, 0, 3));
+    gpusm::strided_add_guide(&made.layout, &made.list);
     return made;
+}
+
+// Blocks of any length, in any order; some are much longer than the others.
+inline any_layout irregular_layout(std::mt19937 &random, std::uint64_t unit, std::size_t blocks)
+{
+    std::vector<std::uint64_t> lengths(blocks);
+    for (std::uint64_t &length : lengths) {
+        length = static_cast<std::uint64_t>(some(random, unit, 1, 0 == random() % 8 ? 60 : 5));
+    }
+    return listed_layout(random, unit, lengths);
 }
 
 inline any_layout random_layout(std::mt19937 &random, std::uint64_t unit)

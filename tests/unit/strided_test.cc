@@ -5,6 +5,7 @@
 // and the way in which copies are handed to it; on the host, without a driver.
 #include "tests/unit/strided_support.h"
 
+#include <bit>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -89,6 +90,124 @@ TEST(StridedPlaces, OfAListAreFoundWhateverItsLength)
     }
 }
 
+// Lists of blocks of very different lengths, with long ones at either end and in the middle.
+std::vector<any_layout> uneven_lists(std::mt19937 &random)
+{
+    using lengths = std::vector<std::uint64_t>;
+    lengths alternating;
+    lengths powers;
+    for (int i = 0; i < 150; ++i) {
+        alternating.push_back(0 == i % 2 ? 1 : 90);
+        powers.push_back(std::uint64_t{1} << random() % 8);
+    }
+    lengths long_first(100, 1);
+    long_first.front() = 2000;
+    lengths long_last(100, 2);
+    long_last.back() = 1999;
+    lengths long_within(300, 3);
+    long_within[150] = long_within[151] = 1000;
+    std::vector<any_layout> lists;
+    for (const lengths &each :
+         {alternating, powers, long_first, long_last, long_within, lengths{1}, lengths{700},
+          lengths{1, 700}, lengths{700, 1}, lengths(64, 16), lengths(65, 16), lengths(200, 1)}) {
+        lists.push_back(listed_layout(random, 1, each));
+    }
+    return lists;
+}
+
+TEST(StridedPlaces, OfAListAreFoundHoweverUnevenItsBlocksAre)
+{
+    std::mt19937 random(5);
+    for (const any_layout &any : uneven_lists(random)) {
+        SCOPED_TRACE(any.layout.block_count);
+        const std::uint64_t element_bytes = any.layout.element_bytes;
+        const std::vector<std::int64_t> places = any.places(0, 3 * element_bytes);
+        expect_places(side_of(any, 0), places);
+        expect_same_in_four(side_of(any, 0), places);
+        // The first and the last byte of an element, side by side with others.
+        const auto last = static_cast<std::uint32_t>(element_bytes - 1);
+        const std::uint32_t at[4] = {0, last, last + 1, 2 * last + 1};
+        strided_place found[4];
+        strided_places(side_of(any, 0), at, found);
+        for (int i = 0; i < 4; ++i) {
+            EXPECT_EQ(found[i].address, somewhere + static_cast<std::uint64_t>(places[at[i]]));
+        }
+    }
+}
+
+TEST(StridedGuide, NamesTheBlocksOfPartsOfAnElement)
+{
+    std::mt19937 random(6);
+    int parts_with_many = 0;
+    int parts_within_one = 0;
+    for (const any_layout &any : uneven_lists(random)) {
+        SCOPED_TRACE(any.layout.block_count);
+        const strided_layout layout = side_of(any, 0).layout;
+        const std::uint32_t count = layout.block_count;
+        const std::uint64_t parts = ((layout.element_bytes - 1) >> layout.guide_shift) + 1;
+        EXPECT_LE(parts, 2 * count);
+        EXPECT_TRUE(0 == layout.guide_shift || parts >= count) << "more would have found room";
+        EXPECT_LE(count * sizeof(strided_block) + (parts + 1) * sizeof(std::uint32_t),
+                  any.list.size() * sizeof(strided_block));
+        std::uint32_t nth = 0;
+        for (std::uint32_t part = 0; part < parts; ++part) {
+            const std::uint64_t begin = std::uint64_t{part} << layout.guide_shift;
+            while (nth + 1 < count && any.list[nth + 1].before <= begin) {
+                ++nth;
+            }
+            ASSERT_EQ(strided_guide(layout, part), nth) << "part " << part;
+            const std::uint32_t next = strided_guide(layout, part + 1);
+            parts_with_many += next > nth + 4 ? 1 : 0;
+            parts_within_one += next == nth ? 1 : 0;
+        }
+        EXPECT_EQ(strided_guide(layout, static_cast<std::uint32_t>(parts)), count - 1);
+    }
+    EXPECT_GT(parts_with_many, 10);
+    EXPECT_GT(parts_within_one, 10);
+}
+
+TEST(StridedGuide, LeavesOneBlockToLookAtWhereAllAreOfOneLength)
+{
+    std::mt19937 random(7);
+    for (std::uint64_t length = 1; length < 70; ++length) {
+        const any_layout any = listed_layout(random, 1, std::vector<std::uint64_t>(333, length));
+        const strided_layout layout = side_of(any, 0).layout;
+        const std::uint64_t parts = ((layout.element_bytes - 1) >> layout.guide_shift) + 1;
+        for (std::uint32_t part = 0; part < parts; ++part) {
+            ASSERT_LE(strided_guide(layout, part + 1) - strided_guide(layout, part), 1U)
+                << length << " bytes, part " << part;
+        }
+    }
+}
+
+TEST(StridedGuide, StaysShortWhereAnElementIsHuge)
+{
+    constexpr std::uint64_t tib = 1ULL << 40;
+    any_layout any;
+    any.layout.element_bytes = tib + 12;
+    any.layout.extent = 1LL << 42;
+    any.list = {{100, 0}, {1LL << 41, 4}, {0, tib + 4}};
+    strided_add_guide(&any.layout, &any.list);
+    EXPECT_EQ(any.layout.block_count, 3U);
+    EXPECT_LE(any.list.size(), 5U);
+    EXPECT_GE(any.layout.guide_shift, 32U);
+    const strided_side side = side_of(any, 0);
+    EXPECT_EQ(strided_address(side, 3), somewhere + 103);
+    EXPECT_EQ(strided_address(side, 4), somewhere + 2 * tib);
+    EXPECT_EQ(strided_place_of(side, 5).together, tib - 1);
+    EXPECT_EQ(strided_address(side, tib + 3), somewhere + 3 * tib - 1);
+    EXPECT_EQ(strided_address(side, tib + 4), somewhere);
+    EXPECT_EQ(strided_address(side, tib + 11), somewhere + 7);
+    EXPECT_EQ(strided_address(side, tib + 12), somewhere + 4 * tib + 100);
+    // Of a short copy all is found with indices of 32 bits.
+    const strided_copy made = strided_prepared({side, strided_contiguous(somewhere, 64), 64, 1, 0});
+    const std::uint32_t at[2] = {3, 63};
+    strided_place found[2];
+    strided_places(made.source, at, found);
+    EXPECT_EQ(found[0].address, somewhere + 103);
+    EXPECT_EQ(found[1].address, somewhere + 2 * tib + 59);
+}
+
 TEST(StridedPlaces, BeyondFourGibibytes)
 {
     constexpr std::uint64_t gib = 1ULL << 30;
@@ -162,7 +281,7 @@ TEST(StridedWords, AreAlignedAndWholeAndAsLongAsTheLayoutsHaveThem)
 // A vector of 16 blocks of 32 bytes, and what makes its words shorter.
 TEST(StridedWords, AreShortenedByEachThingThatMatters)
 {
-    const strided_side vector{somewhere, 0, {512, 2048, 0, 0, 1, 32, 64, {{16, 64}}}};
+    const strided_side vector{somewhere, 0, {512, 2048, 0, 0, 0, 1, 32, 64, {{16, 64}}}};
     const auto word = [](const strided_side &side, std::uint64_t len_bytes) {
         const strided_side other = strided_contiguous(somewhere, len_bytes);
         const std::uint64_t bits = strided_bits(side.layout, nullptr);
@@ -222,7 +341,7 @@ TEST(StridedWords, OfAListAreShortenedByItsBlocks)
 
 TEST(StridedCopy, IsValidWithLayoutsThatHaveTheBytesThatTheySay)
 {
-    const strided_side vector{somewhere, 0, {512, 2048, 0, 0, 1, 32, 64, {{16, 64}}}};
+    const strided_side vector{somewhere, 0, {512, 2048, 0, 0, 0, 1, 32, 64, {{16, 64}}}};
     const strided_copy good{vector, strided_contiguous(somewhere, 1024), 1024, 16, 0};
     const auto with = [&](auto change) {
         strided_copy copy = good;
@@ -289,8 +408,8 @@ TEST(StridedCopy, OfWhatHasNoGapIsPreparedAsContiguousMemory)
         EXPECT_EQ(std::memcmp(&made.source, &wanted, sizeof(wanted)), 0);
     };
     // Elements side by side, and a part of one.
-    expect_run({somewhere, 25, {10, 10, 0, 0, 0, 10, 3, {}}}, somewhere + 28);
-    expect_run({somewhere, 350, {300, 999, 0, 0, 0, 300, 3, {}}}, somewhere + 999 + 53);
+    expect_run({somewhere, 25, {10, 10, 0, 0, 0, 0, 10, 3, {}}}, somewhere + 28);
+    expect_run({somewhere, 350, {300, 999, 0, 0, 0, 0, 300, 3, {}}}, somewhere + 999 + 53);
 }
 
 } // namespace

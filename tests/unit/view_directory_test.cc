@@ -22,7 +22,7 @@ class ViewDirectory : public testing::Test {
 
     // 4 blocks of 8 bytes, 100 bytes apart, in memory of 1000 bytes.
     remote_handle memory_{3, 7, share_kind::legacy, 0, 11, 5000, 1000};
-    strided_side blocks_{5100, 0, {32, 400, 0, 0, 1, 8, 0, {{4, 100}}}};
+    strided_side blocks_{5100, 0, {32, 400, 0, 0, 0, 1, 8, 0, {{4, 100}}}};
 
     bool publish(remote_handle *named)
     {
@@ -97,7 +97,7 @@ TEST_F(ViewDirectory, LeadsAReceiverToNothingOutsideOfTheMemory)
     expect(true, "up to its end");
     blocks_.address += 1;
     expect(false, "behind it");
-    blocks_ = {5900, 0, {32, -400, 0, 0, 1, 8, -8, {{4, -100}}}};
+    blocks_ = {5900, 0, {32, -400, 0, 0, 0, 1, 8, -8, {{4, -100}}}};
     expect(true, "downwards");
     blocks_.address = 5707;
     expect(false, "downwards, and before it");

@@ -49,7 +49,7 @@ std::optional<datatype_plan> layout_builder::finish(std::int64_t extent)
     plan.lowest = lowest_;
     plan.highest = highest_;
     if (is_regular_) {
-        plan.layout.levels = levels_;
+        plan.layout.levels = static_cast<std::uint16_t>(levels_);
         plan.layout.block_bytes = block_bytes_;
         plan.layout.first = first_;
         for (std::uint32_t i = 0; i < levels_; ++i) {
@@ -58,8 +58,8 @@ std::optional<datatype_plan> layout_builder::finish(std::int64_t extent)
         plan.word_bits = strided_bits(plan.layout, nullptr);
         return plan;
     }
-    plan.layout.block_count = static_cast<std::uint32_t>(blocks_.size());
     plan.blocks = std::move(blocks_);
+    strided_add_guide(&plan.layout, &plan.blocks);
     plan.word_bits = strided_bits(plan.layout, plan.blocks.data());
     return plan;
 }

@@ -20,7 +20,7 @@ namespace gpusm {
 // Where the bytes of a datatype's elements lie. All places are from the element's address.
 struct datatype_plan {
     strided_layout layout{}; // `blocks` is 0: who copies the list to a device enters its address
-    std::vector<strided_block> blocks; // empty if the layout is regular
+    std::vector<strided_block> blocks; // and their guide; empty if the layout is regular
     // Of one element: its lowest byte, and the one behind its highest.
     std::int64_t lowest = 0;
     std::int64_t highest = 0;

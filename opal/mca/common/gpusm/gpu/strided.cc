@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace gpusm {
 
@@ -71,6 +72,29 @@ strided_side prepared(const strided_side &side, std::uint64_t len_bytes)
 }
 
 } // namespace
+
+void strided_add_guide(strided_layout *layout, std::vector<strided_block> *list)
+{
+    const std::uint64_t count = list->size();
+    // Two parts for each block: then most parts are shorter than a block of usual length.
+    std::uint16_t shift = 0;
+    while ((layout->element_bytes - 1) >> shift >= 2 * count) {
+        ++shift;
+    }
+    const std::uint64_t parts = ((layout->element_bytes - 1) >> shift) + 1;
+    const std::uint64_t bytes = (parts + 1) * sizeof(std::uint32_t);
+    list->resize(count + (bytes + sizeof(strided_block) - 1) / sizeof(strided_block));
+    auto *guide = reinterpret_cast<unsigned char *>(list->data() + count);
+    std::uint32_t nth = 0;
+    for (std::uint64_t part = 0; part <= parts; ++part) {
+        while (nth + 1 < count && (*list)[nth + 1].before <= part << shift) {
+            ++nth;
+        }
+        std::memcpy(guide + part * sizeof(nth), &nth, sizeof(nth));
+    }
+    layout->block_count = static_cast<std::uint32_t>(count);
+    layout->guide_shift = shift;
+}
 
 std::uint64_t strided_bits(const strided_layout &layout, const strided_block *list)
 {

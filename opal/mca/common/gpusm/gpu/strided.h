@@ -9,8 +9,14 @@
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace gpusm {
+
+// Makes `list`, of all blocks of an element of layout->element_bytes, one that the layout can be
+// given at `blocks`: puts the guide behind it, and enters block_count and guide_shift. The guide
+// takes at most half the memory of the blocks, but for its end. Throws std::bad_alloc.
+void strided_add_guide(strided_layout *layout, std::vector<strided_block> *list);
 
 // The bits that are set in any place, length or stride inside of an element of that layout. `list`:
 // its blocks in host memory, or null when it has none. Takes a look at each of them, so who uses a

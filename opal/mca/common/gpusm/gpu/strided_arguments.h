@@ -45,7 +45,7 @@ struct strided_level {
 
 // A block of an irregular layout: its place, from the element's address, and how many packed bytes
 // of the element come before it. It is as long as there are until the next one's.
-struct strided_block {
+struct alignas(16) strided_block {
     int64_t offset;
     uint64_t before;
 };
@@ -53,13 +53,16 @@ struct strided_block {
 // Where the packed bytes of elements of a datatype lie. Elements follow each other by `extent`
 // bytes. In each there are, if `blocks` is 0, blocks of block_bytes in `levels` nested loops, the
 // innermost first; else block_count blocks that are listed at `blocks`, by `before`, in memory that
-// the device reads. No packed byte is in two blocks.
+// the device reads. No packed byte is in two blocks. Behind a list lies its guide, so that a block
+// is found by a few loads: a uint32_t for every 2^guide_shift packed bytes of an element, which is
+// the index of the block with the first of them, and one more, of the last block.
 struct strided_layout {
     uint64_t element_bytes; // packed bytes of one element; > 0
     int64_t extent;
     uint64_t blocks;      // device address of strided_block[block_count], or 0
     uint32_t block_count; // of a list
-    uint32_t levels;      // else: <= strided_levels; 0: one block
+    uint16_t guide_shift; // of a list: what strided_add_guide() says
+    uint16_t levels;      // else: <= strided_levels; 0: one block
     uint64_t block_bytes;
     int64_t first; // place of the first block, from the element's address
     struct strided_level level[strided_levels];
@@ -130,31 +133,53 @@ struct strided_place {
     uint64_t together;
 };
 
-// How many packed bytes come before a block of a list. The list may be in memory that was another
-// list when a launch that still runs has read it, so the load must not be answered by the L1 cache.
-GPUSM_STRIDED_FUNCTION inline uint64_t strided_before(uint64_t blocks, uint32_t nth)
+// What a list and its guide say. The list may be in memory that was another list when a launch that
+// still runs has read it, so no load may be answered by the L1 cache. While a launch runs its lists
+// stay as they are; so the loads are not volatile, and one whose answer nobody uses is left out.
+GPUSM_STRIDED_FUNCTION inline uint64_t strided_before(const struct strided_layout &layout,
+                                                      uint32_t nth)
 {
-    const struct strided_block *block = reinterpret_cast<const struct strided_block *>(blocks);
+    const struct strided_block *block =
+        reinterpret_cast<const struct strided_block *>(layout.blocks);
 #ifdef __CUDA_ARCH__
     uint64_t before;
-    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(before) : "l"(&block[nth].before));
+    asm("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(before) : "l"(&block[nth].before));
     return before;
 #else
     return block[nth].before;
 #endif
 }
 
-// The same for its place.
-GPUSM_STRIDED_FUNCTION inline int64_t strided_offset(uint64_t blocks, uint32_t nth)
+GPUSM_STRIDED_FUNCTION inline struct strided_block
+strided_block_of(const struct strided_layout &layout, uint32_t nth)
 {
-    const struct strided_block *block = reinterpret_cast<const struct strided_block *>(blocks);
+    const struct strided_block *block =
+        reinterpret_cast<const struct strided_block *>(layout.blocks);
 #ifdef __CUDA_ARCH__
-    int64_t offset;
-    asm volatile("ld.relaxed.sys.s64 %0, [%1];" : "=l"(offset) : "l"(&block[nth].offset));
-    return offset;
+    struct strided_block read;
+    asm("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+        : "=l"(read.offset), "=l"(read.before)
+        : "l"(&block[nth]));
+    return read;
 #else
-    return block[nth].offset;
+    return block[nth];
 #endif
+}
+
+GPUSM_STRIDED_FUNCTION inline uint32_t strided_guide(const struct strided_layout &layout,
+                                                     uint32_t nth)
+{
+    const uint64_t address = layout.blocks +
+                             uint64_t{layout.block_count} * sizeof(struct strided_block) +
+                             uint64_t{nth} * sizeof(uint32_t);
+    uint32_t found;
+#ifdef __CUDA_ARCH__
+    asm("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(found) : "l"(address));
+#else
+    // On the host the guide lies in an array of blocks.
+    __builtin_memcpy(&found, reinterpret_cast<const void *>(address), sizeof(found));
+#endif
+    return found;
 }
 
 // The blocks of a list in which packed bytes of an element lie: the last ones that do not begin
@@ -164,22 +189,24 @@ GPUSM_STRIDED_FUNCTION inline void strided_find(const struct strided_layout &lay
                                                 const index (&rest)[words],
                                                 uint32_t (&found)[words])
 {
-    uint32_t step = 1;
-    GPUSM_STRIDED_LOOP
-    while (step < layout.block_count - step) {
-        step *= 2;
-    }
+    // Each is `found` or one of the `behind` blocks behind it.
+    uint32_t behind = 0;
     GPUSM_STRIDED_UNROLL
     for (unsigned i = 0; i < words; ++i) {
-        found[i] = 0;
+        const uint32_t nth =
+            static_cast<uint32_t>(static_cast<uint64_t>(rest[i]) >> layout.guide_shift);
+        found[i] = strided_guide(layout, nth);
+        const uint32_t until = strided_guide(layout, nth + 1) - found[i];
+        behind = until > behind ? until : behind;
     }
     GPUSM_STRIDED_LOOP
-    for (; step > 0; step /= 2) {
+    for (; behind > 0; behind /= 2) {
+        const uint32_t step = behind - behind / 2;
         GPUSM_STRIDED_UNROLL
         for (unsigned i = 0; i < words; ++i) {
             const uint32_t next = found[i] + step;
             const uint32_t looked = next < layout.block_count ? next : found[i];
-            found[i] = strided_before(layout.blocks, looked) <= rest[i] ? looked : found[i];
+            found[i] = strided_before(layout, looked) <= rest[i] ? looked : found[i];
         }
     }
 }
@@ -209,12 +236,11 @@ GPUSM_STRIDED_FUNCTION inline void strided_places(const struct strided_side &sid
         strided_find(layout, rest, found);
         GPUSM_STRIDED_UNROLL
         for (unsigned i = 0; i < words; ++i) {
-            const uint64_t begin = strided_before(layout.blocks, found[i]);
+            const struct strided_block block = strided_block_of(layout, found[i]);
             const uint64_t end = found[i] + 1 < layout.block_count
-                                     ? strided_before(layout.blocks, found[i] + 1)
+                                     ? strided_before(layout, found[i] + 1)
                                      : layout.element_bytes;
-            place[i].address += static_cast<uint64_t>(strided_offset(layout.blocks, found[i]));
-            place[i].address += rest[i] - begin;
+            place[i].address += static_cast<uint64_t>(block.offset) + rest[i] - block.before;
             place[i].together = end - rest[i];
         }
         return;
