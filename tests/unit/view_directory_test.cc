@@ -105,6 +105,12 @@ TEST_F(ViewDirectory, LeadsAReceiverToNothingOutsideOfTheMemory)
 
 TEST_F(ViewDirectory, LeadsAReceiverToNoNonsense)
 {
+    for (const share_kind kind : {share_kind::none, share_kind::staged, share_kind::host,
+                                  share_kind::strided, share_kind{77}}) {
+        memory_.kind = kind;
+        expect(false, "memory that is no export");
+    }
+    memory_.kind = share_kind::legacy;
     const strided_side good = blocks_;
     const auto with = [&](auto change, const char *why) {
         blocks_ = good;

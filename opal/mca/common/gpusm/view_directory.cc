@@ -62,6 +62,7 @@ bool view_directory::read(const peer &from, const remote_handle &named, remote_h
     std::atomic_thread_fence(std::memory_order_acquire);
     return 0 != before && before == named.generation &&
            before == there->generation.load(std::memory_order_relaxed) &&
+           names_export(memory->kind) &&
            strided_stays_in(*blocks, named.len_bytes, memory->base, memory->len_bytes);
 }
 

@@ -183,6 +183,11 @@ enum class share_kind : std::uint8_t {
     host = 5,        // host memory: single copy by the system, or streamed on demand
     strided = 6,     // blocks in one of the first three, described in the owner's segment
 };
+constexpr bool names_export(share_kind kind)
+{
+    return share_kind::legacy == kind || share_kind::descriptors == kind ||
+           share_kind::pool == kind;
+}
 
 // Names memory of the sender: what ob1 carries in its RGET header. Of the first three kinds it
 // names an export, which is described in the owner's directory and read there only when the
