@@ -124,6 +124,13 @@ TEST_F(ViewDirectory, LeadsAReceiverToNoNonsense)
     with([](strided_side *b) { b->layout.element_bytes = 33; }, "bytes that are in no block");
     with([](strided_side *b) { b->layout.level[0].count = 0; }, "a loop without turns");
     with([](strided_side *b) { b->layout.level[0].count = UINT64_MAX; }, "a loop without end");
+    with([](strided_side *b) { b->layout.block_bytes = UINT64_MAX; }, "more bytes than elements");
+    with(
+        [](strided_side *b) {
+            b->layout.element_bytes = b->layout.block_bytes = UINT64_MAX;
+            b->layout.level[0].count = 1;
+        },
+        "more bytes than any memory");
     with([](strided_side *b) { b->layout.level[0].stride = INT64_MAX; }, "a stride that overflows");
     with([](strided_side *b) { b->layout.extent = INT64_MIN; }, "an extent that overflows");
     with([](strided_side *b) { b->layout.first = INT64_MAX; }, "a place that overflows");

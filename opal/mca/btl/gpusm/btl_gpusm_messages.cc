@@ -377,7 +377,7 @@ int mca_btl_gpusm_get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpo
         return OPAL_ERROR; // ob1 takes fragments
     }
     if (gpusm::is_view_address(remote_address)) [[unlikely]] {
-        remote_address = gpusm::address_of_packed(remote_handle->remote, remote_address);
+        remote_address = gpusm::address_in_handle(remote_handle->remote, remote_address);
     }
     const bool of_host =
         gpusm::memory_kind::host == gpusm::memory_named(remote_handle->remote.kind);

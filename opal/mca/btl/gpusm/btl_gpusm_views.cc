@@ -86,7 +86,7 @@ void deregister_view(gpu_side &side, registration *given)
     }
 }
 
-std::uint64_t address_of_packed(const remote_handle &handle, std::uint64_t address)
+std::uint64_t address_in_handle(const remote_handle &handle, std::uint64_t address)
 {
     return handle.base + view_offset(address);
 }
@@ -95,7 +95,9 @@ bool find_blocks(transfer *get)
 {
     get->from_blocks = true;
     const remote_handle named = get->remote;
-    return view_directory::read(*get->endpoint->peer, named, &get->remote, &get->blocks);
+    // Its base is the beginning of a view: what is behind it is told from the address alone.
+    return 0 == view_offset(named.base) &&
+           view_directory::read(*get->endpoint->peer, named, &get->remote, &get->blocks);
 }
 
 status map_blocks(transfer *get)

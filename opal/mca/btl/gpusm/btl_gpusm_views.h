@@ -21,8 +21,9 @@ status register_view(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, re
 // Gives back what that has taken. Under the GPU lock.
 void deregister_view(gpu_side &side, registration *given);
 
-// A view is named to peers by its own address: where what was packed of it lies there.
-std::uint64_t address_of_packed(const remote_handle &handle, std::uint64_t address);
+// pml/ob1 names a view to peers by its own address: what that is in the memory of the handle, where
+// it was packed into or, when its blocks are described, the view itself.
+std::uint64_t address_in_handle(const remote_handle &handle, std::uint64_t address);
 
 // --- of gets, under the GPU lock
 

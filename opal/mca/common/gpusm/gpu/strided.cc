@@ -125,13 +125,15 @@ std::uint32_t strided_word_bytes(const strided_side &source, std::uint64_t sourc
 bool strided_stays_in(const strided_side &side, std::uint64_t len_bytes, std::uint64_t base,
                       std::uint64_t memory_bytes)
 {
-    using wide = __int128; // of products of two numbers of 64 bits
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40; // then nothing below overflows
+    using wide = __int128;
     const strided_layout &layout = side.layout;
     if (0 != layout.blocks || 0 != side.begin || layout.levels > strided_levels ||
-        0 == layout.block_bytes || 0 == len_bytes) {
+        0 == layout.block_bytes || 0 == len_bytes || layout.element_bytes > most_bytes ||
+        len_bytes > most_bytes) {
         return false;
     }
-    wide bytes = layout.block_bytes;
+    std::uint64_t bytes = layout.block_bytes;
     wide lowest = layout.first;
     wide end = lowest + layout.block_bytes;
     const auto take_turns = [&](std::uint64_t count, std::int64_t stride) {
@@ -140,10 +142,10 @@ bool strided_stays_in(const strided_side &side, std::uint64_t len_bytes, std::ui
     };
     for (std::uint32_t level = 0; level < layout.levels; ++level) {
         const std::uint64_t count = layout.level[level].count;
-        bytes *= count;
-        if (0 == count || bytes > layout.element_bytes) {
+        if (0 == count || count > layout.element_bytes / bytes) {
             return false;
         }
+        bytes *= count;
         take_turns(count, layout.level[level].stride);
     }
     if (bytes != layout.element_bytes) {
