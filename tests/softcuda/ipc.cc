@@ -51,7 +51,11 @@ CUresult open_handle(CUdeviceptr *out, const wire_place &h)
     imported_block &in = it->second;
     REQUIRE(h.offset < in.memory->len_bytes && h.len_bytes <= in.memory->len_bytes - h.offset,
             CUDA_ERROR_INVALID_VALUE);
+    // As a real driver does, also when the owner has freed what overlaps.
     range *r = drv().space.find_base(in.base + h.offset);
+    REQUIRE(r != nullptr ? r->len_bytes == h.len_bytes
+                         : !drv().space.overlaps(in.base + h.offset, h.len_bytes),
+            CUDA_ERROR_ALREADY_MAPPED);
     if (r == nullptr) {
         range made;
         made.kind = memory_kind::ipc;
@@ -65,8 +69,6 @@ CUresult open_handle(CUdeviceptr *out, const wire_place &h)
         r = &drv().space.insert(made);
         ++in.ranges;
     }
-    r->len_bytes =
-        std::max(r->len_bytes, h.len_bytes); // the owner may have made a longer one there
     ++r->opens;
     return give(out, r->base);
 }

@@ -29,9 +29,10 @@ mapping_key key_of(std::uint32_t slot, std::uint64_t generation = 1, std::uint32
 
 class MappingCache : public testing::Test {
   protected:
-    void limit(std::size_t bytes, std::size_t postponed_bytes = SIZE_MAX)
+    void limit(std::size_t bytes, std::size_t postponed_bytes = SIZE_MAX,
+               std::size_t kept_bytes = 0)
     {
-        cache_ = std::make_unique<mapping_cache>(bytes, postponed_bytes);
+        cache_ = std::make_unique<mapping_cache>(bytes, postponed_bytes, kept_bytes);
     }
 
     // Stands for the driver: hands out addresses, and knows what is open.
@@ -143,12 +144,77 @@ TEST_F(MappingCache, WhatCannotBeClosedNowIsClosedLaterAndIsNotLentMeanwhile)
     EXPECT_EQ(cache_->statistics().bytes, page);
 }
 
+TEST_F(MappingCache, StaleMappingsAreClosedAWholeEpochLaterOrWhenTheyAreMoreThanTheBounds)
+{
+    limit(0, SIZE_MAX, 2 * page);
+    const auto is_over = [](const mapping_key &) { return true; };
+    (void)cache_->close_idle(10, 100);
+    use_once(key_of(1), page);
+    mapping *used = acquire(key_of(2), 2 * page);
+    cache_->invalidate(0, is_over);
+    cache_->release(used);
+    (void)cache_->close_idle(11, 100);
+    cache_->close_postponed();
+    EXPECT_TRUE(closed_.empty()) << "less than a whole epoch";
+    EXPECT_EQ(cache_->statistics().bytes, 2 * page);
+    use_once(key_of(3), 3 * page);
+    cache_->invalidate(0, is_over);
+    EXPECT_EQ(closed_, (slots{1})) << "more bytes than the bound";
+    (void)cache_->close_idle(12, 100);
+    cache_->close_postponed();
+    EXPECT_EQ(closed_, (slots{1, 2})) << "each by its own time";
+    fail(1, status::no_memory);
+    use_once(key_of(4), 4 * page);
+    EXPECT_EQ(closed_, (slots{1, 2, 3})) << "others want memory";
+    closed_.clear();
+    for (std::uint32_t slot = 10; slot < 12 + mapping_cache::max_kept_entries; ++slot) {
+        use_once(key_of(slot), slot * page, 1);
+        cache_->invalidate(0, [&](const mapping_key &key) { return slot == key.slot; });
+    }
+    EXPECT_EQ(closed_, (slots{10, 11})) << "more than so many";
+    limit(page, SIZE_MAX, 2 * page);
+    closed_.clear();
+    use_once(key_of(5));
+    use_once(key_of(6));
+    EXPECT_EQ(closed_, (slots{5})) << "the bound of unused ones is the user's";
+}
+
+TEST_F(MappingCache, AStaleMappingIsClosedBeforeAnAllocationThatOverlapsItIsOpened)
+{
+    const auto end_those_of = [&](std::uint32_t owner) {
+        cache_->invalidate(owner, [](const mapping_key &) { return true; });
+    };
+    limit(0, SIZE_MAX, 8 * page);
+    use_once(key_of(1), 2 * page, 2 * page);
+    use_once(key_of(2, 1, 1), 2 * page);
+    end_those_of(0);
+    end_those_of(1);
+    use_once(key_of(3), 0, 2 * page);
+    use_once(key_of(4), 4 * page);
+    EXPECT_TRUE(closed_.empty()) << "they lie beside it";
+    kernel_runs_ = true;
+    use_once(key_of(5), page, 2 * page);
+    EXPECT_TRUE(closed_.empty()) << "what waits for kernels has no bound";
+    kernel_runs_ = false;
+    use_once(key_of(6), 3 * page);
+    EXPECT_EQ(closed_, (slots{1})) << "of the same owner";
+    EXPECT_EQ(cache_->statistics().bytes, 7 * page);
+    limit(0, 8 * page, 8 * page);
+    closed_.clear();
+    use_once(key_of(1), 2 * page, 2 * page);
+    end_those_of(0);
+    kernel_runs_ = true;
+    use_once(key_of(2), 0, 3 * page);
+    EXPECT_EQ(closed_, (slots{1})) << "by force, where there is a bound";
+    kernel_runs_ = false;
+}
+
 TEST_F(MappingCache, WhatIsToBeClosedHasABoundAndTheOldestIsClosedByForce)
 {
     limit(0, 2 * page);
     kernel_runs_ = true;
     for (const std::uint32_t slot : {1, 2, 3, 4}) {
-        use_once(key_of(slot));
+        use_once(key_of(slot), slot * page);
         cache_->invalidate(0, [](const mapping_key &) { return true; });
     }
     EXPECT_EQ(closed_, (slots{1, 2}));

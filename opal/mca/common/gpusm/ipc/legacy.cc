@@ -51,7 +51,8 @@ status open_memory(const driver_api &driver, const device &into, const memory_ha
     if (CUDA_SUCCESS == result) {
         *local_base = opened;
     }
-    return driver.answer("cuIpcOpenMemHandle", result);
+    return CUDA_ERROR_ALREADY_MAPPED == result ? status::not_found
+                                               : driver.answer("cuIpcOpenMemHandle", result);
 }
 
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base)

@@ -36,8 +36,9 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
                      exported_memory *out);
 
 // Maps a peer's memory for work in the context of `into`. The result is given back with
-// close_memory. `unsupported`: these two devices cannot share memory; `no_memory`; else
-// `driver_failed`. The caller reports.
+// close_memory. `not_found`: an allocation that was there before is still mapped, here or by the
+// program; `unsupported`: these two devices cannot share memory; `no_memory`; else `driver_failed`.
+// The caller reports.
 status open_memory(const driver_api &driver, const device &into, const memory_handle &handle,
                    std::uint64_t *local_base);
 void close_memory(const driver_api &driver, const device &into, std::uint64_t local_base);

@@ -10,7 +10,7 @@ void mapping_cache::release(mapping *used)
         return;
     }
     if (used->stale) {
-        (void)close(mappings_.find(used->key));
+        (void)postpone(mappings_.find(used->key));
         return;
     }
     used->last_use = ++uses_;
@@ -24,7 +24,7 @@ void mapping_cache::invalidate(std::uint32_t owner,
     auto at = mappings_.lower_bound({owner, 0, 0, 0});
     while (at != mappings_.end() && at->first.owner == owner) {
         at->second.stale = at->second.stale || is_over(at->first);
-        at = at->second.stale && 0 == at->second.references ? close(at) : std::next(at);
+        at = at->second.stale && 0 == at->second.references ? postpone(at) : std::next(at);
     }
 }
 
@@ -43,13 +43,21 @@ bool mapping_cache::close_idle(std::int64_t time, std::uint64_t epochs)
 
 mapping_cache::index::iterator mapping_cache::close(index::iterator at)
 {
+    if (!at->second.close(at->second, false)) {
+        return postpone(at);
+    }
+    bytes_ -= at->second.len_bytes;
+    return mappings_.erase(at);
+}
+
+mapping_cache::index::iterator mapping_cache::postpone(index::iterator at)
+{
     mapping &gone = at->second;
     bytes_ -= gone.len_bytes;
-    if (!gone.close(gone, false)) {
-        postponed_bytes_ += gone.len_bytes;
-        postponed_.push_back(std::move(gone));
-        (void)close_postponed(max_postponed_bytes_);
-    }
+    postponed_bytes_ += gone.len_bytes;
+    gone.epoch = epoch_;
+    postponed_.push_back(std::move(gone));
+    (void)close_postponed(max_postponed_bytes_);
     return mappings_.erase(at);
 }
 
@@ -57,12 +65,33 @@ mapping_cache::index::iterator mapping_cache::close(index::iterator at)
 bool mapping_cache::close_postponed(std::size_t most_bytes)
 {
     const std::size_t before = postponed_.size();
-    while (!postponed_.empty() &&
-           postponed_.front().close(postponed_.front(), postponed_bytes_ > most_bytes)) {
-        postponed_bytes_ -= postponed_.front().len_bytes;
+    while (!postponed_.empty()) {
+        const mapping &oldest = postponed_.front();
+        const bool by_force = postponed_bytes_ > most_bytes;
+        const bool may_stay = epoch_ - oldest.epoch <= 1 && postponed_bytes_ <= max_kept_bytes_ &&
+                              postponed_.size() <= max_kept_entries;
+        if ((may_stay && !by_force) || !oldest.close(oldest, by_force)) {
+            break;
+        }
+        postponed_bytes_ -= oldest.len_bytes;
         postponed_.pop_front();
     }
     return postponed_.size() < before;
+}
+
+void mapping_cache::close_overlapping(std::uint32_t owner, std::uint64_t base,
+                                      std::uint64_t len_bytes)
+{
+    std::erase_if(postponed_, [&](const mapping &each) {
+        const bool overlaps = owner == each.key.owner &&
+                              (each.remote_base <= base ? base - each.remote_base < each.len_bytes
+                                                        : each.remote_base - base < len_bytes);
+        if (!overlaps || !each.close(each, SIZE_MAX != max_postponed_bytes_)) {
+            return false;
+        }
+        postponed_bytes_ -= each.len_bytes;
+        return true;
+    });
 }
 
 // The least recently used of the unused ones.

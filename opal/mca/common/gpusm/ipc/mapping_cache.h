@@ -46,7 +46,7 @@ struct mapping {
     std::uint32_t references = 0;
     bool stale = false;         // never given out again; closed at the last release
     std::uint64_t last_use = 0; // counts releases
-    std::uint64_t epoch = 0;    // of the last release
+    std::uint64_t epoch = 0;    // of the last release, or in which it was to be closed
 };
 
 // What is open now, stale mappings and those that are to be closed included.
@@ -57,15 +57,22 @@ struct cache_statistics {
 
 // Not thread-safe: the caller holds the lock that guards its GPU state. A hit allocates nothing.
 // All but hits is linear in the number of mappings, which is little beside the driver calls that
-// come with it. A mapping with a reference is never closed. One that is to be closed and that its
-// opener cannot close now is closed later: in close_postponed(), or when there is no memory for
-// others; or by force, the oldest first, when these are more than max_postponed_bytes.
+// come with it. A mapping with a reference is never closed. A stale one is closed in
+// close_postponed(), a whole epoch later, as closing it now would hold up the messages that go on;
+// or earlier, the oldest first, while these are more than max_kept_bytes or max_kept_entries. One
+// that its opener cannot close now is closed later as well, or by force when these are more than
+// max_postponed_bytes. When there is no memory for others, all of them go; and those that overlap
+// another allocation of their owner go before that is opened, by force if these have a bound.
 class mapping_cache {
   public:
-    // At most so many bytes stay mapped that nobody uses; 0: no bound. The second bound is for what
-    // is to be closed; SIZE_MAX: none.
-    explicit mapping_cache(std::size_t max_bytes, std::size_t max_postponed_bytes = 0)
-        : max_bytes_(max_bytes), max_postponed_bytes_(max_postponed_bytes)
+    static constexpr std::size_t max_kept_entries = 16; // they take slots of their owners, too
+
+    // At most `max_bytes` stay mapped that nobody uses; 0: no bound. The other bounds are for what
+    // is to be closed, max_postponed_bytes SIZE_MAX: none.
+    explicit mapping_cache(std::size_t max_bytes, std::size_t max_postponed_bytes = 0,
+                           std::size_t max_kept_bytes = 0)
+        : max_bytes_(max_bytes), max_postponed_bytes_(max_postponed_bytes),
+          max_kept_bytes_(max_kept_bytes)
     {
     }
     // Closes every mapping that has no reference. Those that have one stay open, as somebody may be
@@ -96,6 +103,7 @@ class mapping_cache {
         auto place = mappings_.find(key);
         if (place == mappings_.end()) {
             evict_to_fit(len_bytes);
+            close_overlapping(key.owner, remote_base, len_bytes);
             mapping made{key, remote_base, len_bytes};
             status s = open(&made);
             // Unused mappings hold address space, and memory that its owner may have freed already.
@@ -123,13 +131,13 @@ class mapping_cache {
         return status::ok;
     }
 
-    // Takes back one reference. With the last one a stale mapping is closed, and any other becomes
-    // the most recently used of the unused ones, which are then evicted until the bound holds: one
-    // that is larger by itself is closed here.
+    // Takes back one reference. With the last one a stale mapping is to be closed, and any other
+    // becomes the most recently used of the unused ones, which are then evicted until the bound
+    // holds: one that is larger by itself is closed here.
     void release(mapping *used);
 
-    // Makes the mappings of `owner` stale for which is_over(key) answers true: closes the unused
-    // ones now, the others at their last release.
+    // Makes the mappings of `owner` stale for which is_over(key) answers true. The unused ones are
+    // to be closed from now on, the others from their last release.
     void invalidate(std::uint32_t owner, const std::function<bool(const mapping_key &)> &is_over);
 
     // Closes the least recently used mapping if nobody has used it for more than so many whole
@@ -137,7 +145,7 @@ class mapping_cache {
     // call with one `time` to the next call with another.
     bool close_idle(std::int64_t time, std::uint64_t epochs);
 
-    // Closes what can be closed by now of what could not.
+    // Closes what can be closed by now of what is to be closed.
     void close_postponed() { (void)close_postponed(max_postponed_bytes_); }
 
     cache_statistics statistics() const
@@ -155,14 +163,17 @@ class mapping_cache {
     using index = std::map<mapping_key, mapping>;
 
     index::iterator close(index::iterator at);
+    index::iterator postpone(index::iterator at);
     index::iterator oldest();
     bool evict_oldest();
     bool evict_all();
     void evict_to_fit(std::uint64_t more_bytes);
     bool close_postponed(std::size_t most_bytes);
+    void close_overlapping(std::uint32_t owner, std::uint64_t base, std::uint64_t len_bytes);
 
     const std::size_t max_bytes_;
     const std::size_t max_postponed_bytes_;
+    const std::size_t max_kept_bytes_;
     index mappings_;
     std::size_t bytes_ = 0;
     std::deque<mapping> postponed_; // out of mappings_, still open; oldest first
