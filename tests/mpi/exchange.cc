@@ -82,6 +82,7 @@ constexpr subtest subtests[] = {
     {"random-types", test_random_types, ranks::pair, true},
     {"views", test_views, ranks::everyone, true},
     {"views-threads", test_views_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
+    {"packing", test_packing, ranks::everyone, true},
     {"ways", test_ways, ranks::pair, true},
     {"recovery", test_recovery, ranks::pair, true},
     {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},

@@ -41,6 +41,24 @@ check four-ranks 400 4 "$exchange" views --kinds D --views
 btl=gpusm,self
 check without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
 
+# MPI_Pack and its kin, by Open MPI alone and with the library that takes them.
+pack_library=$GPUSM_BUILDDIR/ompi/mca/coll/gpusm/.libs/libgpusm_pack.so
+check packing-by-open-mpi 120 2 "$exchange" packing --kinds HD
+check packing 200 2 -x LD_PRELOAD="$pack_library" "$exchange" packing --kinds HDMVR --views
+check packing-without-views 120 2 -x LD_PRELOAD="$pack_library" $without "$exchange" packing --kinds HD
+if need_softcuda packing-by-kernels; then
+    logged log -x LD_PRELOAD="$pack_library" "$exchange" packing --kinds D --views
+    judge packing-by-kernels 0 $? '[ "$(calls_in log "^cuLaunchKernel 0 ")" -gt 100 ]' \
+        "there were no launches" \
+        '[ "$(calls_in log "^cuMemcpyAsync .*mca_accelerator_cuda")" -lt 20 ]' \
+        "blocks were copied one by one, not only buffers without gaps"
+    check packing-fails 200 2 -x LD_PRELOAD="$pack_library" -x GPUSM_SOFTCUDA_FAIL="cuLaunchKernel:3:9" \
+        -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so "$exchange" packing --kinds DH --views
+    check packing-without-memory 200 2 -x LD_PRELOAD="$pack_library" \
+        -x GPUSM_SOFTCUDA_FAIL="cuMemAlloc:3:5000" \
+        -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so "$exchange" packing --kinds D
+fi
+
 # A message is packed and unpacked by a launch each, however many blocks it has; without views each
 # block is a copy of its own.
 if need_softcuda launches; then

@@ -10,6 +10,7 @@
 //
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes
+//   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
 //   coll_gpusm_staging.*      host memory and the copies
@@ -17,6 +18,7 @@
 // Beside them, for messages between two processes of device memory with gaps:
 //
 //   coll_gpusm_interpose.*    what pml/ob1 is given in their place
+//   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 #ifndef GPUSM_COLL_H
 #define GPUSM_COLL_H

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/coll/gpusm/coll_gpusm_interpose.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_packing.h"
 
 #include "opal/mca/common/gpusm/base/c_entry.h"
 #include "opal/mca/common/gpusm/gpu/device.h"
@@ -55,22 +56,6 @@ view_type *make_type(view *of)
     made->bytes.pml_data = 0;
     made->stands_for = of;
     return made;
-}
-
-// What most messages are: nothing has to be looked at but the datatype.
-[[gnu::always_inline]] inline bool is_plain(const ompi_datatype_t *type)
-{
-    return 0 != (type->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) && 0 == type->super.true_lb;
-}
-
-// Does ob1 have to be told of it otherwise than by the buffer, if that is device memory? Also where
-// the data has no gaps but begins elsewhere: Open MPI asks about the address that the program
-// gives, which may be that of nothing.
-bool may_need_view(const ompi_datatype_t *type, std::size_t count)
-{
-    const std::int32_t few = 1 == count ? 1 : 2;
-    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, few) ||
-           0 != type->super.true_lb;
 }
 
 // ob1's functions, of which none throws: so a call at the end of one of ours is a jump.
@@ -196,6 +181,7 @@ std::unique_ptr<interposer> interposer::install()
         return nullptr;
     }
     std::unique_ptr<interposer> made(new interposer(process, std::move(plans)));
+    serve_packing(true);
     mca_coll_gpusm_component.next_pml = mca_pml;
 #define GPUSM_PUT(name) mca_pml.pml_##name = entry(view_##name);
     GPUSM_INTERPOSED(GPUSM_PUT)
@@ -205,6 +191,7 @@ std::unique_ptr<interposer> interposer::install()
 
 interposer::~interposer()
 {
+    serve_packing(false);
 #define GPUSM_TAKE(name)                                                                           \
     if (mca_pml.pml_##name == entry(view_##name)) {                                                \
         mca_pml.pml_##name = next().pml_##name;                                                    \
@@ -225,7 +212,7 @@ bool interposer::is_served()
     return served_.load(std::memory_order_relaxed);
 }
 
-view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype_t *type,
+view *interposer::open_view(const void *buffer, std::size_t count, ompi_datatype_t *type,
                             bool is_persistent)
 {
     const driver_api *driver = driver_load();
@@ -239,16 +226,19 @@ view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype
     if (!gpusm::place_of(*driver, first).on_device) {
         return nullptr;
     }
-    gpu_side *side = process_->gpu();
+    gpu_side *side = gpu();
     type_plans::pointer plan = nullptr == side || !is_served() ? nullptr : plans_->of(type);
-    view *of =
-        nullptr == plan ? nullptr : side->views.open(buffer, count, std::move(plan), is_persistent);
-    if (nullptr == of) {
-        return nullptr;
-    }
-    view_type *made = make_type(of);
-    if (nullptr == made) {
-        side->views.close(of);
+    return nullptr == plan ? nullptr
+                           : side->views.open(buffer, count, std::move(plan), is_persistent);
+}
+
+view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype_t *type,
+                            bool is_persistent)
+{
+    view *of = open_view(buffer, count, type, is_persistent);
+    view_type *made = nullptr == of ? nullptr : make_type(of);
+    if (nullptr == made && of != nullptr) {
+        close(of);
     }
     return made;
 }

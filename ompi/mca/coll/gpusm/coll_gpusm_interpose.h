@@ -17,12 +17,30 @@
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
 namespace gpusm {
 
 struct view_type;
+
+// What most messages are: nothing has to be looked at but the datatype.
+[[gnu::always_inline]] inline bool is_plain(const ompi_datatype_t *type)
+{
+    return 0 != (type->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) && 0 == type->super.true_lb;
+}
+
+// Does Open MPI have to be told of it otherwise than by the buffer, if that is device memory? Also
+// where the data has no gaps but begins elsewhere: it asks about the address that the program
+// gives, which may be that of nothing.
+inline bool may_need_view(const ompi_datatype_t *type, std::size_t count)
+{
+    const std::int32_t few = 1 == count ? 1 : 2;
+    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, few) ||
+           0 != type->super.true_lb;
+}
 
 // Functions in the place of those of ob1 that take a buffer, from the time it is made. Any thread.
 class interposer {
@@ -34,11 +52,16 @@ class interposer {
     interposer(const interposer &) = delete;
     interposer &operator=(const interposer &) = delete;
 
-    // The view of that buffer, referenced once for the caller. Null: it goes as it is.
+    // What ob1 is given for that buffer, referenced once for the caller. Null: it goes as it is.
     view_type *open(const void *buffer, std::size_t count, ompi_datatype_t *type,
                     bool is_persistent);
-    // For the last reference.
+    // The view of that buffer, to be closed by the caller; null likewise.
+    view *open_view(const void *buffer, std::size_t count, ompi_datatype_t *type,
+                    bool is_persistent);
     void close(view *given);
+
+    // The process's; null: no GPU is in use.
+    gpu_side *gpu() { return process_->gpu(); }
 
   private:
     interposer(local_process *process, std::unique_ptr<type_plans> plans)

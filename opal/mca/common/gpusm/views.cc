@@ -13,8 +13,10 @@ namespace gpusm {
 
 namespace {
 
-// Of a copy that returns when it is done: so much is packed at a time.
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+// Of a copy that returns when it is done: at most so much is packed at a time, and less, down to
+// the second, where there is no memory for it.
+constexpr std::size_t piece_bytes = std::size_t{64} << 20;
+constexpr std::size_t least_piece_bytes = std::size_t{1} << 20;
 
 std::uint64_t slot_of(std::uint64_t address)
 {
@@ -322,7 +324,8 @@ status view_table::copy_by_driver(std::uint64_t to, std::uint64_t from, std::siz
         }));
 }
 
-// By way of packed memory, on each side that is a view.
+// By way of packed memory, on each side that is a view. Anything but `ok`: it is to be done
+// otherwise, or with less memory.
 status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
 {
     view *source = find(from);
@@ -350,7 +353,33 @@ status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t 
     }
     packed_.give(out);
     packed_.give(in);
-    return status::ok == s ? s : copy_by_driver(to, from, len_bytes);
+    return s;
+}
+
+// The device in whose context a kernel may touch that memory; null: there is none.
+device *view_table::touches(std::uint64_t address, std::size_t len_bytes)
+{
+    if (const view *of = find(address); of != nullptr) {
+        return of->kernel_touches ? of->on : nullptr;
+    }
+    device *on = nullptr;
+    std::uint64_t plain_bytes = 0;
+    return status::ok == side_.devices.for_address(address, &on, &plain_bytes) &&
+                   len_bytes <= plain_bytes
+               ? on
+               : nullptr;
+}
+
+// Anything but `ok`: it is to be done otherwise.
+status view_table::copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
+{
+    device *on = touches(from, len_bytes);
+    if (nullptr == on || on != touches(to, len_bytes)) {
+        return status::unsupported;
+    }
+    strided_copy what;
+    const status s = describe(to, from, len_bytes, &what);
+    return status::ok != s ? s : side_.copies.copy_now(*on, what, side_.event_before_copies(*on));
 }
 
 status view_table::copy(void *to, const void *from, std::size_t len_bytes)
@@ -366,6 +395,10 @@ status view_table::copy(void *to, const void *from, std::size_t len_bytes)
         return status::bad_argument;
     }
     const std::lock_guard guard(side_.lock);
+    device *on = nullptr == source && nullptr == target ? touches(origin, len_bytes) : nullptr;
+    if (on != nullptr) {
+        (void)side_.copies.prepare_strided(*on); // as for a view when it is opened
+    }
     return copy_locked(destination, origin, len_bytes);
 }
 
@@ -377,10 +410,27 @@ status view_table::copy_locked(std::uint64_t destination, std::uint64_t origin,
     if ((source != nullptr && !is_there(*source)) || (target != nullptr && !is_there(*target))) {
         return status::bad_argument;
     }
+    if (0 == len_bytes || status::ok == copy_at_once(destination, origin, len_bytes)) {
+        return status::ok;
+    }
+    if (nullptr == source && nullptr == target) {
+        device *on = touches(origin, len_bytes);
+        on = nullptr == on ? touches(destination, len_bytes) : on;
+        return nullptr == on ? status::bad_argument : move(*on, destination, origin, len_bytes);
+    }
     status s = status::ok;
+    std::size_t piece = piece_bytes;
     for (std::size_t done = 0; done < len_bytes && status::ok == s;) {
-        const std::size_t now = std::min(piece_bytes, len_bytes - done);
+        const std::size_t now = std::min(piece, len_bytes - done);
         s = copy_piece(destination + done, origin + done, now);
+        if (status::no_memory == s && now > least_piece_bytes) {
+            piece = now / 2;
+            s = status::ok;
+            continue;
+        }
+        if (status::ok != s) {
+            s = copy_by_driver(destination + done, origin + done, now);
+        }
         done += now;
     }
     return s;

@@ -86,8 +86,9 @@ class view_table final : public gap_services {
     }
     view *find(const void *address) const { return find(reinterpret_cast<std::uint64_t>(address)); }
 
-    // Copies between addresses of which one at least is in a view, and returns when that is done.
-    // Takes the GPU lock.
+    // Copies between addresses, in views or of memory without gaps of which one at least is on a
+    // device, and returns when that is done: by one launch where a kernel touches both sides. Takes
+    // the GPU lock.
     status copy(void *to, const void *from, std::size_t len_bytes);
 
     // --- under the GPU lock
@@ -129,6 +130,8 @@ class view_table final : public gap_services {
     status bring_list(view &of);
     status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
                    std::uint64_t *word_bits);
+    device *touches(std::uint64_t address, std::size_t len_bytes);
+    status copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status move(const device &on, std::uint64_t to, std::uint64_t from, std::size_t len_bytes);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/coll/gpusm/coll_gpusm_packing.h"
+
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/pack_calls.h"
+
+#include "opal/mca/common/gpusm/gpu/device.h"
+
+#include <climits>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include <dlfcn.h>
+
+namespace gpusm {
+
+namespace {
+
+interposer &ours()
+{
+    return *mca_coll_gpusm_component.interposer;
+}
+
+bool is_usable(const void *buffer, int count, const ompi_datatype_t *type)
+{
+    return count > 0 && type != nullptr &&
+           0 != (type->super.flags & OPAL_DATATYPE_FLAG_COMMITTED) &&
+           (buffer != nullptr || 0 != type->super.true_lb); // MPI_BOTTOM
+}
+
+// The bytes that are packed; 0: they do not fit behind *position in memory of that length.
+std::size_t room_for(int count, const ompi_datatype_t *type, int packed_bytes, const int *position)
+{
+    const std::size_t bytes = static_cast<std::size_t>(count) * type->super.size;
+    const bool fits = position != nullptr && *position >= 0 && *position <= packed_bytes &&
+                      bytes <= static_cast<std::size_t>(packed_bytes - *position);
+    return fits ? bytes : 0;
+}
+
+class opened_view {
+  public:
+    opened_view(const void *buffer, int count, ompi_datatype_t *type)
+        : view_(ours().open_view(buffer, static_cast<std::size_t>(count), type, false))
+    {
+    }
+    ~opened_view()
+    {
+        if (view_ != nullptr) {
+            ours().close(view_);
+        }
+    }
+    opened_view(const opened_view &) = delete;
+    opened_view &operator=(const opened_view &) = delete;
+
+    void *address() const
+    {
+        return nullptr == view_ ? nullptr : reinterpret_cast<void *>(view_->address);
+    }
+
+  private:
+    view *view_;
+};
+
+// A processor must not touch it.
+bool is_on_device(const void *address) noexcept
+{
+    const driver_api *driver = driver_load();
+    const memory_place place = nullptr == driver ? memory_place{} : place_of(*driver, address);
+    return place.on_device && !place.managed;
+}
+
+bool copy(void *to, const void *from, std::size_t bytes) noexcept
+{
+    gpu_side *side = ours().gpu();
+    return side != nullptr && status::ok == side->views.copy(to, from, bytes);
+}
+
+// A buffer without gaps is one copy for Open MPI, too.
+bool pack(const void *buffer, int count, MPI_Datatype type, void *packed, int packed_bytes,
+          int *position) noexcept
+{
+    if (!is_usable(buffer, count, type) || nullptr == packed ||
+        !may_need_view(type, static_cast<std::size_t>(count))) {
+        return false;
+    }
+    const std::size_t bytes = room_for(count, type, packed_bytes, position);
+    const opened_view from(0 == bytes ? nullptr : buffer, 0 == bytes ? 0 : count, type);
+    if (nullptr == from.address() ||
+        !copy(static_cast<unsigned char *>(packed) + *position, from.address(), bytes)) {
+        return false;
+    }
+    *position += static_cast<int>(bytes);
+    return true;
+}
+
+bool unpack(const void *packed, int packed_bytes, int *position, void *buffer, int count,
+            MPI_Datatype type) noexcept
+{
+    if (!is_usable(buffer, count, type) || nullptr == packed ||
+        !may_need_view(type, static_cast<std::size_t>(count))) {
+        return false;
+    }
+    const std::size_t bytes = room_for(count, type, packed_bytes, position);
+    const opened_view to(0 == bytes ? nullptr : buffer, 0 == bytes ? 0 : count, type);
+    if (nullptr == to.address() ||
+        !copy(to.address(), static_cast<const unsigned char *>(packed) + *position, bytes)) {
+        return false;
+    }
+    *position += static_cast<int>(bytes);
+    return true;
+}
+
+void give_copy(const packed_copy &given) noexcept
+{
+    const std::unique_ptr<packed_block> block(static_cast<packed_block *>(given.owner));
+    gpu_side &side = *ours().gpu();
+    const std::lock_guard guard(side.lock);
+    side.views.give_packed(*block);
+}
+
+bool take_copy(const void *buffer, int count, MPI_Datatype type, packed_copy *out) noexcept
+{
+    if (!is_usable(buffer, count, type) || 0 == type->super.size ||
+        type->super.size > static_cast<std::size_t>(INT_MAX / count)) {
+        return false;
+    }
+    const auto *first = static_cast<const unsigned char *>(buffer) + type->super.true_lb;
+    if (!is_on_device(first)) {
+        return false;
+    }
+    const bool has_gaps = may_need_view(type, static_cast<std::size_t>(count));
+    const opened_view from(buffer, has_gaps ? count : 0, type);
+    gpu_side *side = ours().gpu();
+    if (nullptr == side || (has_gaps && nullptr == from.address())) {
+        return false;
+    }
+    std::unique_ptr<packed_block> block(new (std::nothrow) packed_block());
+    if (nullptr == block) {
+        return false;
+    }
+    out->len_bytes = static_cast<std::size_t>(count) * type->super.size;
+    {
+        const std::lock_guard guard(side->lock);
+        device *on = nullptr;
+        std::uint64_t plain_bytes = 0;
+        if (status::ok == side->devices.for_address(reinterpret_cast<std::uint64_t>(first), &on,
+                                                    &plain_bytes) &&
+            on != nullptr) {
+            *block = side->views.take_packed(*on, out->len_bytes);
+        }
+    }
+    if (nullptr == block->on) {
+        return false;
+    }
+    out->address = reinterpret_cast<void *>(block->address);
+    out->owner = block.release();
+    if (!copy(out->address, has_gaps ? from.address() : buffer, out->len_bytes)) {
+        give_copy(*out);
+        return false;
+    }
+    return true;
+}
+
+constexpr pack_calls calls{pack, unpack, take_copy, give_copy, is_on_device, copy};
+
+} // namespace
+
+void serve_packing(bool serve)
+{
+    auto *socket = static_cast<pack_socket *>(dlsym(RTLD_DEFAULT, pack_socket_name));
+    if (socket != nullptr && sizeof(pack_calls) == socket->calls_bytes) {
+        socket->calls.store(serve ? &calls : nullptr, std::memory_order_release);
+    }
+}
+
+} // namespace gpusm
