@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_campaign.sh: a sample of each campaign. The whole of them takes hours: faults, kills, and
-# `exchange soak` with more messages.
+# run_campaign.sh: a sample of each campaign. The whole of them takes hours: faults, kills,
+# random-types, and `exchange soak` with more messages.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/../mpi/common.sh"
 
@@ -18,6 +18,7 @@ sample() {
     judge "$sampled" 0 $?
     tail -n 1 "$work/output"
 }
+sample random-types random-types --cases 60 --parts 3-ranks,threads-8-ranks
 sample killed-ranks kills --count 12 --kinds "H,$kinds"
 sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then

@@ -148,7 +148,7 @@ bool open_mpi_keeps_within();
 // One per subtest, by the file that has it; exchange.cc has the table.
 using test_function = void(context &);
 test_function test_pairs, test_datatypes;
-test_function test_random_types;
+test_function test_random_types, test_random_types_threads;
 test_function test_views, test_views_threads, test_packing;
 test_function test_alltoall, test_random;
 test_function test_any_source, test_unexpected, test_many;

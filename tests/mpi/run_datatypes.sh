@@ -10,7 +10,7 @@
 need_gpusm random-datatypes || finish
 
 seeds=${GPUSM_TEST_SEEDS:-30}
-device_seeds=$((seeds / 6 + 1))
+device_seeds=$((seeds / 2 + 1))
 limit=$((45 + seeds))
 
 # random NAME [OPTIONS OF MPIRUN]: random datatypes, in host memory and in every kind of memory
@@ -43,7 +43,7 @@ check plans 300 1 "$GPUSM_BUILDDIR/tests/mpi/plans" "${GPUSM_TEST_PLANS:-500}"
 alone() {
     name=$1 condition=$2 reason=$3
     shift 3
-    launch "$limit" 2 "$@" "$exchange" random-types --kinds H --rounds 4
+    launch "$limit" 2 "$@" "$exchange" random-types --kinds H --rounds 8
     judge "$name-right" 0 $? "$condition" "$reason"
     launch 60 2 "$@" "$perf" latency --src H --dst H --sizes 8,1M --iterations 20 --warmup 0
     counted=$?
