@@ -143,7 +143,17 @@ ALONE(Views, AreOfOneAllocationOfDeviceMemory)
     std::string host(count * extent, 'h');
     EXPECT_EQ(gpu.views().open(host.data(), count, plan_of(regular), false), nullptr);
     const CUdeviceptr managed = allocate_managed(count * extent);
-    EXPECT_EQ(gpu.views().open(pointer(managed), count, plan_of(regular), false), nullptr);
+    view *in_managed = gpu.views().open(pointer(managed), count, plan_of(regular), false);
+    ASSERT_NE(in_managed, nullptr);
+    const std::string in(in_managed->len_bytes, 'm');
+    std::memset(pointer(managed), 'g', count * extent);
+    EXPECT_EQ(gpu.views().copy(pointer(in_managed->address), in.data(), in.size()), status::ok);
+    std::string there(count * extent, 'g');
+    unpack(in, regular, count, &there);
+    EXPECT_EQ(0, std::memcmp(pointer(managed), there.data(), there.size()));
+    gpu.views().close(in_managed);
+    EXPECT_EQ(gpu.views().open(pointer(managed), 2 * count, plan_of(regular), false), nullptr)
+        << "it leaves the managed allocation";
     const CUdeviceptr at = allocate(mib);
     const std::size_t most = mib / extent;
     EXPECT_EQ(gpu.views().open(pointer(at), most + 10, plan_of(regular), false), nullptr)

@@ -112,8 +112,7 @@ bool is_so(fact asked, transfer *get)
     case fact::page_locked_source:
         return 0 != (get->remote.flags & page_locked);
     case fact::page_locked_target:
-        return !get->from_blocks && // a kernel may not reach it in every context
-               get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
+        return get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
     case fact::device_rings:
         return get->endpoint->transport->stage->has_device_rings(get);
     case fact::bounce_copies:

@@ -146,7 +146,7 @@ bool gpu_side::kernel_touches(device &in, const unsigned char *at)
     return *in.same_host_addresses;
 }
 
-status gpu_side::bounce_memory(std::size_t bytes, unsigned char **out)
+status gpu_side::registered_memory(std::size_t bytes, carved_memory *kept, unsigned char **out)
 {
     segment &own = node_.own();
     if (!set_.register_segments) {
@@ -156,18 +156,17 @@ status gpu_side::bounce_memory(std::size_t bytes, unsigned char **out)
     if (!is_registered(own.base() + own.view().frag_offset, 1)) {
         return status::driver_failed;
     }
-    if (bounce_bytes_ < bytes) {
+    if (kept->len_bytes < bytes) {
         std::uint32_t granule = 0;
         if (const status s = own.carve(bytes, &granule, page_bytes); status::ok != s) {
             return s;
         }
-        bounce_memory_ = own.at(granule);
-        bounce_bytes_ = bytes;
+        *kept = {own.at(granule), bytes};
     }
-    if (!is_registered(bounce_memory_, bytes)) {
+    if (!is_registered(kept->at, bytes)) {
         return status::driver_failed;
     }
-    *out = bounce_memory_;
+    *out = kept->at;
     return status::ok;
 }
 

@@ -101,6 +101,13 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     bool may_wait_for_kernels(const device &in) const;
     // Registers new parts of our segment with the driver, unless it has refused lately.
     void register_segment();
+    // Page-locked memory of our segment for packed bytes, always the same. Anything but `ok`: there
+    // is none now.
+    static constexpr std::size_t packed_host_bytes = 64 * 1024;
+    status packed_host_memory(unsigned char **out)
+    {
+        return registered_memory(packed_host_bytes, &packed_host_, out);
+    }
     // Whether that part of our segment is registered with the driver, after having tried to.
     bool is_registered(const unsigned char *at, std::size_t len_bytes);
 
@@ -112,8 +119,16 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     void look_at_contexts();
 
   private:
+    struct carved_memory { // of our segment, and perhaps registered
+        unsigned char *at = nullptr;
+        std::size_t len_bytes = 0;
+    };
+    status registered_memory(std::size_t bytes, carved_memory *kept, unsigned char **out);
     // For bounces; the peer is a peer.
-    status bounce_memory(std::size_t bytes, unsigned char **out) override;
+    status bounce_memory(std::size_t bytes, unsigned char **out) override
+    {
+        return registered_memory(bytes, &bounce_, out);
+    }
     status read(void *from, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(void *to, const void *local, std::uint64_t remote, std::size_t bytes) override;
     // For fds.
@@ -136,8 +151,8 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     enum class mark : std::uint8_t { unknown, synchronous, cannot };
     std::vector<mark> marked_;
     reach_table<std::uint32_t> marks_;
-    unsigned char *bounce_memory_ = nullptr; // carved, and perhaps registered
-    std::size_t bounce_bytes_ = 0;
+    carved_memory bounce_;
+    carved_memory packed_host_;
 };
 
 } // namespace gpusm

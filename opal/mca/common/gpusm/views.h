@@ -70,8 +70,8 @@ class view_table final : public gap_services {
     view_table &operator=(const view_table &) = delete;
 
     // The view of `count` elements of that plan, for one message or for a persistent request. Null:
-    // the memory is not a single allocation of device memory that kernels can touch, or there are
-    // too many views. Takes the GPU lock.
+    // the memory is not a single allocation of device or managed memory that kernels can touch, or
+    // there are too many views. Takes the GPU lock.
     view *open(const void *buffer, std::uint64_t count, shared_plan plan, bool is_persistent);
     // The view of a peer's memory that is mapped here, in the context of `on`: blocks in loops,
     // which strided_stays_in() has looked at. Null: there are too many views.
@@ -87,8 +87,8 @@ class view_table final : public gap_services {
     view *find(const void *address) const { return find(reinterpret_cast<std::uint64_t>(address)); }
 
     // Copies between addresses, in views or of memory without gaps of which one at least is on a
-    // device, and returns when that is done: by one launch where a kernel touches both sides. Takes
-    // the GPU lock.
+    // device, and returns when that is done: by one launch where a kernel touches both sides, or
+    // one of them and page-locked memory on the way. Takes the GPU lock.
     status copy(void *to, const void *from, std::size_t len_bytes);
 
     // --- under the GPU lock
@@ -131,7 +131,9 @@ class view_table final : public gap_services {
     status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
                    std::uint64_t *word_bits);
     device *touches(std::uint64_t address, std::size_t len_bytes);
+    bool reaches(device *by, std::uint64_t address, std::size_t len_bytes);
     status copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+    status copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status move(const device &on, std::uint64_t to, std::uint64_t from, std::size_t len_bytes);

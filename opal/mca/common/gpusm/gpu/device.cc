@@ -248,6 +248,24 @@ bool device_table::can_hold(std::uint64_t address, std::size_t len_bytes)
     return !of.on_device || address >= of.range_end || len_bytes <= of.range_end - address;
 }
 
+bool device_table::kernel_touches_managed(device &on, std::uint64_t address, std::size_t len_bytes)
+{
+    const allocation &of = look_up(address, true);
+    if (!of.managed || !of.holds(address) || len_bytes > of.len_bytes - (address - of.start)) {
+        return false;
+    }
+    if (!on.shares_managed) {
+        int answer = 0;
+        if (CUDA_SUCCESS !=
+            driver_.device_get_attribute(&answer, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+                                         on.ordinal)) {
+            return false;
+        }
+        on.shares_managed = 0 != answer;
+    }
+    return *on.shares_managed;
+}
+
 status device_table::for_host(device **out)
 {
     CUcontext current = nullptr;

@@ -31,6 +31,8 @@ struct device {
     bool retained_primary = false; // we hold a reference that has to be given back
     // Has registered host memory the address there that it has here? Asked when it is needed.
     std::optional<bool> same_host_addresses;
+    // May kernels and processors touch managed memory at the same time? Likewise.
+    std::optional<bool> shares_managed;
     // A few bytes of device memory of the context, and their buffer id. They die with it, and that
     // can be asked without a context; 0: there are none, and the context counts as alive. A context
     // that the program destroyed must not be touched, and another one may have its address.
@@ -126,6 +128,10 @@ class device_table {
     // Whether [address, address + len_bytes) can be one buffer of a program, as far as the driver
     // tells: not if it leaves its allocation. After for_address or facts_of.
     bool can_hold(std::uint64_t address, std::size_t len_bytes);
+
+    // Whether a kernel on that device may touch [address, address + len_bytes) because it is
+    // managed memory that processors need not leave alone meanwhile. After for_address or facts_of.
+    bool kernel_touches_managed(device &on, std::uint64_t address, std::size_t len_bytes);
 
     // A device for work that touches only host memory here: the calling thread's current
     // context, else the device used last. `not_ready` when this program has used none so far.
