@@ -120,6 +120,23 @@ bool is_so(fact asked, mca_btl_base_endpoint_t *endpoint, const remote_handle &r
     }
 }
 
+// Sender's side. A receiver that has named no target copies out of a ring at the same time.
+bool is_so(fact asked, const mca_btl_base_endpoint_t *to, const stream_message &message)
+{
+    switch (asked) {
+    case fact::two_copies_are_faster:
+    case fact::ring_is_warm:
+        return stream_memory_use::none == message.uses;
+    case fact::readable:
+    case fact::rings:
+        return true;
+    case fact::sender_writes:
+        return smsc_writes_to(to);
+    default: // the receiver knows it, and has asked all the same
+        return false;
+    }
+}
+
 } // namespace
 
 host_side::host_side(transport &of)
@@ -142,11 +159,13 @@ void host_side::open(peer &to, const stream_message &message, const stream_memor
         share_kind::host == message.handle.kind
             ? transport_.registrations->named(message.handle, message.address, message.len_bytes)
             : nullptr;
-    if (memory != nullptr) {
+    facts known{memory_kind::host, memory_kind::host, message.len_bytes};
+    const mode goes = choose(&known, [&](fact asked) { return is_so(asked, reader, message); });
+    out->unreachable = mode::host_ring != goes && mode::both_copy != goes;
+    if (mode::both_copy == goes) {
         out->user = reader;
         out->by_services = true;
         out->parts = cooperative_parts;
-        out->unreachable = !smsc_writes_to(reader);
         out->target = memory->address;
     }
     if (named != nullptr && !out->unreachable) {
