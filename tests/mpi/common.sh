@@ -243,8 +243,12 @@ count_in_output() {
     grep -c -e "$1" "$work/output" || true
 }
 
-# path_count VARIABLE: what the ranks of gpusm_perf have counted by that performance variable
+# path_count VARIABLE...: what the ranks of gpusm_perf have counted by these performance variables
 path_count() {
-    sed -n "s/^rank [0-9]*: .*path {.*\"$1\": \([0-9]*\).*/\1/p" "$work/output" |
-        awk '{ n += $1 } END { print n + 0 }'
+    for path_variable in "$@"; do
+        sed -n "s/^rank [0-9]*: .*path {.*\"$path_variable\": \([0-9]*\).*/\1/p" "$work/output"
+    done | awk '{ n += $1 } END { print n + 0 }'
 }
+# Those of messages from or to device memory that a rank has fetched, by their modes.
+fetched="mapped_messages bounced_messages shared_messages pushed_messages pulled_messages device_ring_messages
+    staged_ring_messages"

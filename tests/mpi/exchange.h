@@ -133,9 +133,15 @@ void at_step(const std::string &text);
 // For these two ranks only. Under --fill the file system is full meanwhile. In exchange_paths.cc.
 bool until_by_get(context &c, memory_kind kind = memory_kind::device, std::size_t len_bytes = 64);
 
-// `send` sends both ways between these two until both have counted something by that counter of the
-// transport's: true.
-bool until_counted(context &c, const char *counter, int most_rounds,
+// Counters of the transport's, by their names without "btl_gpusm_".
+using counter_names = std::vector<std::string>;
+unsigned long long sum_of(const bench::path_counts &counts, const counter_names &names);
+// The counters of messages from or to device memory that this rank has fetched, by their modes:
+// "messages" or "bytes".
+counter_names fetched(const char *what);
+// `send` sends both ways between these two until both have counted something by these counters:
+// true.
+bool until_counted(context &c, const counter_names &names, int most_rounds,
                    const std::function<void()> &send);
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);

@@ -22,7 +22,7 @@ class direct_count {
   public:
     direct_count() : before_(counters_.read()) {}
     bool available() const { return counters_.available(); }
-    unsigned long long now() const { return since_then()["direct_host_messages"]; }
+    unsigned long long now() const { return since_then()["pushed_messages"]; }
     unsigned long long copies() const
     {
         bench::path_counts used = since_then();
@@ -40,7 +40,7 @@ class direct_count {
 // they need of each other.
 void until_direct(context &c, buffer &out, buffer &in, std::size_t len)
 {
-    (void)until_counted(c, "direct_host_messages", 20, [&] {
+    (void)until_counted(c, {"pushed_messages"}, 20, [&] {
         swap_side_by_side(c, out, in, len, 1, tag, "until messages go directly");
     });
 }

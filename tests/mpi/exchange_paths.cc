@@ -26,15 +26,15 @@ void ping_pong(context &c, memory_kind mine, memory_kind peers, std::size_t len)
 
 } // namespace
 
-bool until_counted(context &c, const char *counter, int most_rounds,
+bool until_counted(context &c, const counter_names &names, int most_rounds,
                    const std::function<void()> &send)
 {
     const bench::path_counters counters;
-    const unsigned long long before = counters.read()[counter];
-    at_step(std::string("until both ranks have ") + counter);
+    const unsigned long long before = sum_of(counters.read(), names);
+    at_step("until both ranks have " + names.front());
     for (int i = 0; i < most_rounds; ++i) {
         send();
-        const char mine = counters.read()[counter] > before ? 1 : 0;
+        const char mine = sum_of(counters.read(), names) > before ? 1 : 0;
         char peers = 0;
         c.send_receive(&mine, 1, &peers, 1, 1 - c.rank, tag);
         if (0 != mine && 0 != peers) {
@@ -51,7 +51,7 @@ bool until_by_get(context &c, memory_kind kind, std::size_t len_bytes)
     auto in = c.make(kind, len_bytes);
     const filler space(c);
     space.fill();
-    return until_counted(c, "get_messages", 200, [&] {
+    return until_counted(c, fetched("messages"), 200, [&] {
         c.send_receive(out->data(), len_bytes, in->data(), len_bytes, 1 - c.rank, tag);
     });
 }
@@ -76,7 +76,8 @@ void test_ways(context &c)
                 watch.check(c, describe(kind, into, len, "by its way"));
                 if (way::get == expected_way(kind, len) &&
                     (bench::is_gpu(kind) || bench::is_gpu(into))) {
-                    c.expect_true(bench::since(before, counters.read())["get_bytes"] == len,
+                    c.expect_true(sum_of(bench::since(before, counters.read()), fetched("bytes")) ==
+                                      len,
                                   describe(kind, into, len, "every byte by get"));
                 }
             }
@@ -165,7 +166,7 @@ void check_windows(context &c, memory_kind from, std::size_t messages, std::size
         }
     }
     bench::path_counts used = bench::since(before, counters.read());
-    c.expect_true(used["get_messages"] >= rounds * by_get_at_least * c.kinds.size(),
+    c.expect_true(sum_of(used, fetched("messages")) >= rounds * by_get_at_least * c.kinds.size(),
                   "the messages came by get");
     // One line with the sums over both ranks, for the shell driver.
     const unsigned long long mine[] = {used["single_submissions"], used["batch_submissions"],
@@ -257,7 +258,7 @@ void receive_all(context &c, const buffers &all, const std::string &what)
 unsigned long long together(const bench::path_counters &counters)
 {
     auto counts = counters.read();
-    return counts["cooperative_copy_bytes"] + counts["host_ring_bytes"];
+    return counts["both_copy_written_bytes"] + counts["host_ring_written_bytes"];
 }
 
 // Messages until the sender has copied a part of them. False: it never does.
@@ -348,8 +349,9 @@ void test_first(context &c)
     }
     if (counters.available()) {
         bench::path_counts gone = bench::since(before, counters.read());
-        c.expect_true(0 == gone["staged_bytes"], "no first message goes through host memory");
-        c.expect_true(3 == gone["get_messages"], "each first message is fetched");
+        c.expect_true(0 == gone["device_fragments_bytes"],
+                      "no first message goes through host memory");
+        c.expect_true(3 == sum_of(gone, fetched("messages")), "each first message is fetched");
     }
 }
 

@@ -111,11 +111,31 @@ way expected_way(memory_kind source, std::size_t len_bytes)
     return way::staged;
 }
 
+unsigned long long sum_of(const bench::path_counts &counts, const counter_names &names)
+{
+    unsigned long long sum = 0;
+    for (const std::string &name : names) {
+        const auto found = counts.find(name);
+        sum += counts.end() == found ? 0 : found->second;
+    }
+    return sum;
+}
+
+counter_names fetched(const char *what)
+{
+    counter_names names;
+    for (const char *mode :
+         {"mapped", "bounced", "shared", "pushed", "pulled", "device_ring", "staged_ring"}) {
+        names.push_back(std::string(mode) + "_" + what);
+    }
+    return names;
+}
+
 way_watch::tally way_watch::read() const
 {
     bench::path_counts counts = counters_.read();
-    return {counts["get_messages"], counts["device_ring_messages"], counts["direct_host_messages"],
-            counts["staged_messages"]};
+    return {sum_of(counts, fetched("messages")), counts["device_ring_messages"],
+            counts["pushed_messages"], counts["device_fragments_messages"]};
 }
 
 void way_watch::sent(memory_kind source, std::size_t len_bytes, int messages)

@@ -47,7 +47,7 @@ alone() {
     judge "$name-right" 0 $? "$condition" "$reason"
     launch 60 2 "$@" "$perf" latency --src H --dst H --sizes 8,1M --iterations 20 --warmup 0
     counted=$?
-    messages=$(($(path_count host_messages) + $(path_count single_copy_messages) + $(path_count host_ring_messages)))
+    messages=$(path_count host_fragments_messages single_copy_messages both_copy_messages host_ring_messages)
     judge "$name-counted" 0 "$counted" '[ "$messages" -eq 0 ] || [ "$messages" -ge 80 ]' \
         "of 80 messages and more, gpusm has carried $messages"
 }

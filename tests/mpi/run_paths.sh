@@ -23,10 +23,10 @@ ring_case() {
         '[ "$(path_count "$unused")" -eq 0 ]' "something is counted as $unused"
 }
 if need_gpu memory-without-an-export; then
-    ring_case through-a-ring-on-the-device device_ring_bytes host_ring_bytes
-    ring_case through-a-small-ring-on-the-device device_ring_bytes host_ring_bytes \
+    ring_case through-a-ring-on-the-device device_ring_bytes staged_ring_bytes
+    ring_case through-a-small-ring-on-the-device device_ring_bytes staged_ring_bytes \
         --mca btl_gpusm_staging_device_bytes 4M
-    ring_case through-a-ring-in-host-memory host_ring_bytes device_ring_bytes \
+    ring_case through-a-ring-in-host-memory staged_ring_bytes device_ring_bytes \
         --mca btl_gpusm_staging_device_bytes 0
 fi
 
@@ -61,7 +61,7 @@ staged_only() {
     # Two sizes, five times two windows of 64.
     judge "$name" 0 $? 'says "cannot read the device memory of this process"' \
         "nothing says that it is slow" \
-        '[ "$(path_count get_messages)" -ge 1280 ]' "not all messages came by get"
+        '[ "$(path_count $fetched)" -ge 1280 ]' "not all messages came by get"
 }
 staged_only devices-without-peer-access -x GPUSM_SOFTCUDA_PEERS=0
 check pool-memory-of-devices-without-peer-access 60 2 -x GPUSM_SOFTCUDA_PEERS=0 "$perf" bw \

@@ -97,9 +97,9 @@ fi
 if need_gpusm table-says-get && need_gpu table-says-get; then
     launch 60 2 "$perf" latency --src D --dst D --sizes 8,4K,1M --iterations 20
     judge table-says-get 0 $? \
-        '[ "$(path_count get_messages)" -ge 120 ] && [ "$(path_count staged_messages)" -eq 0 ]' \
+        '[ "$(path_count mapped_messages)" -ge 120 ] && [ "$(path_count device_fragments_messages)" -eq 0 ]' \
         "messages were not sent by get" \
-        '[ "$(count_in_output "^rank [01]: 8 [0-9.]* us, 4K .* us, path .*get_messages")" -eq 2 ]' \
+        '[ "$(count_in_output "^rank [01]: 8 [0-9.]* us, 4K .* us, path .*mapped_messages")" -eq 2 ]' \
         "a rank does not say so"
 fi
 launch 60 2 "$perf" bw --preset --iterations 1 --warmup 0 --window 1 --no-limit --json "$work/rows.json"

@@ -40,7 +40,7 @@ void tell_counters(const gpu_side &side)
     }
     const cache_statistics mapped = side.imports.statistics();
     set_counter(counter::mapped_allocations, mapped.entries);
-    set_counter(counter::mapped_bytes, mapped.bytes);
+    set_counter(counter::mapped_allocation_bytes, mapped.bytes);
     set_counter(counter::exported_allocations, side.exports.live());
 }
 

@@ -41,7 +41,7 @@ bool messenger::send(peer &to, const ipc_message &message)
 status messenger::read(peer &from, void *local, std::uint64_t remote, std::size_t bytes)
 {
     const status s = smsc_read(transport_.endpoint_of(from), local, remote, bytes);
-    count(counter::pulled_host_bytes, status::ok == s ? bytes : 0);
+    count(counter::pulled_read_bytes, status::ok == s ? bytes : 0);
     return s;
 }
 

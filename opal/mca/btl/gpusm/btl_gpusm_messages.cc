@@ -73,8 +73,9 @@ void count_message(const opal_convertor_t *convertor, std::size_t bytes, bool fi
         return; // a control message of ob1's, not the user's
     }
     const bool gpu = bytes > 0 && of_device(convertor);
-    count(gpu ? counter::staged_messages : counter::host_messages, first ? 1 : 0);
-    count(gpu ? counter::staged_bytes : counter::host_bytes, bytes);
+    count(gpu ? counter::device_fragments_messages : counter::host_fragments_messages,
+          first ? 1 : 0);
+    count(gpu ? counter::device_fragments_bytes : counter::host_fragments_bytes, bytes);
 }
 
 mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t bytes,

@@ -292,6 +292,17 @@ void register_counters()
 #undef GPUSM_ROW
     };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
+    // Those of the modes of a get bear their names.
+    static_assert(std::all_of(std::begin(modes), std::end(modes), [](const mode_description &each) {
+        const auto is_named = [&each](counter which, std::string_view ends) {
+            const std::string_view name = variables[static_cast<unsigned>(which)].name;
+            return name.starts_with(each.name) &&
+                   name.substr(std::string_view(each.name).size()) == ends;
+        };
+        return each.described < mode::single_copy ||
+               (is_named(messages_in(each.described), "_messages") &&
+                is_named(bytes_in(each.described), "_bytes"));
+    }));
     unsigned number = 0;
     for (const auto &each : variables) {
         const bool is_level = number >= static_cast<unsigned>(counter::mapped_allocations);

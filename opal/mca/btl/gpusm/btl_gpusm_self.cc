@@ -127,8 +127,8 @@ bool pack(self_side &self, opal_convertor_t *convertor, self_frag *frag, std::si
         return false;
     }
     if (of_device) {
-        count(counter::staged_messages, first ? 1 : 0);
-        count(counter::staged_bytes, *bytes);
+        count(counter::device_fragments_messages, first ? 1 : 0);
+        count(counter::device_fragments_bytes, *bytes);
     }
     frag->segments[0].seg_len = reserve + *bytes;
     return true;

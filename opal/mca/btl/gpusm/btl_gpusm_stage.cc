@@ -99,9 +99,10 @@ void stage_side::end(transfer *get)
     const stream_fetch &stream = get->stream;
     if (mode::shared == get->goes) {
         note_part_of_sender(get->endpoint, &get->endpoint->its_pushes, stream);
-        count(counter::pushed_host_bytes, stream.written);
     } else if (mode::device_ring == get->goes && !end_device_ring(get)) {
         return;
+    } else if (mode::pushed == get->goes && stream.received > 0 && 0 == stream.written) {
+        get->goes = mode::staged_ring; // the sender could not write here, and has chosen again
     }
     finish(get, stream.outcome);
 }

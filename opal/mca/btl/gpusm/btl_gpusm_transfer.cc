@@ -12,54 +12,28 @@ namespace gpusm {
 
 namespace {
 
-void count_both(counter messages, counter bytes, std::uint64_t so_many)
-{
-    count(messages, 1);
-    count(bytes, so_many);
-}
-
 // What has been copied, by the mode in which it came.
 void count_copied(const transfer &over)
 {
     const std::uint64_t len_bytes = over.copy.len_bytes;
-    const stream_fetch &stream = over.stream;
-    switch (over.goes) {
+    count(messages_in(over.goes), 1);
+    count(bytes_in(over.goes), len_bytes);
+    switch (over.goes) { // who has copied how much of it
     case mode::host_ring:
-    case mode::both_copy: {
-        const std::uint64_t by_ring =
-            mode::host_ring == over.goes ? std::min(stream.received, len_bytes) : 0;
-        if (by_ring > 0) {
-            count_both(counter::host_ring_messages, counter::host_ring_bytes, by_ring);
-        }
-        if (by_ring < len_bytes) {
-            count_both(counter::single_copy_messages, counter::single_copy_bytes,
-                       len_bytes - by_ring);
-            count(counter::cooperative_copy_bytes, stream.written);
-        }
-        return;
-    }
-    case mode::device_ring:
-    case mode::pushed:
-    case mode::pulled:
-    case mode::staged_ring:
-        if (stream.written > 0) {
-            count_both(counter::direct_host_messages, counter::direct_host_bytes, len_bytes);
-        } else if (stream.received > 0 && mode::device_ring == over.goes) {
-            count_both(counter::device_ring_messages, counter::device_ring_bytes, stream.received);
-        } else if (stream.received > 0) {
-            count_both(counter::host_ring_messages, counter::host_ring_bytes, stream.received);
-        }
+        count(counter::host_ring_written_bytes, std::min(over.stream.received, len_bytes));
         break;
-    default: // mapped, bounced, shared, self
+    case mode::both_copy:
+        count(counter::both_copy_written_bytes, over.stream.written);
+        break;
+    case mode::shared:
+        count(counter::shared_written_bytes, over.stream.written);
+        break;
+    default:
         break;
     }
     if (over.into_view != nullptr) {
-        count_both(counter::unpacked_messages, counter::unpacked_bytes, len_bytes);
-    }
-    if (over.known.own_process) {
-        count_both(counter::self_messages, counter::self_bytes, len_bytes);
-    } else {
-        count_both(counter::get_messages, counter::get_bytes, len_bytes);
+        count(counter::unpacked_messages, 1);
+        count(counter::unpacked_bytes, len_bytes);
     }
 }
 
