@@ -107,22 +107,27 @@ std::string buffer::allocate(std::size_t bytes)
     CUdeviceptr on_device = 0;
     void *on_host = nullptr;
     std::string error;
+    std::function<void()> release;
     switch (kind_) {
     case memory_kind::host:
         error = 0 == posix_memalign(&on_host, host_alignment, bytes) ? "" : "out of memory";
+        release = [on_host] { std::free(on_host); };
         break;
     case memory_kind::device:
         error = gpu_->judge("cuMemAlloc", gpu_->driver().mem_alloc(&on_device, bytes));
+        release = [this, on_device] { (void)gpu_->driver().mem_free(on_device); };
         break;
     case memory_kind::managed:
         error =
             gpu_->judge("cuMemAllocManaged",
                         gpu_->driver().mem_alloc_managed(&on_device, bytes, CU_MEM_ATTACH_GLOBAL));
+        release = [this, on_device] { (void)gpu_->driver().mem_free(on_device); };
         break;
     case memory_kind::page_locked:
         error =
             gpu_->judge("cuMemHostAlloc",
                         gpu_->driver().mem_host_alloc(&on_host, bytes, CU_MEMHOSTALLOC_PORTABLE));
+        release = [this, on_host] { (void)gpu_->driver().mem_free_host(on_host); };
         break;
     case memory_kind::vmm:
     case memory_kind::vmm_private:
@@ -135,6 +140,7 @@ std::string buffer::allocate(std::size_t bytes)
     if (error.empty()) {
         address_ = nullptr != on_host ? reinterpret_cast<std::uintptr_t>(on_host)
                                       : static_cast<std::uintptr_t>(on_device);
+        release_ = std::move(release);
     }
     return error;
 }
@@ -143,6 +149,7 @@ std::string buffer::allocate_pool(std::size_t bytes)
 {
     const driver_api &driver = gpu_->driver();
     CUdeviceptr pointer = 0;
+    CUmemoryPool pool = nullptr;
     CUmemPoolProps properties = {};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -151,12 +158,21 @@ std::string buffer::allocate_pool(std::size_t bytes)
     if (memory_kind::pool_private == kind_) {
         error = gpu_->judge("cuMemAllocAsync", driver.mem_alloc_async(&pointer, bytes, nullptr));
     } else {
-        error = gpu_->judge("cuMemPoolCreate", driver.mem_pool_create(&pool_, &properties));
+        error = gpu_->judge("cuMemPoolCreate", driver.mem_pool_create(&pool, &properties));
         if (error.empty()) {
             error = gpu_->judge("cuMemAllocFromPoolAsync",
-                                driver.mem_alloc_from_pool_async(&pointer, bytes, pool_, nullptr));
+                                driver.mem_alloc_from_pool_async(&pointer, bytes, pool, nullptr));
         }
     }
+    release_ = [&driver, pointer, pool] {
+        if (0 != pointer) {
+            (void)driver.mem_free_async(pointer, nullptr);
+            (void)driver.stream_synchronize(nullptr);
+        }
+        if (nullptr != pool) {
+            (void)driver.mem_pool_destroy(pool);
+        }
+    };
     address_ = error.empty() ? static_cast<std::uintptr_t>(pointer) : 0;
     return error.empty() ? gpu_->judge("cuStreamSynchronize", driver.stream_synchronize(nullptr))
                          : error;
@@ -202,8 +218,16 @@ std::string buffer::allocate_vmm(std::size_t bytes)
         return error;
     }
     address_ = static_cast<std::uintptr_t>(pointer);
-    reserved_bytes_ = wanted;
-    while (mapped_bytes_ < reserved_bytes_) {
+    release_ = [this, &driver, pointer, wanted] {
+        if (0 != mapped_bytes_) {
+            (void)driver.mem_unmap(pointer, mapped_bytes_);
+        }
+        (void)driver.mem_address_free(pointer, wanted);
+        for (const CUmemGenericAllocationHandle physical : chunks_) {
+            (void)driver.mem_release(physical);
+        }
+    };
+    while (mapped_bytes_ < wanted) {
         CUmemGenericAllocationHandle physical = 0;
         error =
             gpu_->judge("cuMemCreate", driver.mem_create(&physical, piece_bytes, &properties, 0));
@@ -226,31 +250,8 @@ std::string buffer::allocate_vmm(std::size_t bytes)
 
 buffer::~buffer()
 {
-    if (memory_kind::host == kind_ || nullptr == gpu_) {
-        std::free(reinterpret_cast<void *>(address_));
-        return;
-    }
-    const driver_api &driver = gpu_->driver();
-    const auto pointer = static_cast<CUdeviceptr>(address_);
-    if (0 != reserved_bytes_) { // VMM
-        if (0 != mapped_bytes_) {
-            (void)driver.mem_unmap(pointer, mapped_bytes_);
-        }
-        (void)driver.mem_address_free(pointer, reserved_bytes_);
-        for (const CUmemGenericAllocationHandle physical : chunks_) {
-            (void)driver.mem_release(physical);
-        }
-    } else if (0 != address_ && memory_kind::page_locked == kind_) {
-        (void)driver.mem_free_host(reinterpret_cast<void *>(address_));
-    } else if (0 != address_ &&
-               (memory_kind::pool == kind_ || memory_kind::pool_private == kind_)) {
-        (void)driver.mem_free_async(pointer, nullptr);
-        (void)driver.stream_synchronize(nullptr);
-    } else if (0 != address_) {
-        (void)driver.mem_free(pointer);
-    }
-    if (nullptr != pool_) {
-        (void)driver.mem_pool_destroy(pool_);
+    if (release_) {
+        release_();
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,11 +113,10 @@ class buffer {
     std::size_t len_bytes_;
     std::size_t offset_bytes_;
     const device *gpu_;
-    std::uintptr_t address_ = 0;     // 0 until allocated
-    std::size_t reserved_bytes_ = 0; // VMM: the address range
-    std::size_t mapped_bytes_ = 0;   // VMM: how much of it has memory, from its start on
+    std::uintptr_t address_ = 0;    // 0 until allocated
+    std::function<void()> release_; // set by what has allocated it
+    std::size_t mapped_bytes_ = 0;  // VMM: how much of its addresses has memory, from its start on
     std::vector<CUmemGenericAllocationHandle> chunks_; // VMM
-    CUmemoryPool pool_ = nullptr;                      // pool memory, but that of the default pool
 };
 
 // An address as the driver wants it.

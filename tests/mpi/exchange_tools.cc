@@ -101,12 +101,11 @@ way expected_way(memory_kind source, std::size_t len_bytes)
     case memory_kind::managed:      // likewise
         return len_bytes < ring_from_bytes ? way::staged : way::device_ring;
     case memory_kind::page_locked: // the sender's copy engine reads it
-        return len_bytes >= direct_from_bytes     ? way::direct
-               : len_bytes > eager_bytes          ? way::host_ring
-               : len_bytes > surely_eager_bytes() ? way::get
-                                                  : way::staged;
-    case memory_kind::host: // has counters of its own
-        break;
+    case memory_kind::host:
+        return len_bytes >= direct_from_bytes && memory_kind::page_locked == source ? way::direct
+               : len_bytes > eager_bytes                                            ? way::host_ring
+               : len_bytes > surely_eager_bytes()                                   ? way::get
+                                                                                    : way::staged;
     }
     return way::staged;
 }

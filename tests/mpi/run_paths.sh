@@ -9,7 +9,7 @@
 
 need_gpusm paths || finish
 if need_gpu device-messages; then
-    check every-kind-by-its-way 60 2 "$exchange" ways --kinds DVACWPMR
+    check every-kind-by-its-way 60 2 "$exchange" ways --kinds HDVACWPMR
 fi
 
 # ring_case NAME USED UNUSED [OPTIONS OF MPIRUN]: managed memory, which cannot be exported, goes through
