@@ -75,16 +75,19 @@ status find_target(gpu_side &side, registration *made, std::uint64_t address, st
 // The copy of this process alone is over.
 void bounce_over(bounce *job)
 {
-    transfer *get = enclosing<transfer>(job, offsetof(transfer, bouncing));
-    finish(get, job->failed ? status::driver_failed : status::ok);
+    finish(enclosing<transfer>(job, offsetof(transfer, job)), job->copy.outcome);
 }
 
 // Mode bounced: the source is mapped, or is this process's own.
 void bounce_get(transfer *get)
 {
-    get->bouncing = bounce_of(get->copy, bounce_way::out, get->into, bounce_over);
-    get->bouncing.kernel_reaches = get->kernel_reads; // the other side is registered memory
-    get->gpu().bounces.start(&get->bouncing);
+    bounce &job = get->job;
+    job.copy.kernel_reaches = get->kernel_reads; // the other side is registered memory
+    job.way = bounce_way::out;
+    job.on = get->into;
+    job.message_bytes = job.copy.len_bytes;
+    job.over = bounce_over;
+    get->gpu().bounces.start(&job);
 }
 
 memory_kind kind_of(const registration *local)
@@ -112,7 +115,7 @@ bool is_so(fact asked, transfer *get)
     case fact::page_locked_source:
         return 0 != (get->remote.flags & page_locked);
     case fact::page_locked_target:
-        return get->gpu().is_page_locked(get->copy.destination, get->copy.len_bytes);
+        return get->gpu().is_page_locked(get->job.copy.destination, get->job.copy.len_bytes);
     case fact::device_rings:
         return get->endpoint->transport->stage->has_device_rings(get);
     case fact::bounce_copies:
@@ -136,7 +139,7 @@ void start_copy(transfer *get)
         bounce_get(get);
         break;
     default: // mapped, self
-        get->gpu().copies.submit(*get->into, &get->copy);
+        get->gpu().copies.submit(*get->into, &get->job.copy);
         break;
     }
 }
@@ -235,21 +238,22 @@ status start_get(transfer *get)
         can_map_after_all(get->endpoint, get->remote);
     }
     if (status::ok == s) {
-        s = side.event_of(*get->endpoint->peer, get->remote, *get->into, &get->copy.wait_for);
+        s = side.event_of(*get->endpoint->peer, get->remote, *get->into, &get->job.copy.wait_for);
         if (status::ok != s) {
             release_memory(get);
         }
     }
     if (status::ok == s) {
-        get->copy.source =
+        get->job.copy.source =
             get->mapping->local_base + (get->remote_address - get->mapping->remote_base);
         get->kernel_reads = gpu_side::kernel_reads(*get->mapping, *get->into);
-        get->copy.within_device = get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
+        get->job.copy.within_device =
+            get->mapping->device_uuid == get->into->uuid && !is_for_host(get);
         if (get->from_blocks && status::ok != map_blocks(get)) {
             release_memory(get);
             return status::no_memory;
         }
-        get->copy.kernel_reaches = get->copy.kernel_reaches && get->kernel_reads;
+        get->job.copy.kernel_reaches = get->job.copy.kernel_reaches && get->kernel_reads;
         start_copy(get);
     }
     return s;
@@ -286,7 +290,7 @@ int progress_gets(transport &of, bool busy)
             copy_request *each = std::exchange(copied, copied->next);
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
-                auto *get = enclosing<transfer>(each, offsetof(transfer, copy));
+                auto *get = enclosing<transfer>(each, offsetof(transfer, job.copy));
                 if (status::ok != each->outcome && copy_otherwise(get)) {
                     break;
                 }
@@ -312,7 +316,7 @@ int progress_gets(transport &of, bool busy)
     int completed = 0;
     while (finished != nullptr) {
         transfer *get = std::exchange(finished, finished->next);
-        complete(get, get->copy.outcome);
+        complete(get, get->job.copy.outcome);
         ++completed;
     }
     return completed;
@@ -331,15 +335,15 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
     if (nullptr == get) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
-    get->copy.source = source;
+    get->job.copy.source = source;
     get->into = into.device != nullptr ? into.device : from.device;
     get->kernel_reads = source + size <= from.plain_until;
-    get->copy.within_device = into.device == from.device;
-    get->copy.kernel_reaches = get->copy.within_device && get->kernel_reads &&
-                               get->copy.destination + size <= into.plain_until;
+    get->job.copy.within_device = into.device == from.device;
+    get->job.copy.kernel_reaches = get->job.copy.within_device && get->kernel_reads &&
+                                   get->job.copy.destination + size <= into.plain_until;
     const std::lock_guard guard(side->lock);
     if (from.device != nullptr) {
-        get->copy.wait_for = side->event_before_copies(*from.device);
+        get->job.copy.wait_for = side->event_before_copies(*from.device);
     }
     choose_mode(get);
     start_copy(get);
@@ -375,8 +379,8 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     get->into_view = into_view;
     // A kernel that writes behind an allocation takes the whole context down; the driver's copies
     // only fail. And it must be able to read the other side.
-    get->copy.kernel_reaches =
-        local != nullptr && get->copy.destination + size <= local->plain_until;
+    get->job.copy.kernel_reaches =
+        local != nullptr && get->job.copy.destination + size <= local->plain_until;
     get->into = nullptr == local ? nullptr : local->device;
     const std::lock_guard guard(side->lock);
     // What is streamed to host memory needs no context here.

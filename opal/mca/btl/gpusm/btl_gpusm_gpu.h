@@ -11,22 +11,6 @@
 
 namespace gpusm {
 
-// That copy, through registered memory instead. `over` is called at its end.
-inline bounce bounce_of(const copy_request &copy, bounce_way way, device *on,
-                        void (*over)(bounce *job))
-{
-    bounce job{};
-    job.way = way;
-    job.on = on;
-    job.source = copy.source;
-    job.destination = copy.destination;
-    job.len_bytes = job.message_bytes = copy.len_bytes;
-    job.wait_for = copy.wait_for;
-    job.kernel_reaches = copy.kernel_reaches;
-    job.over = over;
-    return job;
-}
-
 // Open MPI's question whether an address is device memory, where accelerator/cuda would take long:
 // from the one to the other gpusm answers it with one driver call. Both may be called again.
 // For views in any case.

@@ -16,11 +16,12 @@ namespace {
 bool name_target(transfer *get)
 {
     stream_memory *out = &get->stream.target;
-    if (status::ok != get->gpu().exports.export_range(get->copy.destination, get->copy.len_bytes, 0,
-                                                      &get->target, &out->handle)) {
+    if (status::ok != get->gpu().exports.export_range(get->job.copy.destination,
+                                                      get->job.copy.len_bytes, 0, &get->target,
+                                                      &out->handle)) {
         return false;
     }
-    out->address = get->copy.destination;
+    out->address = get->job.copy.destination;
     return true;
 }
 
@@ -109,7 +110,7 @@ void stage_side::end(transfer *get)
 
 status stage_side::fetch(transfer *get)
 {
-    if (0 == get->copy.len_bytes) {
+    if (0 == get->job.copy.len_bytes) {
         (void)new_stream(get, &services_.host_pool); // through which nothing comes
         finish(get, status::ok);
         return status::ok;

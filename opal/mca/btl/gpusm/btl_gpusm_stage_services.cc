@@ -319,10 +319,10 @@ stage_copy *stage_services::take_copy(stream_copy *of, const sending *part_of)
     made->of = of;
     made->part_of = part_of;
     made->by = this;
-    made->copy.part_of = static_cast<std::uint8_t>(copy_part::stage);
-    made->copy.destination = of->destination;
-    made->copy.source = of->source;
-    made->copy.len_bytes = of->len_bytes;
+    made->job.copy.part_of = static_cast<std::uint8_t>(copy_part::stage);
+    made->job.copy.destination = of->destination;
+    made->job.copy.source = of->source;
+    made->job.copy.len_bytes = of->len_bytes;
     return made;
 }
 
@@ -330,22 +330,26 @@ stage_copy *stage_services::take_copy(stream_copy *of, const sending *part_of)
 void stage_services::bounce_copy(stage_copy *made, bounce_way way, device *on,
                                  mca_btl_base_endpoint_t *with, std::uint64_t message_bytes)
 {
-    made->bouncing = bounce_of(made->copy, way, on, [](bounce *job) {
-        stage_copy *over = enclosing<stage_copy>(job, offsetof(stage_copy, bouncing));
-        over->by->end(over, job->failed ? status::driver_failed : status::ok);
-    });
-    made->bouncing.message_bytes = message_bytes;
-    made->bouncing.peer = with->peer;
-    gpu().bounces.start(&made->bouncing);
+    bounce &job = made->job;
+    job.way = way;
+    job.on = on;
+    job.message_bytes = message_bytes;
+    job.peer = with->peer;
+    job.over = [](bounce *ended) {
+        stage_copy *over = enclosing<stage_copy>(ended, offsetof(stage_copy, job));
+        over->by->end(over);
+    };
+    gpu().bounces.start(&job);
 }
 
 void stage_services::copied(copy_request *copy)
 {
-    end(enclosing<stage_copy>(copy, offsetof(stage_copy, copy)), copy->outcome);
+    end(enclosing<stage_copy>(copy, offsetof(stage_copy, job.copy)));
 }
 
-void stage_services::end(stage_copy *over, status outcome)
+void stage_services::end(stage_copy *over)
 {
+    const status outcome = over->job.copy.outcome;
     if (over->part_of != nullptr) {
         note_copy(*over->part_of, outcome);
     }
@@ -362,10 +366,10 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
         bounce_copy(made, bounce_way::push, from->on, from->to, longer);
         return;
     }
-    made->copy.wait_for = from->wait_for;
-    made->copy.kernel_reaches = from->for_kernel;
-    made->copy.processor_waits = mode::staged_ring == from->goes;
-    gpu().copies.submit(*from->on, &made->copy);
+    made->job.copy.wait_for = from->wait_for;
+    made->job.copy.kernel_reaches = from->for_kernel;
+    made->job.copy.processor_waits = mode::staged_ring == from->goes;
+    gpu().copies.submit(*from->on, &made->job.copy);
 }
 
 // --- receiver ---
@@ -401,10 +405,10 @@ void stage_services::copy_out(const stream_fetch &fetch, stream_copy *copy)
     const bool by_host = mode::device_ring != get->goes;
     const auto *from = reinterpret_cast<const unsigned char *>(copy->source);
     stage_copy *made = take_copy(copy);
-    made->copy.processor_waits = by_host;
-    made->copy.kernel_reaches =
-        get->copy.kernel_reaches && (!by_host || gpu().kernel_touches(*get->into, from));
-    gpu().copies.submit(*get->into, &made->copy);
+    made->job.copy.processor_waits = by_host;
+    made->job.copy.kernel_reaches =
+        get->job.copy.kernel_reaches && (!by_host || gpu().kernel_touches(*get->into, from));
+    gpu().copies.submit(*get->into, &made->job.copy);
 }
 
 void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
@@ -412,9 +416,9 @@ void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
     const transfer *get = transfer_of(&fetch);
     const bool mapped = mode::shared == get->goes; // else pulled
     // What is mapped has an address of this process.
-    copy->source += mapped ? get->copy.source - get->remote_address : 0;
+    copy->source += mapped ? get->job.copy.source - get->remote_address : 0;
     stage_copy *made = take_copy(copy);
-    made->copy.kernel_reaches = !mapped && get->copy.kernel_reaches;
+    made->job.copy.kernel_reaches = !mapped && get->job.copy.kernel_reaches;
     bounce_copy(made, mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
                 fetch.len_bytes);
 }

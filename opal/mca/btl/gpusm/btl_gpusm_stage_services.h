@@ -47,8 +47,7 @@ struct sending {
 
 // A copy for a stream.
 struct stage_copy {
-    copy_request copy; // by the engine
-    bounce bouncing;   // or through registered memory
+    bounce job; // by the engine at once, or through registered memory
     stream_copy *of;
     const sending *part_of; // null: of what comes
     class stage_services *by;
@@ -98,7 +97,7 @@ class stage_services final : public stream_services {
     stage_copy *take_copy(stream_copy *of, const sending *part_of = nullptr);
     void bounce_copy(stage_copy *made, bounce_way way, device *on, mca_btl_base_endpoint_t *with,
                      std::uint64_t message_bytes);
-    void end(stage_copy *over, status outcome);
+    void end(stage_copy *over);
 
     // Where it is known that there is one.
     gpu_side &gpu() const { return *transport_.process.gpu_if_made(); }

@@ -15,7 +15,7 @@ namespace {
 // What has been copied, by the mode in which it came.
 void count_copied(const transfer &over)
 {
-    const std::uint64_t len_bytes = over.copy.len_bytes;
+    const std::uint64_t len_bytes = over.job.copy.len_bytes;
     count(messages_in(over.goes), 1);
     count(bytes_in(over.goes), len_bytes);
     switch (over.goes) { // who has copied how much of it
@@ -55,10 +55,10 @@ transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &g
         get->given = given;
         get->known = known;
         get->goes = mode::fragments;
-        get->copy = {};
-        get->copy.destination = reinterpret_cast<std::uint64_t>(given.local_address);
-        get->copy.len_bytes = known.len_bytes;
-        get->copy.part_of = static_cast<std::uint8_t>(copy_part::get);
+        get->job.copy = {};
+        get->job.copy.destination = reinterpret_cast<std::uint64_t>(given.local_address);
+        get->job.copy.len_bytes = known.len_bytes;
+        get->job.copy.part_of = static_cast<std::uint8_t>(copy_part::get);
     }
     return get;
 }
@@ -68,8 +68,8 @@ stream_fetch &new_stream(transfer *get, stream_pool *pool)
     get->stream = {};
     get->stream.source = get->remote;
     get->stream.address = get->remote_address;
-    get->stream.destination = get->copy.destination;
-    get->stream.len_bytes = get->copy.len_bytes;
+    get->stream.destination = get->job.copy.destination;
+    get->stream.len_bytes = get->job.copy.len_bytes;
     get->stream.pool = pool;
     return get->stream;
 }
@@ -90,7 +90,7 @@ void release_memory(transfer *get)
 void finish(transfer *get, status outcome)
 {
     release_memory(get);
-    get->copy.outcome = outcome;
+    get->job.copy.outcome = outcome;
     get->endpoint->transport->gets->ended.append(get);
 }
 
@@ -101,7 +101,7 @@ void complete(transfer *get, status outcome)
         count_copied(*get);
     } else {
         log_line(log_level::info, "a get of %zu bytes (%s) failed, fragments take its place: %s",
-                 get->copy.len_bytes, to_string(get->goes), to_string(outcome));
+                 get->job.copy.len_bytes, to_string(get->goes), to_string(outcome));
     }
     mca_btl_base_endpoint_t *endpoint = get->endpoint;
     const get_arguments given = get->given;

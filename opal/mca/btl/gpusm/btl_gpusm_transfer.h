@@ -42,10 +42,9 @@ struct transfer {
     get_arguments given;
     std::uint64_t remote_address;
     remote_handle remote;
-    facts known;         // of this message
-    mode goes;           // what follows from them
-    copy_request copy;   // its length, destination and outcome; modes mapped, self: the copy
-    bounce bouncing;     // mode bounced
+    facts known; // of this message
+    mode goes;   // what follows from them
+    bounce job;  // its length, destination and outcome; modes mapped, bounced, self: its copy
     stream_fetch stream; // modes with a ring or a target (docs/streams.md)
     struct device *into; // in whose context it is copied; null: by processors alone
     // Referenced while it is copied; null before, for what is not mapped, and for memory of this

@@ -107,7 +107,7 @@ status map_blocks(transfer *get)
     mapped.address += get->mapping->local_base - get->mapping->remote_base;
     try {
         get->from_view = get->gpu().views.open_mapped(
-            mapped, view_offset(get->remote_address) + get->copy.len_bytes, *get->into,
+            mapped, view_offset(get->remote_address) + get->job.copy.len_bytes, *get->into,
             get->kernel_reads);
     } catch (const std::bad_alloc &) {
         get->from_view = nullptr;
@@ -115,7 +115,7 @@ status map_blocks(transfer *get)
     if (nullptr == get->from_view) {
         return status::no_memory;
     }
-    get->copy.source = get->from_view->address + view_offset(get->remote_address);
+    get->job.copy.source = get->from_view->address + view_offset(get->remote_address);
     return status::ok;
 }
 

@@ -41,9 +41,14 @@ void copy_past_caches(unsigned char *to, const unsigned char *from, std::size_t 
     std::memcpy(to + at, from + at, bytes - at);
 }
 
+bool has_failed(const bounce &job)
+{
+    return status::ok != job.copy.outcome;
+}
+
 bool all_sent(const bounce &job)
 {
-    return job.failed || job.sent_bytes == job.len_bytes;
+    return has_failed(job) || job.sent_bytes == job.copy.len_bytes;
 }
 
 void end_if_over(bounce *job)
@@ -75,7 +80,7 @@ constexpr std::size_t small_share = 4;
 status bounce_copies::deliver(const bounce_piece &piece)
 {
     const bounce &job = *piece.job;
-    const std::uint64_t to = job.destination + piece.place;
+    const std::uint64_t to = job.copy.destination + piece.place;
     if (bounce_way::push == job.way) {
         return services_.write(job.peer, piece.at, to, piece.copy.len_bytes);
     }
@@ -95,12 +100,12 @@ void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t b
     const bool is_pull = bounce_way::pull == job->way;
     piece->job = job;
     piece->place = job->sent_bytes;
-    piece->copy.destination = is_pull ? job->destination + piece->place : at;
-    piece->copy.source = is_pull ? at : job->source + piece->place;
+    piece->copy.destination = is_pull ? job->copy.destination + piece->place : at;
+    piece->copy.source = is_pull ? at : job->copy.source + piece->place;
     piece->copy.len_bytes = bytes;
-    piece->copy.wait_for = job->wait_for;
+    piece->copy.wait_for = job->copy.wait_for;
     piece->copy.kernel_reaches =
-        job->kernel_reaches && services_.kernel_touches(*job->on, piece->at);
+        job->copy.kernel_reaches && services_.kernel_touches(*job->on, piece->at);
     job->sent_bytes += bytes;
     ++job->under_way;
     engine_.submit(*job->on, &piece->copy);
@@ -110,7 +115,7 @@ void bounce_copies::send_piece(bounce *job, bounce_piece *piece, std::uint64_t b
 bool bounce_copies::send_out(bounce *job)
 {
     while (!all_sent(*job)) {
-        const std::uint64_t left = job->len_bytes - job->sent_bytes;
+        const std::uint64_t left = job->copy.len_bytes - job->sent_bytes;
         bounce_pool &from = left <= pools_[short_piece].piece_bytes    ? pools_[short_piece]
                             : left <= pools_[middle_piece].piece_bytes ? pools_[middle_piece]
                                                                        : pools_[long_piece];
@@ -119,7 +124,7 @@ bool bounce_copies::send_out(bounce *job)
             return false;
         }
         from.free = piece->next;
-        const std::uint64_t most = job->message_bytes > job->len_bytes
+        const std::uint64_t most = job->message_bytes > job->copy.len_bytes
                                        ? left
                                        : std::max<std::uint64_t>(first_bytes, job->sent_bytes);
         send_piece(job, piece, std::min({left, most, std::uint64_t{from.piece_bytes}}));
@@ -143,9 +148,10 @@ bool bounce_copies::pull_piece(bounce *job)
         return false;
     }
     const std::uint64_t bytes =
-        std::min<std::uint64_t>(pool.piece_bytes, job->len_bytes - job->sent_bytes);
-    if (status::ok != services_.read(job->peer, piece->at, job->source + job->sent_bytes, bytes)) {
-        job->failed = true;
+        std::min<std::uint64_t>(pool.piece_bytes, job->copy.len_bytes - job->sent_bytes);
+    if (status::ok !=
+        services_.read(job->peer, piece->at, job->copy.source + job->sent_bytes, bytes)) {
+        job->copy.outcome = status::driver_failed;
         return true;
     }
     pool.free = piece->next;
@@ -158,7 +164,7 @@ void bounce_copies::progress_pulls(std::size_t bytes)
 {
     for (std::size_t pulled = 0; pulling_.first() != nullptr && pulled < bytes;) {
         bounce *job = pulling_.first();
-        if (!job->failed && !pull_piece(job)) {
+        if (!has_failed(*job) && !pull_piece(job)) {
             return;
         }
         pulled += pools_[pulled_piece].piece_bytes;
@@ -243,7 +249,7 @@ void bounce_copies::start(bounce *job)
 {
     job->sent_bytes = 0;
     job->under_way = 0;
-    job->failed = false;
+    job->copy.outcome = status::ok;
     // A pull begins with the next call of progress().
     const bool is_pull = bounce_way::pull == job->way;
     job->waits = is_pull || waiting_.first() != nullptr || !send_out(job);
@@ -266,12 +272,11 @@ void bounce_copies::progress()
         count_to_deliver(*piece, false);
         bounce *job = piece->job;
         const bool is_pull = bounce_way::pull == job->way;
-        if (status::ok != piece->copy.outcome) {
-            job->failed = true;
-        } else if (!is_pull) {
-            job->failed |= status::ok != deliver(*piece);
-            copied += piece->copy.len_bytes;
+        const bool is_here = status::ok == piece->copy.outcome;
+        if (!is_here || (!is_pull && status::ok != deliver(*piece))) {
+            job->copy.outcome = status::driver_failed;
         }
+        copied += is_here && !is_pull ? piece->copy.len_bytes : 0;
         give_piece(piece);
         --job->under_way;
         end_if_over(job);

@@ -28,25 +28,21 @@ enum class bounce_way : std::uint8_t {
     pull, // host memory of `peer` to device memory
 };
 
-// One such copy. The caller fills in the first part, and owns it again when `over` is called.
+// One such copy. The caller fills in the first part, and owns it again when `over` is called. It
+// may be given to the engine instead, which looks at `copy` only.
 struct bounce {
+    copy_request copy; // kernel_reaches: a kernel may touch the device memory
     bounce_way way;
     device *on; // in whose context the device's side is copied
-    std::uint64_t source;
-    std::uint64_t destination;
-    std::uint64_t len_bytes;
     // Of the whole message. When that is longer this is a part of it, and is not cut into pieces
     // that begin short.
     std::uint64_t message_bytes;
-    CUevent wait_for;          // for the device memory to be read; null: nothing
-    bool kernel_reaches;       // a kernel may touch the device memory
     void *peer;                // whose host memory it is; the services know it
-    void (*over)(bounce *job); // it has ended, as `failed` says
+    void (*over)(bounce *job); // it has ended, as copy.outcome says
 
     std::uint64_t sent_bytes; // of which pieces have been sent out
     std::uint32_t under_way;  // pieces
-    bool failed;
-    bool waits; // in a queue, for places of further pieces
+    bool waits;               // in a queue, for places of further pieces
     bounce *next;
 };
 
