@@ -332,9 +332,6 @@ void log_to_opal();
 
 // component: ends the transport, if there is one.
 void release_component();
-// component: whether ob1 is to be called back about a get that has ended. Not about one from a peer
-// that is closed, or whose process has ended, which then is closed.
-bool is_awaited(mca_btl_base_endpoint_t *from, bool good);
 
 // frags: what all fragments together, and what longer messages need besides, can come to take of
 // the segment.

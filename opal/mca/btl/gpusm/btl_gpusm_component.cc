@@ -76,14 +76,6 @@ void give_up_closed_peers(transport &of)
     }
 }
 
-// With fault tolerance ob1 takes back its messages from a process that has failed when the runtime
-// says so, and uses their requests for others: a get that failed then would be asked for again, of
-// a process that has never heard of it.
-bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
-{
-    return is_self(from) || (good ? !from->peer->closed() : from->peer->lives());
-}
-
 // What of the library's is used by its layout, where it can be asked for that.
 static std::string difference_of_open_mpi()
 {

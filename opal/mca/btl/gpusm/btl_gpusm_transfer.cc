@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_transfer.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
@@ -35,6 +36,15 @@ void count_copied(const transfer &over)
         count(counter::unpacked_messages, 1);
         count(counter::unpacked_bytes, len_bytes);
     }
+}
+
+// Whether ob1 is to be called back about a get that has ended. Not about one from a peer that is
+// closed, or whose process has ended, which then is closed: with fault tolerance ob1 takes back its
+// messages from a process that has failed when the runtime says so, and uses their requests for
+// others; a get that failed then would be asked for again, of a process that has never heard of it.
+bool is_awaited(mca_btl_base_endpoint_t *from, bool good)
+{
+    return is_self(from) || (good ? !from->peer->closed() : from->peer->lives());
 }
 
 } // namespace
