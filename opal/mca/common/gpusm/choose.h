@@ -18,11 +18,11 @@
 
 #include "opal/mca/common/gpusm/shm/wire.h"
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <span>
 
 namespace gpusm {
 
@@ -350,6 +350,36 @@ inline constexpr mode_row self_rows[] = {
 
 // --- the function
 
+// A message's memories are known, so of each pair of them the table's rows are kept apart.
+struct row_list {
+    std::array<mode_row, 8> rows;
+    std::size_t count;
+};
+inline constexpr std::size_t memory_kinds = 4;
+using row_lists = std::array<row_list, memory_kinds * memory_kinds>;
+
+constexpr std::size_t index_of(memory_kind source, memory_kind target)
+{
+    return static_cast<std::size_t>(source) * memory_kinds + static_cast<std::size_t>(target);
+}
+
+// A pair that has more rows than a list can hold does not compile.
+template <std::size_t count> consteval row_lists by_memories(const mode_row (&all)[count])
+{
+    row_lists made{};
+    for (const mode_row &row : all) {
+        for (std::size_t i = 0; i < made.size(); ++i) {
+            if (row.source.has(static_cast<memory_kind>(i / memory_kinds)) &&
+                row.target.has(static_cast<memory_kind>(i % memory_kinds))) {
+                made[i].rows.at(made[i].count++) = row;
+            }
+        }
+    }
+    return made;
+}
+inline constexpr row_lists mode_row_lists = by_memories(mode_rows);
+inline constexpr row_lists self_row_lists = by_memories(self_rows);
+
 // How far a choice has come: all rows before this one do not hold. It depends on `asks`, or, if
 // that is `count`, it holds. Null: no row does.
 struct choice {
@@ -357,18 +387,17 @@ struct choice {
     fact asks;
 };
 
-// From that row on. Once for all its callers: the table is long.
-[[gnu::noinline]] constexpr choice next_choice(std::span<const mode_row> rows, const facts &known)
+// From that row on, of those for the message's memories.
+constexpr choice next_choice(const mode_row *row, const mode_row *end, const facts &known)
 {
     const std::uint32_t asked = known.yes.bits | known.no.bits;
-    for (const mode_row &row : rows) {
-        if (!row.source.has(known.source) || !row.target.has(known.target) ||
-            !row.length.has(known.len_bytes) || 0 != (row.needs.bits & known.no.bits) ||
-            0 != (row.lacks.bits & known.yes.bits)) {
+    for (; row != end; ++row) {
+        if (!row->length.has(known.len_bytes) || 0 != (row->needs.bits & known.no.bits) ||
+            0 != (row->lacks.bits & known.yes.bits)) {
             continue;
         }
-        const std::uint32_t open = (row.needs.bits | row.lacks.bits) & ~asked;
-        return {&row, 0 == open ? fact::count : static_cast<fact>(std::countr_zero(open))};
+        const std::uint32_t open = (row->needs.bits | row->lacks.bits) & ~asked;
+        return {row, 0 == open ? fact::count : static_cast<fact>(std::countr_zero(open))};
     }
     return {nullptr, fact::count};
 }
@@ -377,12 +406,14 @@ struct choice {
 // are not known yet; *known keeps what it says.
 template <typename Answer> constexpr mode choose(facts *known, Answer answer)
 {
-    const std::span<const mode_row> rows =
-        known->own_process ? std::span<const mode_row>(self_rows) : mode_rows;
-    choice made = next_choice(rows, *known);
+    const row_list &rows =
+        (known->own_process ? self_row_lists
+                            : mode_row_lists)[index_of(known->source, known->target)];
+    const mode_row *end = rows.rows.data() + rows.count;
+    choice made = next_choice(rows.rows.data(), end, *known);
     while (fact::count != made.asks) {
         known->set(made.asks, answer(made.asks));
-        made = next_choice({made.row, rows.data() + rows.size()}, *known);
+        made = next_choice(made.row, end, *known);
     }
     return nullptr == made.row ? mode::fragments : made.row->gives;
 }
