@@ -40,7 +40,7 @@ std::size_t taken_bytes();
 // How many devices this process sees.
 int device_count();
 
-// Shorter messages are not written by their sender: direct_least_bytes of the component.
+// Shorter messages are not written by their sender: pushed_least_bytes of the component.
 inline constexpr std::size_t direct_from_bytes = 32768;
 
 // Which way messages from memory of a kind are expected to go, once both ranks know each other.

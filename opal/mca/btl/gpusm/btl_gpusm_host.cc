@@ -85,7 +85,7 @@ mca_smsc_endpoint_t *smsc_of(mca_btl_base_endpoint_t *endpoint)
     return with.peer;
 }
 
-constexpr stream_parts cooperative_parts = {cooperative_part.least, cooperative_part.most, 1};
+constexpr stream_parts both_copy_parts = {both_copy_part.least, both_copy_part.most, 1};
 // Polls that find nothing, of a tenth of a microsecond each. A sender that polls, too, answers in
 // fewer. One that does not, or to which lines move so slowly that a single copy is as fast, is not
 // waited for longer than a part takes.
@@ -165,7 +165,7 @@ void host_side::open(peer &to, const stream_message &message, const stream_memor
     if (mode::both_copy == goes) {
         out->user = reader;
         out->by_services = true;
-        out->parts = cooperative_parts;
+        out->parts = both_copy_parts;
         out->target = memory->address;
     }
     if (named != nullptr && !out->unreachable) {
@@ -192,7 +192,7 @@ void host_side::copy_back(const stream_fetch &fetch, stream_copy *copy)
 bool host_side::fetch(transfer *get)
 {
     stream_fetch &both = new_stream(get, &rings_);
-    both.back_parts = cooperative_parts;
+    both.back_parts = both_copy_parts;
     if (mode::host_ring == get->goes) {
         both.empty_polls = stream_empty_polls;
     } else {

@@ -128,7 +128,7 @@ bool stage_side::share(transfer *get)
 {
     stream_fetch &stream = new_stream(get, &services_.without_slots);
     stream.target = host_target(stream.destination, stream.len_bytes);
-    stream.back_parts = {pushed_part.least, pushed_part.most, 2};
+    stream.back_parts = {shared_part.least, shared_part.most, 2};
     stream.back_by_device = true;
     return status::ok == receiver_.fetch(*get->endpoint->peer, &stream);
 }

@@ -191,7 +191,7 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
 {
     out->by_services = true;
     out->target = target.address;
-    out->parts = pushed_parts;
+    out->parts = shared_parts;
     exported *entry = gpu().exports.live_export(message.handle);
     device *on = nullptr;
     std::uint64_t plain_bytes = 0;

@@ -24,7 +24,7 @@ inline constexpr std::uint32_t host_rings = 8;
 inline constexpr std::uint32_t most_device_rings = 4;
 // What a sender brings from its device into a receiver's host memory: each part is a copy of the
 // device and a system call.
-inline constexpr stream_parts pushed_parts = {pushed_part.least, pushed_part.most, 3};
+inline constexpr stream_parts shared_parts = {shared_part.least, shared_part.most, 3};
 // Rings of so many bytes.
 inline stream_pool pool_of(std::size_t ring_bytes, std::uint32_t most_rings, device *on = nullptr)
 {

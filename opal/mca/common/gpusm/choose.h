@@ -205,10 +205,10 @@ inline constexpr std::uint64_t two_fragments_bytes = 16 * 1024;
 inline constexpr std::uint64_t staged_least_bytes = 16 * 1024;
 // Shortest host message of which the sender makes a single copy of a part: a shorter one is there
 // before the request and the further system calls have paid.
-inline constexpr std::uint64_t cooperative_least_bytes = 256 * 1024;
+inline constexpr std::uint64_t both_copy_least_bytes = 256 * 1024;
 // Shorter messages are streamed: what comes before a copy into the receiver's device memory (a
 // question to the driver, an export, a mapping) is for longer ones.
-inline constexpr std::uint64_t direct_least_bytes = 32 * 1024;
+inline constexpr std::uint64_t pushed_least_bytes = 32 * 1024;
 // Shorter messages between host and device memory are copied by one side alone: what the other one
 // would take does not pay for the message that it costs.
 inline constexpr std::uint64_t shared_least_bytes = 128 * 1024;
@@ -225,11 +225,11 @@ struct part_bytes {
     std::uint64_t most;  // as what one side has begun cannot be the other's
 };
 // Host memory: a system call each.
-inline constexpr part_bytes cooperative_part = {64 * 1024, 256 * 1024};
+inline constexpr part_bytes both_copy_part = {64 * 1024, 256 * 1024};
 // Of host memory that the receiver reads for its device: a system call and a copy of the device.
 inline constexpr part_bytes pulled_part = {64 * 1024, 256 * 1024};
 // Of device memory that either side copies into the receiver's host memory: the same.
-inline constexpr part_bytes pushed_part = {32 * 1024, 128 * 1024};
+inline constexpr part_bytes shared_part = {32 * 1024, 128 * 1024};
 
 // Of device memory with gaps: the receiver's kernel reads the blocks where they lie. Over a bus
 // between devices, blocks shorter than a sector of their caches take as long as whole ones, so of
@@ -307,7 +307,7 @@ inline constexpr mode_row mode_rows[] = {
     {host_memory, host_memory, any_length,
      {fact::readable, fact::rings, fact::two_copies_are_faster, fact::ring_is_warm},
      {fact::oversubscribed}, mode::host_ring},
-    {host_memory, host_memory, from_bytes(cooperative_least_bytes),
+    {host_memory, host_memory, from_bytes(both_copy_least_bytes),
      {fact::readable, fact::rings, fact::sender_writes},
      {fact::oversubscribed, fact::sends_too}, mode::both_copy},
     {host_memory, host_memory, any_length, {fact::readable}, {}, mode::single_copy},
@@ -328,7 +328,7 @@ inline constexpr mode_row mode_rows[] = {
     {mappable_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
     {mappable_memory, host_memory, any_length, {}, {}, mode::mapped},
     // Host memory for a device.
-    {host_memory, mappable_memory, from_bytes(direct_least_bytes),
+    {host_memory, mappable_memory, from_bytes(pushed_least_bytes),
      {fact::pushes, fact::page_locked_source}, {}, mode::pushed},
     {host_memory, device_memory, from_bytes(shared_least_bytes),
      {fact::readable, fact::single_copies, fact::bounce_copies},
