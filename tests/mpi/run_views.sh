@@ -43,6 +43,28 @@ check four-ranks 400 4 "$exchange" views --kinds D --views
 btl=gpusm,self
 check without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
 
+# Page-locked memory and device memory with gaps: the sender writes packed memory of the receiver's, and
+# the driver copies what the receiver has packed, also where a call of the driver fails now and then.
+into_gaps() {
+    name=$1 fails=$2
+    shift 2
+    launch 120 2 -x GPUSM_SOFTCUDA_FAIL="$fails" \
+        -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so,mca_btl_gpusm.so \
+        "$perf" latency --src R --dst D --gaps 0,64 --sizes 48K,1M --iterations 20 --warmup 0 --check --no-limit
+    judge "page-locked-and-gaps$name" 0 $? "$@"
+}
+into_gaps "" "" 'says pushed_messages' "nothing was pushed" 'says mapped_messages' "nothing was mapped" \
+    'says unpacked_messages' "nothing was unpacked"
+if need_softcuda page-locked-and-gaps-fails; then
+    for function in cuMemcpyAsync cuLaunchKernel cuMemAlloc cuIpcOpenMemHandle cuEventRecord; do
+        faults=
+        for n in 1 2 3 5 8 13 21 34; do
+            faults="$faults,$function:$n:2"
+        done
+        into_gaps "-failing-$function" "${faults#,}"
+    done
+fi
+
 # MPI_Pack and its kin, by Open MPI alone and with the library that takes them.
 pack_library=$GPUSM_BUILDDIR/ompi/mca/coll/gpusm/.libs/libgpusm_pack.so
 check packing-by-open-mpi 120 2 "$exchange" packing --kinds HD

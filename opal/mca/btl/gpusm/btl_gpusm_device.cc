@@ -110,8 +110,8 @@ bool is_so(fact asked, transfer *get)
         return true; // until there is none
     case fact::event:
         return no_event_slot != get->remote.event_slot;
-    case fact::pushes: // by its copy engine, which knows nothing of our views
-        return mca_btl_gpusm_component.use_direct_host && nullptr == get->into_view;
+    case fact::pushes:
+        return mca_btl_gpusm_component.use_direct_host;
     case fact::page_locked_source:
         return 0 != (get->remote.flags & page_locked);
     case fact::page_locked_target:

@@ -11,18 +11,34 @@ namespace gpusm {
 
 namespace {
 
-// Memory that the sender may write to by itself. It stays exported until the get is over. False: it
-// cannot be.
+// Memory that the sender may write to by itself: the buffer, or, as its copy engine knows nothing
+// of our views, packed memory, from where a kernel unpacks it. It stays exported until the get is
+// over. False: it cannot be.
 bool name_target(transfer *get)
 {
+    const std::uint64_t len_bytes = get->job.copy.len_bytes;
+    if (get->into_view != nullptr) {
+        get->packed = get->gpu().views.take_packed(*get->into, len_bytes);
+        if (nullptr == get->packed.on) {
+            return false;
+        }
+        get->stream.destination = get->packed.address;
+    }
     stream_memory *out = &get->stream.target;
-    if (status::ok != get->gpu().exports.export_range(get->job.copy.destination,
-                                                      get->job.copy.len_bytes, 0, &get->target,
-                                                      &out->handle)) {
+    if (status::ok != get->gpu().exports.export_range(get->stream.destination, len_bytes, 0,
+                                                      &get->target, &out->handle)) {
+        release_memory(get);
         return false;
     }
-    out->address = get->job.copy.destination;
+    out->address = get->stream.destination;
     return true;
+}
+
+void unpack(transfer *get)
+{
+    get->job.copy.source = get->packed.address;
+    get->job.copy.within_device = true;
+    get->gpu().copies.submit(*get->into, &get->job.copy);
 }
 
 } // namespace
@@ -105,7 +121,11 @@ void stage_side::end(transfer *get)
     } else if (mode::pushed == get->goes && stream.received > 0 && 0 == stream.written) {
         get->goes = mode::staged_ring; // the sender could not write here, and has chosen again
     }
-    finish(get, stream.outcome);
+    if (get->packed.on != nullptr && status::ok == stream.outcome) {
+        unpack(get);
+    } else {
+        finish(get, stream.outcome);
+    }
 }
 
 status stage_side::fetch(transfer *get)

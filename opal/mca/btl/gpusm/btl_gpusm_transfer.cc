@@ -57,6 +57,7 @@ transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &g
         get->endpoint = endpoint;
         get->mapping = nullptr;
         get->target = nullptr;
+        get->packed = {};
         get->into_view = nullptr;
         get->from_view = nullptr;
         get->from_blocks = false;
@@ -91,6 +92,9 @@ void release_memory(transfer *get)
     }
     if (get->target != nullptr) {
         get->gpu().exports.release(std::exchange(get->target, nullptr));
+    }
+    if (get->packed.on != nullptr) {
+        get->gpu().views.give_packed(std::exchange(get->packed, {}));
     }
     if (get->from_view != nullptr) {
         get->gpu().views.close(std::exchange(get->from_view, nullptr));

@@ -51,6 +51,7 @@ struct transfer {
     // process.
     struct mapping *mapping;
     struct exported *target; // referenced while the sender may write there by itself; else null
+    packed_block packed;     // that it writes there in the place of a buffer with gaps; or none
     view *into_view;         // in which the buffer lies, or null
     view *from_view;         // which stands for mapped blocks of the peer's; owned; or null
     strided_side blocks;     // these, at the peer's addresses, if `from_blocks`

@@ -145,6 +145,8 @@ void import_table::hold_anchor(std::uint32_t owner, const peer &from, std::uint3
         [&](mapping *made) { return open(owner, from, handle, home, &unused, made); }, &anchor);
     if (status::ok == s) {
         anchors_[{owner, home.index}] = anchor;
+        ++anchored_.entries;
+        anchored_.bytes += anchor->len_bytes;
     }
 }
 
@@ -154,22 +156,14 @@ void import_table::release_anchors(std::uint32_t owner, bool all)
     for (auto at = anchors_.lower_bound({owner, 0});
          at != anchors_.end() && at->first.first == owner;) {
         if (all || at->second->stale) {
+            --anchored_.entries;
+            anchored_.bytes -= at->second->len_bytes;
             cache_.release(at->second);
             at = anchors_.erase(at);
         } else {
             ++at;
         }
     }
-}
-
-cache_statistics import_table::statistics() const
-{
-    cache_statistics all = cache_.statistics();
-    for (const auto &[where, anchor] : anchors_) {
-        --all.entries;
-        all.bytes -= anchor->len_bytes;
-    }
-    return all;
 }
 
 // The driver opens CUDA IPC memory of one process in one context of a device only, as long as any

@@ -83,7 +83,12 @@ class import_table {
     // they are not.
     bool drop_owner(std::uint32_t owner);
 
-    cache_statistics statistics() const; // without anchors
+    // Without anchors.
+    cache_statistics statistics() const
+    {
+        const cache_statistics all = cache_.statistics();
+        return {all.entries - anchored_.entries, all.bytes - anchored_.bytes};
+    }
 
   private:
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
@@ -117,6 +122,7 @@ class import_table {
     // Mapped as long as their exports live, by owner and device, so that memory of that device is
     // always opened fast.
     std::map<std::pair<std::uint32_t, std::uint32_t>, mapping *> anchors_;
+    cache_statistics anchored_{};
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };
