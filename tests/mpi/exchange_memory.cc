@@ -18,8 +18,6 @@ constexpr std::size_t mebi = std::size_t{1} << 20;
 // What a device may hold beyond what is accounted for: blocks that the driver keeps for small
 // allocations, and what it allocates for itself as more of it is used. Less than one buffer.
 constexpr std::size_t slack_bytes = 32 * mebi;
-// What a peer keeps mapped for a second or two after its end (import_table::max_kept_bytes).
-constexpr std::size_t kept_bytes = 1024 * mebi;
 
 // The driver gives memory in blocks of this size at least.
 constexpr std::size_t block_bytes = 2 * mebi;

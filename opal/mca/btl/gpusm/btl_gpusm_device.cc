@@ -200,7 +200,9 @@ void deregister_device(gpu_side &side, registration *given)
     if (given->exported != nullptr) {
         side.exports.release(given->exported);
     }
-    deregister_view(side, given);
+    if (given->view != nullptr) {
+        deregister_view(side, given);
+    }
 }
 
 void choose_mode(transfer *get)

@@ -54,7 +54,7 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     // The devices are under the GPU lock, for which nobody is to wait here.
     memory_place place;
     if (side != nullptr && side->lock.lock_alone()) {
-        place = side->devices.facts_of(at, at == ours->declined);
+        place = side->devices.known_place_of(at, at == ours->declined);
         side->lock.unlock();
     } else {
         place = place_of(*driver, address);

@@ -79,19 +79,21 @@ bool mapping_cache::close_postponed(std::size_t most_bytes)
     return postponed_.size() < before;
 }
 
-void mapping_cache::close_overlapping(std::uint32_t owner, std::uint64_t base,
+// True: something has been closed.
+bool mapping_cache::close_overlapping(std::uint32_t owner, std::uint64_t base,
                                       std::uint64_t len_bytes)
 {
-    std::erase_if(postponed_, [&](const mapping &each) {
-        const bool overlaps = owner == each.key.owner &&
-                              (each.remote_base <= base ? base - each.remote_base < each.len_bytes
-                                                        : each.remote_base - base < len_bytes);
-        if (!overlaps || !each.close(each, SIZE_MAX != max_postponed_bytes_)) {
-            return false;
-        }
-        postponed_bytes_ -= each.len_bytes;
-        return true;
-    });
+    return 0 != std::erase_if(postponed_, [&](const mapping &each) {
+               const bool overlaps =
+                   owner == each.key.owner &&
+                   (each.remote_base <= base ? base - each.remote_base < each.len_bytes
+                                             : each.remote_base - base < len_bytes);
+               if (!overlaps || !each.close(each, false)) {
+                   return false;
+               }
+               postponed_bytes_ -= each.len_bytes;
+               return true;
+           });
 }
 
 // The least recently used of the unused ones.

@@ -61,8 +61,8 @@ struct cache_statistics {
 // close_postponed(), a whole epoch later, as closing it now would hold up the messages that go on;
 // or earlier, the oldest first, while these are more than max_kept_bytes or max_kept_entries. One
 // that its opener cannot close now is closed later as well, or by force when these are more than
-// max_postponed_bytes. When there is no memory for others, all of them go; and those that overlap
-// another allocation of their owner go before that is opened, by force if these have a bound.
+// max_postponed_bytes. When there is no memory for others, all of them go; and when another
+// allocation of their owner cannot be opened because it overlaps them, these, if they can.
 class mapping_cache {
   public:
     static constexpr std::size_t max_kept_entries = 16; // they take slots of their owners, too
@@ -92,7 +92,8 @@ class mapping_cache {
     // On a miss unused mappings are evicted, least recently used first, until the bound holds with
     // the newcomer counted, and open(mapping *) is called, which writes `local_base` and `close`;
     // it must not call the cache. If it answers no_memory while unused mappings are left, these are
-    // all evicted and it is called once more. So the bound is exceeded by mappings in use only.
+    // all evicted and it is called once more; likewise if it answers not_found while mappings that
+    // overlap the allocation are to be closed. So the bound is exceeded by mappings in use only.
     //
     // bad_peer: the key is mapped, and the allocation was another one. not_found: it is stale. Else
     // what open() said.
@@ -103,7 +104,6 @@ class mapping_cache {
         auto place = mappings_.find(key);
         if (place == mappings_.end()) {
             evict_to_fit(len_bytes);
-            close_overlapping(key.owner, remote_base, len_bytes);
             mapping made{key, remote_base, len_bytes};
             status s = open(&made);
             // Unused mappings hold address space, and memory that its owner may have freed already.
@@ -112,6 +112,9 @@ class mapping_cache {
                 if (close_postponed(0) || any) {
                     s = open(&made);
                 }
+            }
+            if (status::not_found == s && close_overlapping(key.owner, remote_base, len_bytes)) {
+                s = open(&made);
             }
             if (status::ok != s) {
                 return s;
@@ -169,7 +172,7 @@ class mapping_cache {
     bool evict_all();
     void evict_to_fit(std::uint64_t more_bytes);
     bool close_postponed(std::size_t most_bytes);
-    void close_overlapping(std::uint32_t owner, std::uint64_t base, std::uint64_t len_bytes);
+    bool close_overlapping(std::uint32_t owner, std::uint64_t base, std::uint64_t len_bytes);
 
     const std::size_t max_bytes_;
     const std::size_t max_postponed_bytes_;
