@@ -166,6 +166,12 @@ TEST_F(MappingCache, StaleMappingsAreClosedAWholeEpochLaterOrWhenTheyAreMoreThan
     fail(1, status::no_memory);
     use_once(key_of(4), 4 * page);
     EXPECT_EQ(closed_, (slots{1, 2, 3})) << "others want memory";
+    mapping_key by_descriptor = key_of(7);
+    by_descriptor.kind = share_kind::descriptors;
+    use_once(by_descriptor, 7 * page);
+    closed_.clear();
+    cache_->invalidate(0, [](const mapping_key &key) { return 7 == key.slot; });
+    EXPECT_EQ(closed_, (slots{7})) << "at once";
     closed_.clear();
     for (std::uint32_t slot = 10; slot < 12 + mapping_cache::max_kept_entries; ++slot) {
         use_once(key_of(slot), slot * page, 1);

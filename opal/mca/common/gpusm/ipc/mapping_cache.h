@@ -57,12 +57,13 @@ struct cache_statistics {
 
 // Not thread-safe: the caller holds the lock that guards its GPU state. A hit allocates nothing.
 // All but hits is linear in the number of mappings, which is little beside the driver calls that
-// come with it. A mapping with a reference is never closed. A stale one is closed in
-// close_postponed(), a whole epoch later, as closing it now would hold up the messages that go on;
-// or earlier, the oldest first, while these are more than max_kept_bytes or max_kept_entries. One
-// that its opener cannot close now is closed later as well, or by force when these are more than
-// max_postponed_bytes. When there is no memory for others, all of them go; and when another
-// allocation of their owner cannot be opened because it overlaps them, these, if they can.
+// come with it. A mapping with a reference is never closed. A stale one, but for those mapped by a
+// descriptor, is closed in close_postponed(), a whole epoch later, as closing it now would hold up
+// the messages that go on; or earlier, the oldest first, while these are more than max_kept_bytes
+// or max_kept_entries. One that its opener cannot close now is closed later as well, or by force
+// when these are more than max_postponed_bytes. When there is no memory for others, all of them go;
+// and when another allocation of their owner cannot be opened because it overlaps them, these, if
+// they can.
 class mapping_cache {
   public:
     static constexpr std::size_t max_kept_entries = 16; // they take slots of their owners, too
@@ -166,6 +167,7 @@ class mapping_cache {
     using index = std::map<mapping_key, mapping>;
 
     index::iterator close(index::iterator at);
+    index::iterator end(index::iterator at);
     index::iterator postpone(index::iterator at);
     index::iterator oldest();
     bool evict_oldest();
