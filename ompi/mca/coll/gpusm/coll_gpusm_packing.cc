@@ -78,39 +78,38 @@ bool copy(void *to, const void *from, std::size_t bytes) noexcept
     return side != nullptr && status::ok == side->views.copy(to, from, bytes);
 }
 
-// A buffer without gaps is one copy for Open MPI, too.
-bool pack(const void *buffer, int count, MPI_Datatype type, void *packed, int packed_bytes,
-          int *position) noexcept
+// Between a buffer with gaps and packed bytes. One without gaps is one copy for Open MPI, too.
+bool copy_packed(const void *buffer, int count, MPI_Datatype type, const void *packed,
+                 int packed_bytes, int *position, bool packs)
 {
     if (!is_usable(buffer, count, type) || nullptr == packed ||
         !may_need_view(type, static_cast<std::size_t>(count))) {
         return false;
     }
     const std::size_t bytes = room_for(count, type, packed_bytes, position);
-    const opened_view from(0 == bytes ? nullptr : buffer, 0 == bytes ? 0 : count, type);
-    if (nullptr == from.address() ||
-        !copy(static_cast<unsigned char *>(packed) + *position, from.address(), bytes)) {
+    if (0 == bytes) {
+        return false;
+    }
+    const opened_view view(buffer, count, type);
+    void *at = const_cast<unsigned char *>(static_cast<const unsigned char *>(packed)) + *position;
+    if (nullptr == view.address() ||
+        !copy(packs ? at : view.address(), packs ? view.address() : at, bytes)) {
         return false;
     }
     *position += static_cast<int>(bytes);
     return true;
 }
 
+bool pack(const void *buffer, int count, MPI_Datatype type, void *packed, int packed_bytes,
+          int *position) noexcept
+{
+    return copy_packed(buffer, count, type, packed, packed_bytes, position, true);
+}
+
 bool unpack(const void *packed, int packed_bytes, int *position, void *buffer, int count,
             MPI_Datatype type) noexcept
 {
-    if (!is_usable(buffer, count, type) || nullptr == packed ||
-        !may_need_view(type, static_cast<std::size_t>(count))) {
-        return false;
-    }
-    const std::size_t bytes = room_for(count, type, packed_bytes, position);
-    const opened_view to(0 == bytes ? nullptr : buffer, 0 == bytes ? 0 : count, type);
-    if (nullptr == to.address() ||
-        !copy(to.address(), static_cast<const unsigned char *>(packed) + *position, bytes)) {
-        return false;
-    }
-    *position += static_cast<int>(bytes);
-    return true;
+    return copy_packed(buffer, count, type, packed, packed_bytes, position, false);
 }
 
 void give_copy(const packed_copy &given) noexcept
@@ -170,9 +169,9 @@ constexpr pack_calls calls{pack, unpack, take_copy, give_copy, is_on_device, cop
 
 void serve_packing(bool serve)
 {
-    auto *socket = static_cast<pack_socket *>(dlsym(RTLD_DEFAULT, pack_socket_name));
-    if (socket != nullptr && sizeof(pack_calls) == socket->calls_bytes) {
-        socket->calls.store(serve ? &calls : nullptr, std::memory_order_release);
+    auto *hooks = static_cast<pack_hooks *>(dlsym(RTLD_DEFAULT, pack_hooks_name));
+    if (hooks != nullptr && sizeof(pack_calls) == hooks->calls_bytes) {
+        hooks->calls.store(serve ? &calls : nullptr, std::memory_order_release);
     }
 }
 

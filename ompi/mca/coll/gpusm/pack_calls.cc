@@ -12,14 +12,14 @@
 
 namespace gpusm {
 
-extern "C" __attribute__((visibility("default"))) pack_socket gpusm_pack_socket;
-pack_socket gpusm_pack_socket{sizeof(pack_calls), nullptr};
+extern "C" __attribute__((visibility("default"))) pack_hooks gpusm_pack_hooks;
+pack_hooks gpusm_pack_hooks{sizeof(pack_calls), nullptr};
 
 namespace {
 
 const pack_calls *served()
 {
-    return gpusm_pack_socket.calls.load(std::memory_order_acquire);
+    return gpusm_pack_hooks.calls.load(std::memory_order_acquire);
 }
 
 // The function of the library behind this one.

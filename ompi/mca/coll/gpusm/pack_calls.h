@@ -35,13 +35,13 @@ struct pack_calls {
     bool (*copy)(void *to, const void *from, std::size_t bytes) noexcept;
 };
 
-// What libgpusm_pack.so offers under the name gpusm_pack_socket. `calls` is null from the end of
+// What libgpusm_pack.so offers under the name gpusm_pack_hooks. `calls` is null from the end of
 // MPI on, and as long as nobody serves it.
-struct pack_socket {
+struct pack_hooks {
     std::size_t calls_bytes; // sizeof(pack_calls) there
     std::atomic<const pack_calls *> calls;
 };
-inline constexpr char pack_socket_name[] = "gpusm_pack_socket";
+inline constexpr char pack_hooks_name[] = "gpusm_pack_hooks";
 
 } // namespace gpusm
 

@@ -2,8 +2,6 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/ipc/mapping_cache.h"
 
-#include <new>
-
 namespace gpusm {
 
 void mapping_cache::release(mapping *used)
@@ -12,7 +10,7 @@ void mapping_cache::release(mapping *used)
         return;
     }
     if (used->stale) {
-        (void)end(mappings_.find(used->key));
+        (void)retire(mappings_.find(used->key));
         return;
     }
     used->last_use = ++uses_;
@@ -26,7 +24,7 @@ void mapping_cache::invalidate(std::uint32_t owner,
     auto at = mappings_.lower_bound({owner, 0, 0, 0});
     while (at != mappings_.end() && at->first.owner == owner) {
         at->second.stale = at->second.stale || is_over(at->first);
-        at = at->second.stale && 0 == at->second.references ? end(at) : std::next(at);
+        at = at->second.stale && 0 == at->second.references ? retire(at) : std::next(at);
     }
 }
 
@@ -54,7 +52,7 @@ mapping_cache::index::iterator mapping_cache::close(index::iterator at)
 
 // Of a stale one. What was mapped by a descriptor is closed at once: that takes little, and may
 // hold the descriptor.
-mapping_cache::index::iterator mapping_cache::end(index::iterator at)
+mapping_cache::index::iterator mapping_cache::retire(index::iterator at)
 {
     const share_kind kind = at->first.kind;
     return share_kind::pool == kind || share_kind::descriptors == kind ? close(at) : postpone(at);
@@ -63,15 +61,10 @@ mapping_cache::index::iterator mapping_cache::end(index::iterator at)
 mapping_cache::index::iterator mapping_cache::postpone(index::iterator at)
 {
     mapping &gone = at->second;
-    const std::uint64_t len_bytes = gone.len_bytes;
-    bytes_ -= len_bytes;
+    bytes_ -= gone.len_bytes;
     gone.epoch = epoch_;
-    try {
-        postponed_.push_back(std::move(gone));
-        postponed_bytes_ += len_bytes;
-    } catch (const std::bad_alloc &) { // then it has not been moved
-        (void)gone.close(gone, true);
-    }
+    postponed_bytes_ += gone.len_bytes;
+    postponed_.push_back(std::move(gone));
     (void)close_postponed(max_postponed_bytes_);
     return mappings_.erase(at);
 }

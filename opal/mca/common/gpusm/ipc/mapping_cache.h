@@ -167,7 +167,7 @@ class mapping_cache {
     using index = std::map<mapping_key, mapping>;
 
     index::iterator close(index::iterator at);
-    index::iterator end(index::iterator at);
+    index::iterator retire(index::iterator at);
     index::iterator postpone(index::iterator at);
     index::iterator oldest();
     bool evict_oldest();
