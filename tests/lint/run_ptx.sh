@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 gpu=$top/opal/mca/common/gpusm/gpu
 nvcc=${GPUSM_NVCC:-}
-kernels='gather strided'
+kernels='gather reduce strided'
 printf '.version 7.8\n.target sm_70\n' >"$work/wanted"
 printf '#!/bin/sh\necho what a pity >&2\nexit 1\n' >"$work/bad-nvcc"
 chmod +x "$work/bad-nvcc"

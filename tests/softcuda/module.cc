@@ -7,6 +7,7 @@
 #include "stream.h"
 
 #include "opal/mca/common/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/reduce_combine.h"
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <algorithm>
@@ -72,6 +73,37 @@ void copy(launch &l, std::uint64_t to, std::uint64_t from, std::uint64_t bytes)
     }
 }
 
+// Between device memory and memory of the CPU's own.
+void fetch(launch &l, void *into, std::uint64_t from, std::uint64_t bytes)
+{
+    for (auto *to = static_cast<char *>(into); bytes > 0;) {
+        const std::uint64_t now = std::min(bytes, room(from));
+        const stretch found = l.touch(from, now, false);
+        if (l.failed) {
+            return;
+        }
+        std::memcpy(to, found.at, now);
+        to += now;
+        from += now;
+        bytes -= now;
+    }
+}
+
+void put(launch &l, std::uint64_t to, const void *from, std::uint64_t bytes)
+{
+    for (const auto *next = static_cast<const char *>(from); bytes > 0;) {
+        const std::uint64_t now = std::min(bytes, room(to));
+        const stretch found = l.touch(to, now, true);
+        if (l.failed) {
+            return;
+        }
+        std::memcpy(found.at, next, now);
+        next += now;
+        to += now;
+        bytes -= now;
+    }
+}
+
 // What the kernels of this project do in the end.
 void tell_end(launch &l, std::uint64_t done, std::uint32_t value)
 {
@@ -115,19 +147,7 @@ void fetch_blocks(launch &l, gpusm::strided_layout *layout, std::vector<gpusm::s
     const std::uint64_t guides = ((layout->element_bytes - 1) >> layout->guide_shift) + 2;
     const std::uint64_t bytes = layout->block_count * block_bytes + guides * sizeof(std::uint32_t);
     list->resize((bytes + block_bytes - 1) / block_bytes);
-    auto *into = reinterpret_cast<char *>(list->data());
-    std::uint64_t from = layout->blocks;
-    for (std::uint64_t left = bytes; left > 0;) {
-        const std::uint64_t now = std::min(left, room(from));
-        const stretch found = l.touch(from, now, false);
-        if (l.failed) {
-            return;
-        }
-        std::memcpy(into, found.at, now);
-        into += now;
-        from += now;
-        left -= now;
-    }
+    fetch(l, list->data(), layout->blocks, bytes);
     layout->blocks = reinterpret_cast<std::uint64_t>(list->data());
 }
 
@@ -155,6 +175,44 @@ template <unsigned most> void strided(launch &l)
     tell_end(l, arguments.done, arguments.done_value);
 }
 
+// gpusm_reduce*(reduce_arguments): some vectors of all sources, and then of all targets, one after
+// the other, then the flag (opal/mca/common/gpusm/gpu/reduce_kernel.cu). `aligned`: what its
+// buffers must be.
+template <bool aligned> void reduce(launch &l)
+{
+    const auto arguments = l.argument<gpusm::reduce_arguments>(0);
+    const gpusm::reduction &what = arguments.what;
+    const std::uint64_t word = aligned ? gpusm::reduce_vector_bytes : arguments.word_bytes;
+    const std::uint64_t tail = aligned ? 0 : arguments.tail_bytes;
+    std::vector<std::uint64_t> all(what.sources, what.sources + what.source_count);
+    all.insert(all.end(), what.targets, what.targets + what.target_count);
+    // As much as a GPU would say about a word that is not aligned, or cut in two.
+    for (const std::uint64_t each : all) {
+        l.failed = l.failed || each % word != 0 ||
+                   (tail > 0 && (each % arguments.tail_word_bytes != 0 ||
+                                 tail % arguments.tail_word_bytes != 0));
+    }
+    constexpr std::uint64_t chunk_vectors = 4096;
+    std::vector<gpusm::vector16> result(chunk_vectors);
+    std::vector<gpusm::vector16> next(chunk_vectors);
+    const std::uint64_t end = arguments.vectors * sizeof(gpusm::vector16) + tail;
+    for (std::uint64_t at = 0; at < end && !l.failed;) {
+        const std::uint64_t now = std::min(end - at, chunk_vectors * sizeof(gpusm::vector16));
+        fetch(l, result.data(), what.sources[0] + at, now);
+        for (std::uint32_t source = 1; source < what.source_count && !l.failed; ++source) {
+            fetch(l, next.data(), what.sources[source] + at, now);
+            for (std::uint64_t i = 0; i * sizeof(gpusm::vector16) < now; ++i) {
+                result[i] = gpusm::combine(what.op, what.type, result[i], next[i]);
+            }
+        }
+        for (std::uint32_t target = 0; target < what.target_count && !l.failed; ++target) {
+            put(l, what.targets[target] + at, result.data(), now);
+        }
+        at += now;
+    }
+    tell_end(l, arguments.done, arguments.done_value);
+}
+
 const struct kernel {
     const char *name;
     std::vector<std::size_t> argument_bytes;
@@ -166,6 +224,8 @@ const struct kernel {
     {"gpusm_gather_few",
      {sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>)},
      gather<gpusm::gather_few_copies>},
+    {"gpusm_reduce", {sizeof(gpusm::reduce_arguments)}, reduce<true>},
+    {"gpusm_reduce_any", {sizeof(gpusm::reduce_arguments)}, reduce<false>},
     {"gpusm_strided",
      {sizeof(gpusm::strided_arguments<gpusm::strided_most_copies>)},
      strided<gpusm::strided_most_copies>},

@@ -10,6 +10,7 @@
 
 #include "opal/mca/common/gpusm/gpu/driver.h"
 #include "opal/mca/common/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/reduce_arguments.h"
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <atomic>
@@ -57,12 +58,14 @@ struct fake_launch {
     const char *kernel; // its name
     unsigned blocks;
     unsigned threads;
-    // Of a strided kernel: what both have in common, too.
+    // Of the other kernels: what all have in common, too.
     gpusm::gather_arguments<gpusm::gather_most_copies> arguments;
     gpusm::strided_arguments<gpusm::strided_most_copies> strided;
+    gpusm::reduce_arguments reduce;
     bool finished = false;
 
     bool is_strided() const { return 0 == std::strncmp(kernel, "gpusm_strided", 13); }
+    bool is_reduce() const { return 0 == std::strncmp(kernel, "gpusm_reduce", 12); }
 };
 
 // Where the device sees pinned host memory: elsewhere than the host, to tell mistakes.
@@ -271,6 +274,9 @@ inline void take_parameter(const void *parameter, fake_launch *into)
         len_bytes = "gpusm_strided_few" == name
                         ? sizeof(gpusm::strided_arguments<gpusm::strided_few_copies>)
                         : sizeof(into->strided);
+    } else if (into->is_reduce()) {
+        room = &into->reduce;
+        len_bytes = sizeof(into->reduce);
     } else if ("gpusm_gather_few" == name) {
         len_bytes = sizeof(gpusm::gather_arguments<gpusm::gather_few_copies>);
     }
@@ -280,6 +286,11 @@ inline void take_parameter(const void *parameter, fake_launch *into)
         into->arguments.done_value = into->strided.done_value;
         into->arguments.slot = into->strided.slot;
         into->arguments.copies = into->strided.copies;
+    } else if (into->is_reduce()) {
+        into->arguments.done = into->reduce.done;
+        into->arguments.done_value = into->reduce.done_value;
+        into->arguments.slot = into->reduce.slot;
+        into->arguments.copies = 0;
     }
 }
 inline fake_copy copy_of(const fake_launch &launch, std::uint32_t nth)
@@ -338,7 +349,9 @@ inline void add_kernels(gpusm::driver_api &api)
         take_parameter(parameters[0], &made);
         if (!fake().quiet) {
             fake_unit &unit = fake().units.emplace_back();
-            unit.way = made.is_strided() ? "strided" : "kernel";
+            unit.way = made.is_strided()  ? "strided"
+                       : made.is_reduce() ? "reduce"
+                                          : "kernel";
             unit.stream = stream;
             unit.context = fake().current();
             unit.launch = fake().launches.size() - 1;
