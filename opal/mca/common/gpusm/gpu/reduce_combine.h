@@ -124,7 +124,7 @@ template <> struct nearest<half_number> {
             rest += 0x0fff + (rest >> 13 & 1);
             rest = (rest - ((127U - 15U) << 23)) >> 13;
         }
-        made.bits = static_cast<uint16_t>(bits >> 16 & 0x8000U | rest);
+        made.bits = static_cast<uint16_t>((bits >> 16 & 0x8000U) | rest);
 #endif
         return made;
     }
