@@ -182,7 +182,7 @@ template <bool aligned> void reduce(launch &l)
 {
     const auto arguments = l.argument<gpusm::reduce_arguments>(0);
     const gpusm::reduction &what = arguments.what;
-    const std::uint64_t word = aligned ? gpusm::reduce_vector_bytes : arguments.word_bytes;
+    const std::uint64_t word = aligned ? sizeof(gpusm::vector16) : arguments.word_bytes;
     const std::uint64_t tail = aligned ? 0 : arguments.tail_bytes;
     std::vector<std::uint64_t> all(what.sources, what.sources + what.source_count);
     all.insert(all.end(), what.targets, what.targets + what.target_count);
