@@ -98,7 +98,7 @@ status kernel_launches::ask_now(completion *end)
     if (CUDA_SUCCESS == result && !kernel_.finished(end->slot)) {
         result = CUDA_ERROR_LAUNCH_FAILED;
     }
-    return report_end(driver_, result);
+    return driver_.report(copies_, result);
 }
 
 // A kernel of the program that fills the device keeps ours waiting. Copies that are not within the
@@ -114,11 +114,10 @@ void kernel_launches::look_if_late(completion *end)
     }
     if (!told_late_ && now - end->asked > very_late) {
         told_late_ = true;
-        log_line(
-            log_level::warn,
-            "copies have waited for device %d for %d seconds: if a kernel of the program fills "
-            "the device and waits for a message, use --mca btl_gpusm_kernel_blocks 0",
-            on_.ordinal, static_cast<int>(very_late.count()));
+        log_line(log_level::warn,
+                 "%s have waited for device %d for %d seconds: if a kernel of the program fills "
+                 "the device and waits for a message, use --mca btl_gpusm_kernel_blocks 0",
+                 copies_, on_.ordinal, static_cast<int>(very_late.count()));
     }
 }
 

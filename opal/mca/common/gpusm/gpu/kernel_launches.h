@@ -19,7 +19,7 @@ namespace gpusm {
 // Of one kernel on one device. Not thread-safe: the caller holds its GPU lock.
 class kernel_launches {
   public:
-    // `copies`: what the kernel makes, for the log. A constant. Of the limits: whether kernels may
+    // `copies`: what launches make, for the log. A constant. Of the limits: whether kernels may
     // be used, and which launch is late.
     kernel_launches(const driver_api &driver, const device &on, kernel_module *kernel,
                     std::uint32_t streams, const copy_limits &limits, const char *copies);
