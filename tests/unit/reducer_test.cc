@@ -45,7 +45,7 @@ class Reducer : public testing::Test {
         }
         reducer_.emplace(api_, on_, limits);
     }
-    status start(completion *end, CUevent wait_for = nullptr)
+    status start(completion *end, std::span<const CUevent> wait_for = {})
     {
         return reducer_->start(sum_of_two(), wait_for, end);
     }
@@ -114,11 +114,11 @@ TEST_F(Reducer, WaitsForTheEventAndStartsNothingWhenItCannot)
 {
     completion end;
     const auto event = handle_of<CUevent>(0xe0);
-    ASSERT_EQ(start(&end, event), status::ok);
+    ASSERT_EQ(start(&end, {&event, 1}), status::ok);
     EXPECT_EQ(fake().waited, std::vector<CUevent>{event});
     fake().fail("stream_wait_event", 1, CUDA_ERROR_INVALID_HANDLE);
     completion other;
-    EXPECT_EQ(start(&other, event), status::driver_failed);
+    EXPECT_EQ(start(&other, {&event, 1}), status::driver_failed);
     EXPECT_EQ(fake().launches.size(), 1U);
     fake().finish_launch(0);
     EXPECT_EQ(reducer_->ask(&end), status::ok);
@@ -127,10 +127,10 @@ TEST_F(Reducer, WaitsForTheEventAndStartsNothingWhenItCannot)
 TEST_F(Reducer, RefusesAReductionThatIsNotValid)
 {
     completion end;
-    EXPECT_EQ(reducer_->start(sum_of_two(0), nullptr, &end), status::bad_argument);
+    EXPECT_EQ(reducer_->start(sum_of_two(0), {}, &end), status::bad_argument);
     reduction undefined = sum_of_two();
     undefined.op = reduce_op::lor;
-    EXPECT_EQ(reducer_->start(undefined, nullptr, &end), status::bad_argument);
+    EXPECT_EQ(reducer_->start(undefined, {}, &end), status::bad_argument);
     EXPECT_TRUE(fake().launches.empty());
     EXPECT_EQ(start(&end), status::ok) << "and goes on";
 }

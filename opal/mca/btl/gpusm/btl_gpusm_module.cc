@@ -48,6 +48,8 @@ static int add_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **pr
     const opal_proc_t *self = opal_proc_local_get();
     gpusm::transport &ours = gpusm::transport_of(btl);
     const bool alone = gpusm::has_peers_alone(ours);
+    // Components of Open MPI's coll framework have been asked by now.
+    ours.process.decide_to_meet(false);
     for (size_t i = 0; i < nprocs; ++i) {
         endpoints[i] = nullptr;
         gpusm::segment_place place;

@@ -55,7 +55,8 @@ bool give_back(mca_btl_base_endpoint_t *ended)
 {
     transport &all = *ended->transport;
     peer &its = *ended->peer;
-    if (!all.frags->take_back(ended) || !all.host->forget_peer(its) || !smsc_forget(ended)) {
+    if (its.is_kept_mapped() || !all.frags->take_back(ended) || !all.host->forget_peer(its) ||
+        !smsc_forget(ended)) {
         return false;
     }
     gpu_side *side = all.process.gpu_if_made();

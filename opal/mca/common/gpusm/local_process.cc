@@ -112,6 +112,23 @@ local_process::~local_process()
     delete gpu_.exchange(nullptr);
 }
 
+void local_process::decide_to_meet(bool meets)
+{
+    auto undecided = meets_in_groups::undecided;
+    (void)node_.own().view().header->meets.compare_exchange_strong(
+        undecided, meets ? meets_in_groups::yes : meets_in_groups::no);
+}
+
+void local_process::meet_no_more()
+{
+    node_.own().view().header->meets.store(meets_in_groups::no, std::memory_order_release);
+}
+
+bool local_process::meets() const
+{
+    return meets_in_groups::yes == node_.own().view().header->meets.load(std::memory_order_relaxed);
+}
+
 gpu_side *local_process::gpu()
 {
     const std::lock_guard guard(lock_);

@@ -14,6 +14,7 @@
 #include "opal/mca/common/gpusm/gpu_side.h"
 #include "opal/mca/common/gpusm/message_services.h"
 #include "opal/mca/common/gpusm/settings.h"
+#include "opal/mca/common/gpusm/shm/board.h"
 #include "opal/mca/common/gpusm/shm/node.h"
 
 #include <atomic>
@@ -37,6 +38,12 @@ class local_process {
     // Any thread, each.
     node &own_node() { return node_; }
     device_offers &offers() { return offers_; }
+    board_list &boards() { return boards_; }
+    // Whether this process meets others in groups (process_group.h), for all to see. The first
+    // decision stays; but one that has no memory for it can stop: it opens no further board.
+    void decide_to_meet(bool meets);
+    void meet_no_more();
+    bool meets() const;
     // Made with the first call that finds a CUDA driver; null without one, or when the settings say
     // that devices are not to be used.
     gpu_side *gpu();
@@ -55,6 +62,7 @@ class local_process {
     const settings set_;
     node node_;
     device_offers offers_{*this};
+    board_list boards_{node_.own()};
     optional_mutex lock_; // of the two below
     std::atomic<message_services *> messages_{nullptr};
     std::atomic<gpu_side *> gpu_{nullptr}; // owned

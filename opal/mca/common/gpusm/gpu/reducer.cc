@@ -34,7 +34,7 @@ void reducer::close(bool context_lives)
     taken_slots_ = 0;
 }
 
-status reducer::start(const reduction &what, CUevent wait_for, completion *end)
+status reducer::start(const reduction &what, std::span<const CUevent> wait_for, completion *end)
 {
     if (!reduce_is_valid(what)) {
         return status::bad_argument;
@@ -51,9 +51,9 @@ status reducer::start(const reduction &what, CUevent wait_for, completion *end)
     // Its end is that of a kernel. To wait longer than usual changes nothing, as there is no other
     // way; so it passes for one within the device.
     launches_.prepare(copy_way::kernel, turn_, true, end);
-    if (wait_for != nullptr) {
-        const status s = driver_.report("cuStreamWaitEvent",
-                                        driver_.stream_wait_event(end->stream, wait_for, 0));
+    for (CUevent each : wait_for) {
+        const status s =
+            driver_.report("cuStreamWaitEvent", driver_.stream_wait_event(end->stream, each, 0));
         if (status::ok != s) {
             return s;
         }
@@ -72,6 +72,28 @@ status reducer::ask(completion *end)
         taken_slots_ &= ~(1U << end->slot);
     }
     return s;
+}
+
+reducer_table::~reducer_table()
+{
+    for (const auto &each : all_) {
+        if (each != nullptr) {
+            const driver_scope scope(driver_, each->on->context);
+            each->its.close(scope.entered());
+        }
+    }
+}
+
+reducer &reducer_table::of(device &on)
+{
+    if (all_.size() <= on.index) {
+        all_.resize(on.index + 1);
+    }
+    std::unique_ptr<one> &its = all_[on.index];
+    if (nullptr == its) {
+        its.reset(new one{&on, {driver_, on, limits_}});
+    }
+    return its->its;
 }
 
 } // namespace gpusm

@@ -29,6 +29,7 @@ class node {
     explicit node(segment &&own, std::uint32_t fast_box_max = 0);
 
     segment &own() { return own_; }
+    const segment &own() const { return own_; }
 
     // The peer with that identity, made if it is new; the node owns it. Nothing is mapped.
     peer *add_peer(const segment_identity &identity, const std::string &directory);

@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 18;
+inline constexpr std::uint32_t wire_version = 19;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -53,6 +53,13 @@ struct segment_counts {
     std::uint32_t export_slots = 0;
 };
 
+// Whether the process takes part in collectives on device memory (shm/board.h).
+enum class meets_in_groups : std::uint32_t {
+    undecided = 0, // it has not come so far
+    yes = 1,
+    no = 2,
+};
+
 // Written by the owner before the file gets its name's meaning through the modex; constant
 // from then on, but for the counters at the end; each cache line of them has one kind of writer.
 struct segment_header {
@@ -74,6 +81,10 @@ struct segment_header {
     // Writer: the owner, last of all: 1 when it has ended its use of MPI. One whose process ends
     // without that has failed.
     std::atomic<std::uint32_t> ended;
+    // Writer: the owner. The granule of the board that it has made last; 0: it has made none.
+    std::atomic<std::uint32_t> newest_board;
+    // Writer: the owner, before its use of MPI has begun for others.
+    std::atomic<meets_in_groups> meets;
     // Writer: the owner, after it ended an export's generation. An importer that sees a new
     // value looks through its mappings of this owner for generations that are over.
     std::atomic<std::uint64_t> retire_epoch;
@@ -324,6 +335,43 @@ struct alignas(cache_line_bytes) event_slot {
     std::uint8_t event_handle[ipc_handle_bytes]; // CUipcEventHandle
 };
 static_assert(sizeof(event_slot) == 2 * cache_line_bytes);
+
+// What the members of a group have in common: a communicator's extended context id.
+struct board_key {
+    std::uint64_t base = 0;
+    std::uint64_t sub = 0;
+
+    bool operator==(const board_key &) const = default;
+};
+
+enum class board_standing : std::uint32_t {
+    none = 0,     // nobody's
+    meets = 1,    // a group's
+    declines = 2, // of a group in which its owner meets nobody
+};
+
+// Meetings of one group that a process can be in at a time.
+inline constexpr std::size_t board_places = 8;
+inline constexpr std::size_t board_said_bytes = 3 * cache_line_bytes;
+
+// Writer: the owner. The word is a board_word; what is said has a line for itself, as others look
+// at the word all the time.
+struct board_place {
+    alignas(cache_line_bytes) std::atomic<std::uint64_t> word;
+    alignas(cache_line_bytes) unsigned char said[board_said_bytes];
+};
+static_assert(sizeof(board_place) == 4 * cache_line_bytes);
+
+// See shm/board.h. Writer: the owner.
+struct board {
+    std::atomic<std::uint32_t> turn; // odd while the rest of this line is being written
+    std::atomic<std::uint32_t> next; // granule of the one that was made before; 0: none
+    std::atomic<std::uint64_t> key_base;
+    std::atomic<std::uint64_t> key_sub;
+    std::atomic<board_standing> standing;
+    board_place places[board_places];
+};
+static_assert(sizeof(board) == (1 + 4 * board_places) * cache_line_bytes);
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// process_group.h: the processes of this node that make collective calls together, as one of them
+// sees them, and the meetings of these calls (shm/board.h).
+#ifndef GPUSM_PROCESS_GROUP_H
+#define GPUSM_PROCESS_GROUP_H
+
+#include "opal/mca/common/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/shm/board.h"
+#include "opal/mca/common/gpusm/shm/peer.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace gpusm {
+
+// One thread at a time. Nothing here waits: what is not so yet is `busy`, and to be asked again
+// after progress has been made, which the others may need, too.
+class process_group {
+  public:
+    // `members`: by rank; null at `rank`, which is this process, and where nobody can be reached.
+    // Null: this process has no memory for a board now.
+    static std::unique_ptr<process_group> make(board_list &boards, const board_key &key,
+                                               const std::vector<peer *> &members,
+                                               std::size_t rank);
+    // All its meetings must be over.
+    ~process_group();
+    process_group(const process_group &) = delete;
+    process_group &operator=(const process_group &) = delete;
+
+    std::size_t size() const { return members_.size(); }
+    std::size_t rank() const { return rank_; }
+    peer &member(std::size_t rank) const { return *members_[rank].process; }
+
+    // Finds the others. `ok`: all meet here; `unsupported`: one of them does not, and no two of
+    // them ever will, as all see the same; `busy`; `peer_gone`.
+    status connect();
+
+    // --- one meeting after the other. All members begin the same ones in the same order.
+
+    // The number of a new one; `busy`: a meeting that had its place is not over for all.
+    status begin(std::uint32_t *meeting);
+    void say(std::uint32_t meeting, const void *said, std::size_t bytes)
+    {
+        own_.say(meeting, said, bytes);
+        own_.store(meeting, meeting_stage::told);
+    }
+    void store(std::uint32_t meeting, meeting_stage stage) { own_.store(meeting, stage); }
+    // `ok`: all others have come to that stage, or further; `busy`; `peer_gone`: one of them has
+    // ended without. *next: where to go on asking, 0 at first for each stage.
+    status reached(std::uint32_t meeting, meeting_stage least, std::size_t *next);
+    // That one has said so, or has come there. Once it has come as far.
+    bool is_at(std::size_t rank, std::uint32_t meeting, meeting_stage stage) const
+    {
+        return rank != rank_ && stage == members_[rank].board.stage_in(meeting);
+    }
+    void read(std::size_t rank, std::uint32_t meeting, void *said, std::size_t bytes) const
+    {
+        members_[rank].board.read(meeting, said, bytes);
+    }
+
+  private:
+    struct one {
+        peer *process = nullptr;
+        others_board board;
+    };
+    process_group(board_list &boards, const board_key &key, const std::vector<peer *> &members,
+                  std::size_t rank);
+    status find(one *of) const;
+    bool is_gone(const one &of);
+
+    board_list &boards_;
+    const board_key key_;
+    std::vector<one> members_; // their segments stay mapped meanwhile
+    const std::size_t rank_;
+    own_board own_;
+    bool declines_ = false;     // nobody meets here
+    std::size_t connected_ = 0; // members before this one
+    std::uint32_t next_meeting_ = 0;
+    std::size_t over_ = 0;    // of the meeting that had the next one's place: as `next` below
+    std::uint32_t looks_ = 0; // since it was asked whether a process lives
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/common/gpusm/reduction_call.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace gpusm {
+
+bool is_written_by_others(const reduction_call &call, std::size_t rank)
+{
+    return reduction_kind::allreduce == call.kind ||
+           (reduction_kind::reduce == call.kind && call.root == rank);
+}
+
+bool is_written_at_home(const reduction_call &call, std::size_t rank)
+{
+    return reduction_kind::reduce != call.kind || call.root == rank;
+}
+
+std::size_t sources_of(const reduction_call &call, std::size_t rank, std::size_t ranks)
+{
+    switch (call.kind) {
+    case reduction_kind::scan:
+        return rank + 1;
+    case reduction_kind::exscan:
+        return rank;
+    default:
+        return ranks;
+    }
+}
+
+reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t ranks)
+{
+    switch (call.kind) {
+    case reduction_kind::reduce_scatter: {
+        if (nullptr == call.parts) {
+            const std::uint64_t each = call.elements / ranks;
+            return {rank * each, each, 0};
+        }
+        const auto first = std::accumulate(call.parts, call.parts + rank, std::uint64_t{0});
+        return {first, static_cast<std::uint64_t>(call.parts[rank]), 0};
+    }
+    case reduction_kind::scan:
+    case reduction_kind::exscan:
+        return {0, 0 == sources_of(call, rank, ranks) ? 0 : call.elements, 0};
+    default:
+        break;
+    }
+    // In whole vectors, so that all parts are as aligned as the buffers.
+    const std::uint64_t in_vector = reduce_vector_bytes / element_bytes(call.type);
+    const std::uint64_t vectors = (call.elements + in_vector - 1) / in_vector;
+    const auto begin_of = [&](std::size_t nth) {
+        return std::min(vectors / ranks * nth + std::min<std::uint64_t>(nth, vectors % ranks),
+                        vectors) *
+               in_vector;
+    };
+    const std::uint64_t first = std::min(begin_of(rank), call.elements);
+    return {first, std::min(begin_of(rank + 1), call.elements) - first, first};
+}
+
+bool can_reduce(const reduction_call &call, std::size_t ranks)
+{
+    const bool reads_what_it_writes_elsewhere = call.in_place &&
+                                                reduction_kind::allreduce != call.kind &&
+                                                reduction_kind::reduce != call.kind;
+    return ranks > 1 && ranks <= reduce_most_ranks && call.elements > 0 &&
+           is_defined(call.op, call.type) && !reads_what_it_writes_elsewhere;
+}
+
+} // namespace gpusm

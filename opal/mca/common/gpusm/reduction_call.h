@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// reduction_call.h: a collective reduction, as MPI asks for it, and which rank reads and writes
+// what. A rank reduces its part of the elements. `rank`: of `ranks`.
+#ifndef GPUSM_REDUCTION_CALL_H
+#define GPUSM_REDUCTION_CALL_H
+
+#include "opal/mca/common/gpusm/gpu/reduce_arguments.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+enum class reduction_kind : std::uint8_t {
+    allreduce,
+    reduce,         // to one rank
+    reduce_scatter, // to each rank its part
+    scan,           // of the ranks up to the own
+    exscan,         // of the ranks before the own
+};
+
+// What MPI was called with. What stands before the buffers is the same on all ranks, but that in
+// place of `reduce` is the root's.
+struct reduction_call {
+    reduction_kind kind;
+    reduce_op op;
+    reduce_type type;
+    std::uint32_t root = 0;     // of `reduce`
+    std::uint64_t elements = 0; // of each rank's input; > 0
+    bool in_place = false;      // the input is in the receive buffer
+    const int *parts = nullptr; // of `reduce_scatter`: elements by rank; null: all have as many
+    const void *send = nullptr;
+    void *receive = nullptr; // null where nothing is received
+    bool on_device = false;  // both buffers are device memory
+};
+
+// The part of the elements that a rank reduces, and where its result goes, in elements from the
+// beginning of the receive buffer.
+struct reduction_part {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    std::uint64_t to = 0;
+};
+reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t ranks);
+
+// Can such a call be carried out at all? The same answer on all ranks.
+bool can_reduce(const reduction_call &call, std::size_t ranks);
+
+// Others write their parts of the result into that rank's buffer.
+bool is_written_by_others(const reduction_call &call, std::size_t rank);
+// The rank writes its part of the result into its own buffer.
+bool is_written_at_home(const reduction_call &call, std::size_t rank);
+// It reads the ranks before that one.
+std::size_t sources_of(const reduction_call &call, std::size_t rank, std::size_t ranks);
+
+} // namespace gpusm
+
+#endif
