@@ -29,9 +29,8 @@ path_counts since(const path_counts &earlier, path_counts later)
     return later;
 }
 
-path_counters::path_counters()
+path_counters::path_counters(const std::string &prefix)
 {
-    const std::string prefix = "btl_gpusm_";
     int variables = 0;
     initialized_ = init_tools();
     if (!initialized_ || MPI_SUCCESS != MPI_T_pvar_session_create(&session_) ||

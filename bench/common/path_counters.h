@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// path_counters.h: which way messages went, read from the MPI_T performance variables of btl/gpusm.
+// path_counters.h: which way messages went, read from the MPI_T performance variables of btl/gpusm,
+// or of another component of gpusm's.
 #ifndef GPUSM_BENCH_PATH_COUNTERS_H
 #define GPUSM_BENCH_PATH_COUNTERS_H
 
@@ -20,7 +21,7 @@ namespace gpusm::bench {
 // share a request, and messages are lost. So this one names the level that MPI has.
 bool init_tools();
 
-// By the names of the variables, without their prefix "btl_gpusm_"; 0 for one that there is not.
+// By the names of the variables, without their prefix; 0 for one that there is not.
 using path_counts = std::map<std::string, unsigned long long>;
 
 // What has been counted in between.
@@ -29,7 +30,7 @@ path_counts since(const path_counts &earlier, path_counts later);
 // The counters of this process. Between MPI_Init and MPI_Finalize only.
 class path_counters {
   public:
-    path_counters();
+    explicit path_counters(const std::string &prefix = "btl_gpusm_");
     ~path_counters();
     path_counters(const path_counters &) = delete;
     path_counters &operator=(const path_counters &) = delete;

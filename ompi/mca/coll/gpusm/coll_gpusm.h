@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// coll_gpusm.h: the component coll/gpusm: reductions on device memory, by way of host memory.
+// coll_gpusm.h: the component coll/gpusm: reductions on device memory, by kernels or by way of host
+// memory.
 //
 // A module sits above the other components of a communicator and has kept what they have put there.
 // Each of its functions calls the next component's once, with the program's arguments, except that
@@ -9,6 +10,7 @@
 // what is called whatever memory each of them has.
 //
 //   coll_gpusm_component.cc   parameters, selection, the module's life
+//   coll_gpusm_device.*       those that stay on the devices
 //   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
@@ -23,6 +25,7 @@
 #ifndef GPUSM_COLL_H
 #define GPUSM_COLL_H
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_device.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_interpose.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_requests.h"
@@ -58,6 +61,8 @@ struct mca_coll_gpusm_component_t {
     std::size_t staging_bytes; // coll_gpusm_staging_bytes
     gpusm::staging_pool *pool;
     gpusm::request_list *requests;
+    bool use_devices; // coll_gpusm_use_devices
+    gpusm::reduction_counters counted;
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
     mca_pml_base_module_t next_pml; // the functions whose places the interposer has
@@ -68,6 +73,7 @@ extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;
 // the functions above only.
 struct mca_coll_gpusm_module_t : mca_coll_base_module_t {
     mca_coll_base_comm_coll_t next;
+    gpusm::device_calls *on_devices; // owned
 };
 
 namespace gpusm {

@@ -23,10 +23,12 @@ mca_coll_gpusm_component_t &component = mca_coll_gpusm_component;
 extern "C" void module_construct(mca_coll_gpusm_module_t *module) noexcept
 {
     std::memset(&module->next, 0, sizeof(module->next));
+    module->on_devices = nullptr;
 }
 
 extern "C" void module_destruct(mca_coll_gpusm_module_t *module) noexcept
 {
+    delete module->on_devices;
 #define GPUSM_RELEASE(name)                                                                        \
     if (nullptr != module->next.coll_##name##_module) {                                            \
         OBJ_RELEASE(module->next.coll_##name##_module);                                            \
@@ -53,6 +55,7 @@ extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *
     GPUSM_COLL_FUNCTIONS(GPUSM_KEEP)
 #undef GPUSM_KEEP
     set_functions(*module);
+    module->on_devices = new device_calls();
     return OMPI_SUCCESS;
 }
 
@@ -164,6 +167,7 @@ extern "C" int init_query(bool, bool) noexcept
         return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
     }
     rise_above_the_others();
+    meet_others(component.use_devices);
     component.pool = new staging_pool(component.staging_bytes);
     component.requests = new request_list();
     return OMPI_SUCCESS;
@@ -176,6 +180,33 @@ extern "C" int component_close() noexcept
     component.requests = nullptr;
     component.pool = nullptr;
     return OMPI_SUCCESS;
+}
+
+void register_counters()
+{
+    reduction_counters &counted = component.counted;
+    const struct {
+        const char *name;
+        const char *description;
+        reduction_counters::number &number;
+    } variables[] = {
+        {"device_reductions", "Reductions that the devices of all processes carried out",
+         counted.device_reductions},
+        {"device_bytes", "Bytes of this process's input to those reductions", counted.device_bytes},
+        {"host_reductions",
+         "Reductions on host memory that stands in for this process's device memory, of a long "
+         "reduction one for each piece",
+         counted.host_reductions},
+    };
+    for (const auto &each : variables) {
+        (void)mca_base_component_pvar_register(
+            &component.super.collm_version, each.name, each.description, OPAL_INFO_LVL_4,
+            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
+            MCA_BASE_VAR_BIND_NO_OBJECT,
+            static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
+                                              MCA_BASE_PVAR_FLAG_CONTINUOUS),
+            nullptr, nullptr, nullptr, &each.number);
+    }
 }
 
 extern "C" int component_register() noexcept
@@ -210,6 +241,13 @@ extern "C" int component_register() noexcept
         "datatype is a copy of its own, as Open MPI makes them",
         MCA_BASE_VAR_TYPE_BOOL, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_4,
         MCA_BASE_VAR_SCOPE_READONLY, &component.use_views);
+    component.use_devices = true;
+    (void)mca_base_component_var_register(
+        &component.super.collm_version, "use_devices",
+        "Reduce device memory by kernels that read and write it in all processes of a node. "
+        "Otherwise, or where one process says no, it is reduced in host memory",
+        MCA_BASE_VAR_TYPE_BOOL, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_4,
+        MCA_BASE_VAR_SCOPE_READONLY, &component.use_devices);
     component.staging_bytes = 64 * 1024 * 1024;
     (void)mca_base_component_var_register(
         &component.super.collm_version, "staging_bytes",
@@ -217,6 +255,7 @@ extern "C" int component_register() noexcept
         "memory; a buffer that finds no room in it goes through ordinary memory, which is slower",
         MCA_BASE_VAR_TYPE_SIZE_T, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_5,
         MCA_BASE_VAR_SCOPE_READONLY, &component.staging_bytes);
+    register_counters();
     return OMPI_SUCCESS;
 }
 

@@ -108,11 +108,35 @@ int in_pieces(const void *send, void *receive, int count, const datatype *type,
     return rc;
 }
 
+// On the devices, if that can be. `kind` and what follows it as for reduction_call.
+bool is_reduced(base_module *module, const reduction_call &call, const datatype *type,
+                const ompi_op_t *op, communicator *comm, int *rc)
+{
+    return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(call, type, op, comm,
+                                                                              rc);
+}
+
+reduction_call call_of(reduction_kind kind, const void *send, void *receive, std::size_t count)
+{
+    reduction_call made{};
+    made.kind = kind;
+    made.in_place = MPI_IN_PLACE == send;
+    made.elements = count;
+    made.send = send;
+    made.receive = receive;
+    return made;
+}
+
 // --- allreduce -----------------------------------------------------------------------------------
 
 extern "C" int coll_gpusm_allreduce(const void *send, void *receive, int count, datatype *type,
                                     ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call_of(reduction_kind::allreduce, send, receive, elements(count)), type,
+                   op, comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
         return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
@@ -151,6 +175,13 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
                                  ompi_op_t *op, int root, communicator *comm,
                                  base_module *module) noexcept
 {
+    reduction_call call = call_of(reduction_kind::reduce, send, receive, elements(count));
+    call.root = static_cast<std::uint32_t>(root);
+    call.receive = ompi_comm_rank(comm) == root ? receive : nullptr;
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call, type, op, comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
         return call_staged(pool(), of_reduce(from, to, n, root, comm), type, [&](auto *s, auto *r) {
@@ -190,6 +221,14 @@ extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const 
                                          datatype *type, ompi_op_t *op, communicator *comm,
                                          base_module *module) noexcept
 {
+    reduction_call call =
+        call_of(reduction_kind::reduce_scatter, send, receive,
+                std::accumulate(counts, counts + ompi_comm_size(comm), std::size_t{0}));
+    call.parts = counts;
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call, type, op, comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return call_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type,
                        [&](auto *s, auto *r) {
@@ -230,6 +269,13 @@ extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, 
                                                datatype *type, ompi_op_t *op, communicator *comm,
                                                base_module *module) noexcept
 {
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module,
+                   call_of(reduction_kind::reduce_scatter, send, receive,
+                           elements(count) * elements(ompi_comm_size(comm))),
+                   type, op, comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return call_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type,
                        [&](auto *s, auto *r) {
@@ -272,6 +318,11 @@ extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *rece
 extern "C" int coll_gpusm_scan(const void *send, void *receive, int count, datatype *type,
                                ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call_of(reduction_kind::scan, send, receive, elements(count)), type, op,
+                   comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
         return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
@@ -307,6 +358,12 @@ extern "C" int coll_gpusm_scan_init(const void *send, void *receive, int count, 
 extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, datatype *type,
                                  ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
+    reduction_call call = call_of(reduction_kind::exscan, send, receive, elements(count));
+    call.receive = 0 == ompi_comm_rank(comm) ? nullptr : receive;
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call, type, op, comm, &rc)) {
+        return rc;
+    }
     const auto &next = next_of(module);
     return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
         return call_staged(pool(), of_exscan(from, to, n, comm), type, [&](auto *s, auto *r) {

@@ -25,6 +25,7 @@
 #include "opal/datatype/opal_convertor.h"
 #include "opal/mca/accelerator/accelerator.h"
 #include "opal/mca/accelerator/base/base.h"
+#include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params_core.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
-#include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
 
 #include "opal/mca/common/gpusm/base/pages.h"
 #include "opal/mca/common/gpusm/gpu/driver.h"
@@ -212,6 +212,7 @@ int staged_call::prepare(const operands &of, const ompi_datatype_t *type)
     if (nullptr == send_.first && nullptr == receive_.first) {
         return OMPI_SUCCESS;
     }
+    mca_coll_gpusm_component.counted.host_reductions.fetch_add(1, std::memory_order_relaxed);
     const std::size_t send_room = nullptr == send_.first ? 0 : room_for(sent.len_bytes);
     const std::size_t receive_room = nullptr == receive_.first ? 0 : room_for(received.len_bytes);
     block_ = pool_->take(send_room + receive_room);

@@ -12,6 +12,7 @@
 
 #include "opal/mca/common/gpusm/base/reach.h"
 
+#include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <vector>
@@ -65,6 +66,15 @@ struct operands {
 bool is_device_memory(const void *address);
 // Whether one of the significant buffers begins in device memory.
 bool has_device_memory(const operands &of, const ompi_datatype_t *type);
+
+// The performance variables of the component. MPI_T reads them as numbers.
+struct reduction_counters {
+    using number = std::atomic<unsigned long long>;
+    number device_reductions; // reductions on the devices
+    number device_bytes;      // of this process's input to them
+    number host_reductions;   // calls on host memory that stands in for device memory
+};
+static_assert(sizeof(reduction_counters::number) == sizeof(unsigned long long));
 
 // Buffers of a call, in host memory where the program's are device memory. Errors are OMPI_* codes.
 class staged_call {
