@@ -78,7 +78,7 @@ TEST_F(Reducer, EachEndIsSeenByItsFlagAndStreamsTakeTurns)
     EXPECT_EQ(made[0].blocks, 8U) << "twice kernel_blocks";
     EXPECT_EQ(std::memcmp(&made[0].reduce.what.sources, sum_of_two().sources, 16), 0);
     const int asked = fake().calls["stream_query"];
-    for (const std::size_t nth : {2, 0, 1}) {
+    for (const std::size_t nth : {2U, 0U, 1U}) {
         fake().finish_launch(nth);
         for (std::size_t i = 0; i < 3; ++i) {
             if (i == nth) {
