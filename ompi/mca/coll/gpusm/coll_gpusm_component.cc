@@ -138,6 +138,14 @@ void rise_above_the_others()
     }
 }
 
+// Else calls may not come to us, for which other processes would wait.
+bool is_above_the_others()
+{
+    const std::vector<int *> others = priorities_to_exceed();
+    return std::all_of(others.begin(), others.end(),
+                       [](const int *each) { return *each < component.priority; });
+}
+
 // Before the PML and the BTLs end, and before attributes of datatypes do.
 extern "C" void end_interposer() noexcept
 {
@@ -167,7 +175,7 @@ extern "C" int init_query(bool, bool) noexcept
         return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
     }
     rise_above_the_others();
-    meet_others(component.use_devices);
+    meet_others(component.use_devices && is_above_the_others());
     component.pool = new staging_pool(component.staging_bytes);
     component.requests = new request_list();
     return OMPI_SUCCESS;

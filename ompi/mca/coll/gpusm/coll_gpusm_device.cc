@@ -132,6 +132,16 @@ peer *find_peer(local_process &process, ompi_communicator_t *comm, int rank)
                : nullptr;
 }
 
+bool is_revoked(ompi_communicator_t *comm)
+{
+#if OPAL_ENABLE_FT_MPI
+    return ompi_comm_coll_revoked(comm);
+#else
+    (void)comm;
+    return false;
+#endif
+}
+
 int answer_of(status outcome)
 {
     switch (outcome) {
@@ -175,9 +185,6 @@ bool device_calls::has_group(ompi_communicator_t *comm)
             const ompi_comm_extended_cid_t id = comm->c_contextid;
             group_ = process_group::make(process_->boards(), {id.cid_base, id.cid_sub.u64}, members,
                                          static_cast<std::size_t>(ompi_comm_rank(comm)));
-            if (nullptr == group_) {
-                process_->meet_no_more(); // or the others would wait for a board
-            }
         }
     }
     return group_ != nullptr;
@@ -193,22 +200,27 @@ bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const 
     }
     of.op = *operation;
     of.type = *element;
-    if (!can_reduce(of, static_cast<std::size_t>(ompi_comm_size(comm))) || !has_group(comm) ||
-        !schedule_.is_due()) {
+    const auto ranks = static_cast<std::size_t>(ompi_comm_size(comm));
+    if (!can_reduce(of, ranks) || !has_group(comm) || !schedule_.is_due()) {
         return false;
     }
-    of.on_device = (of.in_place || is_device_memory(of.send)) &&
-                   (nullptr == of.receive || is_device_memory(of.receive));
+    of.receive = receives(of, group_->rank(), ranks) ? of.receive : nullptr;
+    of.on_device =
+        is_device_memory(of.input) && (nullptr == of.receive || is_device_memory(of.receive));
     group_reduction call(*process_, *group_, of);
     constexpr int steps_between_progress = 16; // Open MPI's progress takes longer than a step
+    bool revoked = false;
     status s = status::busy;
     for (int steps = 1; status::busy == (s = call.step()); ++steps) {
         if (0 == steps % steps_between_progress) {
             opal_progress();
+            if (is_revoked(comm) && call.cancel()) {
+                revoked = true;
+            }
         }
     }
     if (status::unsupported != s && status::ok != s) {
-        *rc = answer_of(s);
+        *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
         return true;
     }
     schedule_.met(call.anyone_on_device());

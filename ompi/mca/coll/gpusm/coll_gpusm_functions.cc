@@ -122,7 +122,7 @@ reduction_call call_of(reduction_kind kind, const void *send, void *receive, std
     made.kind = kind;
     made.in_place = MPI_IN_PLACE == send;
     made.elements = count;
-    made.send = send;
+    made.input = made.in_place ? receive : send;
     made.receive = receive;
     return made;
 }
@@ -177,7 +177,6 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
 {
     reduction_call call = call_of(reduction_kind::reduce, send, receive, elements(count));
     call.root = static_cast<std::uint32_t>(root);
-    call.receive = ompi_comm_rank(comm) == root ? receive : nullptr;
     int rc = OMPI_SUCCESS;
     if (is_reduced(module, call, type, op, comm, &rc)) {
         return rc;
@@ -358,10 +357,9 @@ extern "C" int coll_gpusm_scan_init(const void *send, void *receive, int count, 
 extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, datatype *type,
                                  ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
-    reduction_call call = call_of(reduction_kind::exscan, send, receive, elements(count));
-    call.receive = 0 == ompi_comm_rank(comm) ? nullptr : receive;
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call, type, op, comm, &rc)) {
+    if (is_reduced(module, call_of(reduction_kind::exscan, send, receive, elements(count)), type,
+                   op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);

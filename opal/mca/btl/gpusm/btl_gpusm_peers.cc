@@ -55,7 +55,7 @@ bool give_back(mca_btl_base_endpoint_t *ended)
 {
     transport &all = *ended->transport;
     peer &its = *ended->peer;
-    if (its.is_kept_mapped() || !all.frags->take_back(ended) || !all.host->forget_peer(its) ||
+    if (!all.frags->take_back(ended) || !all.host->forget_peer(its) ||
         !smsc_forget(ended)) {
         return false;
     }
@@ -72,9 +72,11 @@ bool give_back(mca_btl_base_endpoint_t *ended)
         (side != nullptr && !side->imports.drop_owner(its.number))) {
         return false;
     }
+    if (its.is_kept_mapped()) {
+        return false;
+    }
     all.process.own_node().forget(its);
-    its.unmap();
-    return true;
+    return its.unmap();
 }
 
 } // namespace

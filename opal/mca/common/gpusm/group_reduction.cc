@@ -29,7 +29,7 @@ struct told {
     reduction_kind kind;
     reduce_op op;
     reduce_type type;
-    bool on_device; // of which `memory` may be none the less host
+    std::uint8_t on_device; // not 0: it is device memory, though `memory` may say host
     std::uint64_t elements;
     std::uint64_t root;
     std::uint64_t source; // address of the input in its process
@@ -69,12 +69,13 @@ struct group_reduction::work {
     exported *target = nullptr;
     std::vector<member> members;
     std::size_t mapped = 0;            // members before that one
-    std::shared_ptr<bool> descriptors; // asked for; true: they have come
+    std::shared_ptr<bool> descriptors; // asked for; true: an answer has come
     clock::time_point give_up{};       // waiting for them
     std::vector<CUevent> events;
     reduction what{};
     completion end;
     bool is_launched = false;
+    unsigned refusals = 0; // of launches, in a row
 
     status find_device(const void *buffer);
     status offer(const void *buffer, std::uint64_t bytes, exported **out, remote_handle *handle);
@@ -108,10 +109,9 @@ status group_reduction::work::offer(const void *buffer, std::uint64_t bytes, exp
 status group_reduction::work::describe(const reduction_call &call, std::size_t rank, told *out)
 {
     const std::uint64_t bytes = call.elements * element_bytes(call.type);
-    const void *input = call.in_place ? call.receive : call.send;
-    status s = find_device(input);
+    status s = find_device(call.input);
     if (status::ok == s) {
-        s = offer(input, bytes, &source, &out->source_in);
+        s = offer(call.input, bytes, &source, &out->source_in);
     }
     if (status::ok == s && call.receive != nullptr) {
         s = find_device(call.receive);
@@ -119,7 +119,7 @@ status group_reduction::work::describe(const reduction_call &call, std::size_t r
     if (status::ok == s && is_written_by_others(call, rank)) {
         s = offer(call.receive, bytes, &target, &out->target_in);
     }
-    out->source = address_of(input);
+    out->source = address_of(call.input);
     out->target = address_of(call.receive);
     return s;
 }
@@ -146,6 +146,7 @@ status group_reduction::work::map(peer &from, const remote_handle &handle, std::
         events.push_back(before);
     }
     if (status::not_ready != s) {
+        descriptors = nullptr;
         return s;
     }
     if (nullptr == descriptors) {
@@ -154,11 +155,8 @@ status group_reduction::work::map(peer &from, const remote_handle &handle, std::
         const auto come = [flag = descriptors] { *flag = true; };
         return side->fds.ask(from.number, handle, come) ? status::busy : status::unsupported;
     }
-    if (std::exchange(*descriptors, false)) {
-        descriptors = nullptr; // of the next one
-        return status::busy;
-    }
-    return clock::now() < give_up ? status::busy : status::unsupported;
+    // Once they have come, they should have helped.
+    return !*descriptors && clock::now() < give_up ? status::busy : status::unsupported;
 }
 
 void group_reduction::work::release()
@@ -197,12 +195,15 @@ status group_reduction::work::launch(const reduction_call &call, std::size_t ran
             what.targets[what.target_count++] = members[i].target_here + part.to * in_element;
         }
     }
+    const std::size_t of_others = events.size();
     if (CUevent before = side->event_before_copies(*on); before != nullptr) {
         events.push_back(before);
     }
     const driver_scope scope(side->driver, on->context);
-    return scope.entered() ? side->reducers.of(*on).start(what, events, &end)
-                           : status::driver_failed;
+    const status s =
+        scope.entered() ? side->reducers.of(*on).start(what, events, &end) : status::driver_failed;
+    events.resize(of_others);
+    return s;
 }
 
 group_reduction::group_reduction(local_process &process, process_group &group,
@@ -222,9 +223,19 @@ status group_reduction::step()
         s = advance();
         if (status::ok != s && status::busy != s) {
             end_with(s);
+            s = status::ok;
         }
     }
     return status::busy == s ? s : outcome_;
+}
+
+bool group_reduction::cancel()
+{
+    const bool can = at_ < stage::vote;
+    if (can) {
+        end_with(status::peer_gone);
+    }
+    return can;
 }
 
 // One stage. `ok`: there is another one, or it is over; `busy`; else the call ends with that.
@@ -258,7 +269,7 @@ status group_reduction::advance()
     case stage::run:
         return run();
     case stage::leave:
-        return all_have_come_to(meeting_stage::ended, &s) ? look_at_ends() : s;
+        return leave();
     case stage::over:
         break;
     }
@@ -274,17 +285,44 @@ bool group_reduction::all_have_come_to(meeting_stage least, status *s)
     return status::ok == *s;
 }
 
-// The call is over for this process.
+// The call ends with that outcome for this process. Before it goes on, the others must have read
+// what it has said, and must read and write nothing of its memory any more. Where it has failed
+// before all have agreed, no kernel is started, and nobody can rely on the others to come.
 void group_reduction::end_with(status outcome)
 {
-    if (stage::connect != at_ && stage::begin != at_ && stage::leave != at_) {
-        group_.store(meeting_, declines_                        ? meeting_stage::withdrew
-                               : status::unsupported == outcome ? meeting_stage::ended
-                                                                : meeting_stage::failed);
+    outcome_ = outcome;
+    const bool is_in_order = status::ok == outcome || status::unsupported == outcome;
+    const bool waits = at_ > stage::begin && (is_in_order || stage::run == at_);
+    if (at_ > stage::begin) {
+        group_.store(meeting_, !is_in_order ? meeting_stage::failed
+                               : declines_  ? meeting_stage::withdrew
+                                            : meeting_stage::ended);
+    }
+    if (!waits) {
+        work_->release();
+    }
+    next_ = 0;
+    at_ = waits ? stage::leave : stage::over;
+}
+
+status group_reduction::leave()
+{
+    status s = status::ok;
+    while (status::peer_gone == (s = group_.reached(meeting_, meeting_stage::ended, &next_))) {
+        outcome_ = status::peer_gone;
+        ++next_; // nothing is to come of that one, but perhaps of the others
+    }
+    if (status::busy == s) {
+        return s;
+    }
+    for (std::size_t i = 0; i < group_.size(); ++i) {
+        if (status::ok == outcome_ && group_.is_at(i, meeting_, meeting_stage::failed)) {
+            outcome_ = status::driver_failed;
+        }
     }
     work_->release();
-    outcome_ = outcome;
     at_ = stage::over;
+    return status::ok;
 }
 
 void group_reduction::tell()
@@ -296,7 +334,8 @@ void group_reduction::tell()
     mine.type = call_.type;
     mine.elements = call_.elements;
     mine.root = call_.root;
-    if (call_.on_device && work_->side != nullptr) {
+    if (call_.on_device && work_->side != nullptr &&
+        (!call_.in_place || can_be_in_place(call_.kind))) {
         const std::lock_guard guard(work_->side->lock);
         const status s = work_->describe(call_, group_.rank(), &mine);
         if (status::ok == s) {
@@ -306,7 +345,7 @@ void group_reduction::tell()
         }
     }
     anyone_on_device_ = call_.on_device;
-    mine.on_device = call_.on_device;
+    mine.on_device = call_.on_device ? 1 : 0;
     work_->members[group_.rank()].says = mine;
     group_.say(meeting_, &mine, sizeof(mine));
 }
@@ -321,7 +360,7 @@ status group_reduction::read_all()
         if (i != group_.rank()) {
             group_.read(i, meeting_, &says, sizeof(says));
         }
-        anyone_on_device_ = anyone_on_device_ || says.on_device;
+        anyone_on_device_ = anyone_on_device_ || 0 != says.on_device;
         can = can && memory_told::device == says.memory && is_same_call(says, mine);
     }
     at_ = stage::map;
@@ -366,6 +405,9 @@ status group_reduction::count_votes()
 {
     bool can = !declines_;
     for (std::size_t i = 0; i < group_.size(); ++i) {
+        if (group_.is_at(i, meeting_, meeting_stage::failed)) {
+            return status::peer_gone; // somebody is, for that one
+        }
         can = can && !group_.is_at(i, meeting_, meeting_stage::declines) &&
               !group_.is_at(i, meeting_, meeting_stage::withdrew);
     }
@@ -382,29 +424,20 @@ status group_reduction::run()
     status s = status::ok;
     if (0 != part_of(call_, group_.rank(), group_.size()).count) {
         const std::lock_guard guard(its.side->lock);
-        s = its.is_launched ? its.side->reducers.of(*its.on).ask(&its.end)
-                            : its.launch(call_, group_.rank());
-        if (status::ok == s && !std::exchange(its.is_launched, true)) {
-            return status::busy;
+        if (its.is_launched) {
+            s = its.side->reducers.of(*its.on).ask(&its.end);
+        } else {
+            s = its.launch(call_, group_.rank());
+            its.is_launched = status::ok == s;
+            // Nothing has been started then, but the others may have: so it is tried again.
+            const bool again = status::busy != s && ++its.refusals < failures_in_a_row;
+            s = its.is_launched || again ? status::busy : s;
         }
     }
     if (status::busy != s) {
-        outcome_ = status::ok == s ? s : status::driver_failed;
-        group_.store(meeting_, status::ok == s ? meeting_stage::ended : meeting_stage::failed);
-        at_ = stage::leave;
+        end_with(status::ok == s ? s : status::driver_failed);
     }
     return status::busy == s ? s : status::ok;
-}
-
-status group_reduction::look_at_ends()
-{
-    for (std::size_t i = 0; i < group_.size(); ++i) {
-        if (group_.is_at(i, meeting_, meeting_stage::failed)) {
-            outcome_ = status::driver_failed;
-        }
-    }
-    end_with(outcome_);
-    return status::ok;
 }
 
 } // namespace gpusm

@@ -40,6 +40,10 @@ class group_reduction {
     // receive buffers may be anything.
     status step();
 
+    // Ends the call, as peer_gone, unless the others may rely on this process already. step() as
+    // before.
+    bool cancel();
+
     // Once it is over, whether any rank had device memory; the same on all ranks.
     bool anyone_on_device() const { return anyone_on_device_; }
 
@@ -55,7 +59,7 @@ class group_reduction {
     status map_all();
     status count_votes();
     status run();
-    status look_at_ends();
+    status leave();
 
     process_group &group_;
     const reduction_call call_;

@@ -119,11 +119,6 @@ void local_process::decide_to_meet(bool meets)
         undecided, meets ? meets_in_groups::yes : meets_in_groups::no);
 }
 
-void local_process::meet_no_more()
-{
-    node_.own().view().header->meets.store(meets_in_groups::no, std::memory_order_release);
-}
-
 bool local_process::meets() const
 {
     return meets_in_groups::yes == node_.own().view().header->meets.load(std::memory_order_relaxed);

@@ -40,9 +40,8 @@ class local_process {
     device_offers &offers() { return offers_; }
     board_list &boards() { return boards_; }
     // Whether this process meets others in groups (process_group.h), for all to see. The first
-    // decision stays; but one that has no memory for it can stop: it opens no further board.
+    // decision stays; but see board_list::open.
     void decide_to_meet(bool meets);
-    void meet_no_more();
     bool meets() const;
     // Made with the first call that finds a CUDA driver; null without one, or when the settings say
     // that devices are not to be used.

@@ -11,8 +11,9 @@ process_group::process_group(board_list &boards, const board_key &key,
     for (peer *each : members) {
         declines_ = declines_ || (nullptr == each && members_.size() != rank);
         members_.push_back({each, {}});
-        if (each != nullptr) {
-            each->keep_mapped();
+        if (each != nullptr && !each->keep_mapped()) {
+            members_.back().process = nullptr;
+            declines_ = true;
         }
     }
 }
@@ -22,6 +23,7 @@ std::unique_ptr<process_group> process_group::make(board_list &boards, const boa
                                                    std::size_t rank)
 {
     std::unique_ptr<process_group> made(new process_group(boards, key, members, rank));
+    made->declines_at_home_ = made->declines_;
     if (status::ok != boards.open(key, made->declines_, &made->own_)) {
         return nullptr;
     }
@@ -30,7 +32,7 @@ std::unique_ptr<process_group> process_group::make(board_list &boards, const boa
 
 process_group::~process_group()
 {
-    if (own_.get() != nullptr) {
+    if (own_.get() != nullptr && !declines_at_home_) {
         boards_.close(&own_);
     }
     for (const one &each : members_) {
@@ -45,16 +47,24 @@ status process_group::connect()
     if (declines_) {
         return status::unsupported;
     }
-    for (; connected_ < members_.size(); ++connected_) {
-        if (connected_ == rank_) {
+    // All are looked at: where one does not meet, the others need not come.
+    status all = status::ok;
+    for (std::size_t i = 0; !is_connected_ && i < members_.size(); ++i) {
+        one &of = members_[i];
+        if (i == rank_ || of.board.is_open()) {
             continue;
         }
-        if (const status s = find(&members_[connected_]); status::ok != s) {
-            declines_ = status::unsupported == s;
-            return status::busy == s && is_gone(members_[connected_]) ? status::peer_gone : s;
+        const status s = find(&of);
+        if (status::unsupported == s) {
+            declines_ = true;
+            return s;
+        }
+        if (status::ok != s && status::peer_gone != all) {
+            all = status::busy == s && !is_gone(of) ? s : status::peer_gone;
         }
     }
-    return status::ok;
+    is_connected_ = status::ok == all;
+    return all;
 }
 
 status process_group::find(one *of) const

@@ -22,7 +22,7 @@ namespace gpusm {
 class process_group {
   public:
     // `members`: by rank; null at `rank`, which is this process, and where nobody can be reached.
-    // Null: this process has no memory for a board now.
+    // Null: there is no memory for a board, or was not once; others see that it meets no more.
     static std::unique_ptr<process_group> make(board_list &boards, const board_key &key,
                                                const std::vector<peer *> &members,
                                                std::size_t rank);
@@ -35,8 +35,8 @@ class process_group {
     std::size_t rank() const { return rank_; }
     peer &member(std::size_t rank) const { return *members_[rank].process; }
 
-    // Finds the others. `ok`: all meet here; `unsupported`: one of them does not, and no two of
-    // them ever will, as all see the same; `busy`; `peer_gone`.
+    // Finds the others. `ok`: all meet here; `unsupported`: one of them does not, as all see or
+    // will see, so no two of them ever will; `busy`; `peer_gone`.
     status connect();
 
     // --- one meeting after the other. All members begin the same ones in the same order.
@@ -77,8 +77,10 @@ class process_group {
     std::vector<one> members_; // their segments stay mapped meanwhile
     const std::size_t rank_;
     own_board own_;
-    bool declines_ = false;     // nobody meets here
-    std::size_t connected_ = 0; // members before this one
+    bool declines_ = false; // nobody meets here
+    // As this process cannot reach them all. Its board stays, for those that come late.
+    bool declines_at_home_ = false;
+    bool is_connected_ = false;
     std::uint32_t next_meeting_ = 0;
     std::size_t over_ = 0;    // of the meeting that had the next one's place: as `next` below
     std::uint32_t looks_ = 0; // since it was asked whether a process lives

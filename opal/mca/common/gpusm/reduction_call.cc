@@ -59,13 +59,21 @@ reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t
     return {first, std::min(begin_of(rank + 1), call.elements) - first, first};
 }
 
+bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks)
+{
+    return is_written_by_others(call, rank) ||
+           (is_written_at_home(call, rank) && 0 != part_of(call, rank, ranks).count);
+}
+
+bool can_be_in_place(reduction_kind kind)
+{
+    return reduction_kind::allreduce == kind || reduction_kind::reduce == kind;
+}
+
 bool can_reduce(const reduction_call &call, std::size_t ranks)
 {
-    const bool reads_what_it_writes_elsewhere = call.in_place &&
-                                                reduction_kind::allreduce != call.kind &&
-                                                reduction_kind::reduce != call.kind;
     return ranks > 1 && ranks <= reduce_most_ranks && call.elements > 0 &&
-           is_defined(call.op, call.type) && !reads_what_it_writes_elsewhere;
+           is_defined(call.op, call.type);
 }
 
 } // namespace gpusm

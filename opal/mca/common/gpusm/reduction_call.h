@@ -21,18 +21,17 @@ enum class reduction_kind : std::uint8_t {
     exscan,         // of the ranks before the own
 };
 
-// What MPI was called with. What stands before the buffers is the same on all ranks, but that in
-// place of `reduce` is the root's.
+// What MPI was called with. What stands before the buffers is the same on all ranks.
 struct reduction_call {
     reduction_kind kind;
     reduce_op op;
     reduce_type type;
     std::uint32_t root = 0;     // of `reduce`
     std::uint64_t elements = 0; // of each rank's input; > 0
-    bool in_place = false;      // the input is in the receive buffer
     const int *parts = nullptr; // of `reduce_scatter`: elements by rank; null: all have as many
-    const void *send = nullptr;
+    const void *input = nullptr;
     void *receive = nullptr; // null where nothing is received
+    bool in_place = false;   // the input is in the receive buffer
     bool on_device = false;  // both buffers are device memory
 };
 
@@ -45,13 +44,17 @@ struct reduction_part {
 };
 reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t ranks);
 
-// Can such a call be carried out at all? The same answer on all ranks.
+// Can such a call be carried out at all? The same answer on all ranks, whatever their buffers are.
 bool can_reduce(const reduction_call &call, std::size_t ranks);
 
 // Others write their parts of the result into that rank's buffer.
 bool is_written_by_others(const reduction_call &call, std::size_t rank);
 // The rank writes its part of the result into its own buffer.
 bool is_written_at_home(const reduction_call &call, std::size_t rank);
+// One of these: MPI says of other receive buffers that they are not significant.
+bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks);
+// With input in place: no rank writes where another one still reads.
+bool can_be_in_place(reduction_kind kind);
 // It reads the ranks before that one.
 std::size_t sources_of(const reduction_call &call, std::size_t rank, std::size_t ranks);
 

@@ -79,6 +79,10 @@ others_board::found others_board::find(const peer_segment &of, const board_key &
 status board_list::open(const board_key &key, bool declines, own_board *out)
 {
     const std::lock_guard guard(lock_);
+    std::atomic<meets_in_groups> &meets = own_.view().header->meets;
+    if (meets_in_groups::no == meets.load(std::memory_order_relaxed)) {
+        return status::no_memory;
+    }
     const board_standing standing = declines ? board_standing::declines : board_standing::meets;
     if (!free_.empty()) {
         begin_turn(free_.back(), key, standing);
@@ -87,8 +91,9 @@ status board_list::open(const board_key &key, bool declines, own_board *out)
         return status::ok;
     }
     std::uint32_t granule = 0;
-    if (const status s = own_.carve(sizeof(board), &granule); status::ok != s) {
-        return s;
+    if (status::ok != own_.carve(sizeof(board), &granule)) {
+        meets.store(meets_in_groups::no, std::memory_order_release);
+        return status::no_memory;
     }
     auto *made = reinterpret_cast<board *>(own_.at(granule)); // zeros
     begin_turn(made, key, standing);

@@ -7,7 +7,7 @@
 // until all others are as far. It never writes what another one writes.
 //
 // A meeting is over for a process when all have ended it. So a place is free for a later meeting
-// once the process's own one before is over, and what was said there has been read.
+// once the one before is over, and what was said there has been read.
 //
 // Boards are found by the group's key. One whose group is over is used for another group at once:
 // its turn tells a process that has still to see the end of a meeting that it has come.
@@ -128,7 +128,8 @@ class board_list {
     board_list &operator=(const board_list &) = delete;
 
     // One for a group, which others find from now on. `declines`: they find that this process meets
-    // nobody there. `no_memory`: there is none, and whoever looks for it waits.
+    // nobody there. `no_memory`: there is none, and as others may look for it, this process meets
+    // no more in further groups, as they see in its segment; or does not.
     status open(const board_key &key, bool declines, own_board *out);
     // This process has left that group, in which all meetings are over for it.
     void close(own_board *left);

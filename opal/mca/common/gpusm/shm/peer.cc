@@ -203,14 +203,18 @@ bool peer::has_ended() const
     return attached() && !segment_.owner_alive();
 }
 
-void peer::unmap()
+bool peer::unmap()
 {
     const std::lock_guard guard(mutex_);
+    if (0 != kept_) {
+        return false;
+    }
     connected_.store(false, std::memory_order_release);
     attached_.store(false, std::memory_order_release);
     outbox_ = {};
     decide_on_inline();
     segment_ = {};
+    return true;
 }
 
 bool peer::lives()

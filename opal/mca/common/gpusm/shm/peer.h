@@ -89,11 +89,26 @@ class peer {
     // Of one that has ended: in order, as it has said.
     bool has_ended_in_order() const { return segment_.owner_says_it_ends(); }
     // Unmaps the segment of a closed peer, whatever is in flight; nobody may be using shared().
-    void unmap();
-    // For whoever reads its segment between calls: it is not to be unmapped until let_go().
-    void keep_mapped() { kept_.fetch_add(1, std::memory_order_relaxed); }
-    void let_go() { kept_.fetch_sub(1, std::memory_order_release); }
-    bool is_kept_mapped() const { return 0 != kept_.load(std::memory_order_acquire); }
+    // False: somebody keeps it mapped.
+    bool unmap();
+    // For whoever reads its segment between calls: it is not unmapped until let_go(). False: it is
+    // closed.
+    bool keep_mapped()
+    {
+        const std::lock_guard guard(mutex_);
+        kept_ += closed_ ? 0 : 1;
+        return !closed_;
+    }
+    void let_go()
+    {
+        const std::lock_guard guard(mutex_);
+        --kept_;
+    }
+    bool is_kept_mapped()
+    {
+        const std::lock_guard guard(mutex_);
+        return 0 != kept_;
+    }
 
     bool closed() const { return closed_.load(std::memory_order_relaxed); }
     // No fragment is on the way. A snapshot: another thread may post or reap meanwhile.
@@ -145,7 +160,7 @@ class peer {
     std::atomic<bool> attached_{false};
     std::atomic<bool> connected_{false}; // slot_ is ours
     std::atomic<bool> closed_{false};
-    std::atomic<std::uint32_t> kept_{0};                    // by so many
+    std::uint32_t kept_ = 0; // mapped, by so many
     bool told_ = false;                                     // why it could not be connected to
     std::chrono::steady_clock::time_point connect_again_{}; // not before
     std::uint32_t slot_ = 0;                                // ours, in the peer's segment

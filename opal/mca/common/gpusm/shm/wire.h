@@ -83,7 +83,7 @@ struct segment_header {
     std::atomic<std::uint32_t> ended;
     // Writer: the owner. The granule of the board that it has made last; 0: it has made none.
     std::atomic<std::uint32_t> newest_board;
-    // Writer: the owner, before its use of MPI has begun for others.
+    // Writer: the owner: before others can send to it, and when it cannot meet any more.
     std::atomic<meets_in_groups> meets;
     // Writer: the owner, after it ended an export's generation. An importer that sees a new
     // value looks through its mappings of this owner for generations that are over.
