@@ -144,6 +144,7 @@ constexpr subtest subtests[] = {
     {"leaving-child", leaving_child, ranks::everyone, true},
     {"out-of-reach", test_out_of_reach, ranks::everyone, false},
     {"reductions", test_reductions, ranks::everyone, true},
+    {"reductions-types", test_reductions_types, ranks::everyone, true},
     {"reductions-long", test_reductions_long, ranks::everyone, true},
     {"reductions-inter", test_reductions_inter, ranks::everyone, true},
     {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},

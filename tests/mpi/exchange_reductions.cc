@@ -165,6 +165,45 @@ void test_all(const group &g, const kit &k, bool all_operations)
     }
 }
 
+// Every operation on every predefined type, in a group that meets for the first time: on the
+// devices wherever it can be, as the component counts.
+void test_types(const group &g)
+{
+    const bench::path_counters counters("coll_gpusm_");
+    const auto on_devices = [&] { return counters.read()["device_reductions"]; };
+    constexpr int most_ranks_that_scatter = 4; // see operation
+    for (const basic_type &basic : basic_types()) {
+        element e(basic.name, basic.type);
+        for (const MPI_Op &op : basic.operations) {
+            for (int i = 0; i < 12; ++i) {
+                const kind what = static_cast<kind>(i / 2);
+                const bool in_place = 0 != i % 2;
+                const bool scatters =
+                    kind::reduce_scatter == what || kind::reduce_scatter_block == what;
+                if (scatters && g.ranks > most_ranks_that_scatter) {
+                    continue;
+                }
+                const bool stays =
+                    g.ranks > 1 && (!in_place || kind::allreduce == what || kind::reduce == what);
+                for (std::size_t n : {1, 7, 1001}) {
+                    if (1001 == n && op != basic.operations.front()) {
+                        continue;
+                    }
+                    e.shift = 7 == n ? e.size : 0;
+                    const setup each = {what, &e, op, n, 0, in_place};
+                    const unsigned long long before = on_devices();
+                    run(g, {each}, form::blocking);
+                    const unsigned long long counted = on_devices() - before;
+                    if (counted != (stays ? 1 : 0)) {
+                        fail(operation(g, each).describe() + (stays ? ": not" : ": counted") +
+                             " on the devices");
+                    }
+                }
+            }
+        }
+    }
+}
+
 void test_local(const kit &k)
 {
     for (const element *e : {&k.integer, &k.real, &k.dense, &k.gapped, &k.before}) {
@@ -276,6 +315,15 @@ void test_reductions(context &c)
         test_kept();
         test_all(world, k, true);
         test_all(whole(MPI_COMM_SELF, {c.rank}), k, false);
+    });
+}
+
+void test_reductions_types(context &c)
+{
+    with_world(c, [&](const kit &, group world) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &world.comm);
+        test_types(world);
+        MPI_Comm_free(&world.comm);
     });
 }
 

@@ -4,7 +4,7 @@
 #
 # run_reductions.sh: every reduction on device memory gives what it gives on host memory: blocking,
 # non-blocking and persistent ones, in place, between two groups, where only some ranks have device
-# memory, with types that have gaps, and from threads.
+# memory, with types that have gaps, and from threads; on the devices and through host memory.
 # shellcheck disable=SC2016,SC2154 # conditions are evaluated later; set by common.sh
 . "$(dirname "$0")/common.sh"
 need_gpu reductions || finish
@@ -21,16 +21,36 @@ counted() {
     sed -n 's/^exchange .* \([0-9]*\) messages checked.*/    \1 operations checked/p' "$work/output"
 }
 counted two-ranks 300 2 reductions
+counted two-ranks-through-host-memory 300 2 reductions --mca coll_gpusm_use_devices 0
+# Every operation on every type: on the devices, as the component counts.
+for ranks in 2 3 9; do
+    counted "types-of-$ranks-ranks" 120 "$ranks" reductions-types
+done
+# One rank does not use devices, or has no coll/gpusm: nobody waits for it.
+launch 120 1 --mca coll_gpusm_use_devices 0 "$exchange" reductions --kinds D : \
+    -n 2 "$exchange" reductions --kinds D
+judge one-rank-uses-no-devices 0 $? 'says "reductions: passed, [1-9]"' "it does not pass"
+launch 120 1 --mca coll ^gpusm "$exchange" pairs --kinds D --max-size 1 : \
+    -n 1 "$exchange" pairs --kinds D --max-size 1
+judge one-rank-has-no-coll-gpusm 0 $? 'says "pairs: passed, [1-9]"' "it does not pass"
+# What a process cannot do now, none does; a launch that is refused is tried again.
+if need_softcuda devices-that-cannot; then
+    for call in cuIpcOpenMemHandle:2:2 cuModuleLoadData:1:2 cuIpcGetMemHandle:1:2 cuLaunchKernel:5:2; do
+        counted "one-$call-fails" 120 3 reductions -x GPUSM_SOFTCUDA_FAIL="$call" \
+            -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so
+    done
+fi
 # Blocks come and go, and the large ones are not page-locked.
 counted three-ranks-little-locked-memory 300 3 reductions --mca coll_gpusm_staging_bytes 300000
 # Without coll/cuda, which otherwise is the next component.
 counted four-ranks-without-coll-cuda 300 4 reductions --mca coll ^cuda
 # Of 40 MiB, in pieces that fit page-locked memory. Two ranks copy 54 pieces, if all calls are cut:
 # twice 2 x 3 there and back again in allreduce, 9 in reduce, 12 in scan, 9 in exscan.
-counted two-ranks-long 300 2 reductions-long
+counted two-ranks-long 300 2 reductions-long --mca coll_gpusm_use_devices 0
 counted three-ranks-long 300 3 reductions-long --mca coll_adapt_priority 100
 if need_softcuda long-reductions-go-in-pieces; then
-    launch 120 2 -x GPUSM_SOFTCUDA_LOG="$work" "$exchange" reductions-long --kinds D --rounds 1
+    launch 120 2 --mca coll_gpusm_use_devices 0 -x GPUSM_SOFTCUDA_LOG="$work" "$exchange" \
+        reductions-long --kinds D --rounds 1
     status=$?
     copies=$(cat "$work"/*.log | grep -c '^cuMemcpy[A-Za-z]* .* mca_accelerator_' || true)
     judge long-reductions-go-in-pieces 0 $status '[ "$copies" -ge 54 ]' \
