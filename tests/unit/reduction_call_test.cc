@@ -54,6 +54,16 @@ TEST(ReductionCall, PartsBeginAtWholeVectorsAndAreAboutAsLong)
     }
 }
 
+TEST(ReductionCall, OnlyWorkersHaveParts)
+{
+    reduction_call call = call_of(reduction_kind::allreduce, 64);
+    call.workers = 0b1001;
+    EXPECT_EQ(part_of(call, 0, 4).count, 32U);
+    EXPECT_EQ(part_of(call, 1, 4).count, 0U);
+    EXPECT_EQ(part_of(call, 3, 4).first, 32U);
+    EXPECT_EQ(part_of(call, 3, 4).count, 32U);
+}
+
 TEST(ReductionCall, ScatteredPartsAreTheBlocksOfTheRanks)
 {
     reduction_call call = call_of(reduction_kind::reduce_scatter, 12);

@@ -208,7 +208,7 @@ bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const 
     of.on_device =
         is_device_memory(of.input) && (nullptr == of.receive || is_device_memory(of.receive));
     group_reduction call(*process_, *group_, of);
-    constexpr int steps_between_progress = 16; // Open MPI's progress takes longer than a step
+    constexpr int steps_between_progress = 64; // Open MPI's progress takes longer than a step
     bool revoked = false;
     status s = status::busy;
     for (int steps = 1; status::busy == (s = call.step()); ++steps) {

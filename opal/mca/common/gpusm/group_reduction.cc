@@ -3,212 +3,44 @@
 #include "opal/mca/common/gpusm/group_reduction.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
-#include "opal/mca/common/gpusm/gpu/reducer.h"
-#include "opal/mca/common/gpusm/gpu_side.h"
 #include "opal/mca/common/gpusm/local_process.h"
 #include "opal/mca/common/gpusm/process_group.h"
+#include "opal/mca/common/gpusm/reduction_work.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
-#include <type_traits>
-#include <utility>
 
 namespace gpusm {
 
 namespace {
 
-enum class memory_told : std::uint32_t {
-    host = 1,   // or device memory that nobody else can map
-    device = 2, // that the handles name
-};
-
-// What each process tells the others. Read as a peer's word.
-struct told {
-    memory_told memory;
-    reduction_kind kind;
-    reduce_op op;
-    reduce_type type;
-    std::uint8_t on_device; // not 0: it is device memory, though `memory` may say host
-    std::uint64_t elements;
-    std::uint64_t root;
-    std::uint64_t source; // address of the input in its process
-    remote_handle source_in;
-    std::uint64_t target; // of the result, where others write it
-    remote_handle target_in;
-};
-static_assert(sizeof(told) <= board_said_bytes && std::is_trivially_copyable_v<told>);
-
-bool is_same_call(const told &one, const told &other)
+bool is_same_call(const reduction_told &one, const reduction_told &other)
 {
     return one.kind == other.kind && one.op == other.op && one.type == other.type &&
            one.elements == other.elements && one.root == other.root;
 }
 
-std::uint64_t address_of(const void *buffer)
-{
-    return reinterpret_cast<std::uint64_t>(buffer);
-}
-
 } // namespace
 
-// The GPU lock is held for whatever touches the GPU side.
-struct group_reduction::work {
-    struct member {
-        told says;
-        mapping *source = nullptr; // null: not needed, or not yet
-        mapping *target = nullptr;
-        std::uint64_t source_here = 0; // addresses in this process
-        std::uint64_t target_here = 0;
-    };
-    using clock = std::chrono::steady_clock;
-
-    gpu_side *side = nullptr;
-    device *on = nullptr; // this process's buffers are there; null: they are not on one device
-    exported *source = nullptr;
-    exported *target = nullptr;
-    std::vector<member> members;
-    std::size_t mapped = 0;            // members before that one
-    std::shared_ptr<bool> descriptors; // asked for; true: an answer has come
-    clock::time_point give_up{};       // waiting for them
-    std::vector<CUevent> events;
-    reduction what{};
-    completion end;
-    bool is_launched = false;
-    unsigned refusals = 0; // of launches, in a row
-
-    status find_device(const void *buffer);
-    status offer(const void *buffer, std::uint64_t bytes, exported **out, remote_handle *handle);
-    status describe(const reduction_call &call, std::size_t rank, told *out);
-    status map(peer &from, const remote_handle &handle, std::uint64_t address, std::uint64_t bytes,
-               mapping **out, std::uint64_t *here);
-    status launch(const reduction_call &call, std::size_t rank);
-    void release();
-};
-
-status group_reduction::work::find_device(const void *buffer)
+// The ranks whose buffers are on another device than those of all ranks before them.
+std::uint32_t group_reduction::first_on_each_device() const
 {
-    const pointer_facts facts = side->devices.facts_of(address_of(buffer));
-    device *its = nullptr;
-    const status s = facts.plain() ? side->devices.for_memory(facts, &its) : status::unsupported;
-    if (status::ok != s || (on != nullptr && its != on)) {
-        return status::unsupported;
-    }
-    on = its;
-    return status::ok;
-}
-
-status group_reduction::work::offer(const void *buffer, std::uint64_t bytes, exported **out,
-                                    remote_handle *handle)
-{
-    const pointer_facts facts = side->devices.facts_of(address_of(buffer), true);
-    return side->exports.export_range(address_of(buffer), bytes, facts.buffer_id, out, handle);
-}
-
-// Anything but `ok`: others cannot map it.
-status group_reduction::work::describe(const reduction_call &call, std::size_t rank, told *out)
-{
-    const std::uint64_t bytes = call.elements * element_bytes(call.type);
-    status s = find_device(call.input);
-    if (status::ok == s) {
-        s = offer(call.input, bytes, &source, &out->source_in);
-    }
-    if (status::ok == s && call.receive != nullptr) {
-        s = find_device(call.receive);
-    }
-    if (status::ok == s && is_written_by_others(call, rank)) {
-        s = offer(call.receive, bytes, &target, &out->target_in);
-    }
-    out->source = address_of(call.input);
-    out->target = address_of(call.receive);
-    return s;
-}
-
-status group_reduction::work::map(peer &from, const remote_handle &handle, std::uint64_t address,
-                                  std::uint64_t bytes, mapping **out, std::uint64_t *here)
-{
-    if (*out != nullptr) {
-        return status::ok;
-    }
-    if (!names_export(handle.kind) || !covers(handle, address, bytes)) {
-        return status::bad_peer;
-    }
-    status s = side->import(from, handle, *on, out);
-    if (status::ok == s) {
-        *here = (*out)->local_base + (address - (*out)->remote_base);
-        s = gpu_side::kernel_reads(**out, *on) ? s : status::unsupported;
-    }
-    CUevent before = nullptr;
-    if (status::ok == s) {
-        s = side->event_of(from, handle, *on, &before);
-    }
-    if (status::ok == s && before != nullptr) {
-        events.push_back(before);
-    }
-    if (status::not_ready != s) {
-        descriptors = nullptr;
-        return s;
-    }
-    if (nullptr == descriptors) {
-        descriptors = std::make_shared<bool>(false);
-        give_up = clock::now() + std::chrono::seconds(10);
-        const auto come = [flag = descriptors] { *flag = true; };
-        return side->fds.ask(from.number, handle, come) ? status::busy : status::unsupported;
-    }
-    // Once they have come, they should have helped.
-    return !*descriptors && clock::now() < give_up ? status::busy : status::unsupported;
-}
-
-void group_reduction::work::release()
-{
-    if (nullptr == side) {
-        return;
-    }
-    const std::lock_guard guard(side->lock);
-    for (member &each : members) {
-        for (mapping **its : {&each.source, &each.target}) {
-            if (*its != nullptr) {
-                side->imports.release(std::exchange(*its, nullptr));
-            }
+    std::uint32_t found = 0;
+    const auto &all = work_->members;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto is_there_too = [&](const reduction_work::member &before) {
+            return before.says.device == all[i].says.device;
+        };
+        if (std::none_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), is_there_too)) {
+            found |= 1U << i;
         }
     }
-    for (exported **its : {&source, &target}) {
-        if (*its != nullptr) {
-            side->exports.release(std::exchange(*its, nullptr));
-        }
-    }
-}
-
-status group_reduction::work::launch(const reduction_call &call, std::size_t rank)
-{
-    const reduction_part part = part_of(call, rank, members.size());
-    const std::uint64_t in_element = element_bytes(call.type);
-    what = {};
-    what.op = call.op;
-    what.type = call.type;
-    what.elements = part.count;
-    for (std::size_t i = 0; i < sources_of(call, rank, members.size()); ++i) {
-        what.sources[what.source_count++] = members[i].source_here + part.first * in_element;
-    }
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (i == rank ? is_written_at_home(call, rank) : is_written_by_others(call, i)) {
-            what.targets[what.target_count++] = members[i].target_here + part.to * in_element;
-        }
-    }
-    const std::size_t of_others = events.size();
-    if (CUevent before = side->event_before_copies(*on); before != nullptr) {
-        events.push_back(before);
-    }
-    const driver_scope scope(side->driver, on->context);
-    const status s =
-        scope.entered() ? side->reducers.of(*on).start(what, events, &end) : status::driver_failed;
-    events.resize(of_others);
-    return s;
+    return found;
 }
 
 group_reduction::group_reduction(local_process &process, process_group &group,
                                  const reduction_call &call)
-    : group_(group), call_(call), work_(std::make_unique<work>())
+    : group_(group), call_(call), work_(std::make_unique<reduction_work>())
 {
     work_->members.resize(group.size());
     work_->side = call.on_device ? process.gpu() : process.gpu_if_made();
@@ -327,7 +159,7 @@ status group_reduction::leave()
 
 void group_reduction::tell()
 {
-    told mine{};
+    reduction_told mine{};
     mine.memory = memory_told::host;
     mine.kind = call_.kind;
     mine.op = call_.op;
@@ -340,6 +172,7 @@ void group_reduction::tell()
         const status s = work_->describe(call_, group_.rank(), &mine);
         if (status::ok == s) {
             mine.memory = memory_told::device;
+            mine.device = work_->on->uuid;
         } else {
             log_line(log_level::info, "a reduction goes through host memory: %s", to_string(s));
         }
@@ -353,16 +186,17 @@ void group_reduction::tell()
 // All decide alike, as all have been told the same.
 status group_reduction::read_all()
 {
-    const told &mine = work_->members[group_.rank()].says;
+    const reduction_told &mine = work_->members[group_.rank()].says;
     bool can = true;
     for (std::size_t i = 0; i < group_.size(); ++i) {
-        told &says = work_->members[i].says;
+        reduction_told &says = work_->members[i].says;
         if (i != group_.rank()) {
             group_.read(i, meeting_, &says, sizeof(says));
         }
         anyone_on_device_ = anyone_on_device_ || 0 != says.on_device;
         can = can && memory_told::device == says.memory && is_same_call(says, mine);
     }
+    call_.workers = first_on_each_device();
     at_ = stage::map;
     return can ? status::ok : status::unsupported;
 }
@@ -370,14 +204,14 @@ status group_reduction::read_all()
 // What this process's part needs of the others. `busy`: not all of it yet.
 status group_reduction::map_all()
 {
-    work &its = *work_;
+    reduction_work &its = *work_;
     const std::size_t rank = group_.rank();
     const bool has_part = 0 != part_of(call_, rank, group_.size()).count;
     const std::uint64_t bytes = call_.elements * element_bytes(call_.type);
     const std::lock_guard guard(its.side->lock);
     for (; has_part && its.mapped < group_.size(); ++its.mapped) {
         const std::size_t i = its.mapped;
-        work::member &of = its.members[i];
+        reduction_work::member &of = its.members[i];
         if (i == rank) {
             of.source_here = of.says.source;
             of.target_here = of.says.target;
@@ -420,7 +254,7 @@ status group_reduction::count_votes()
 
 status group_reduction::run()
 {
-    work &its = *work_;
+    reduction_work &its = *work_;
     status s = status::ok;
     if (0 != part_of(call_, group_.rank(), group_.size()).count) {
         const std::lock_guard guard(its.side->lock);

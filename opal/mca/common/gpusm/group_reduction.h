@@ -23,6 +23,7 @@ namespace gpusm {
 
 class local_process;
 class process_group;
+struct reduction_work;
 
 // One call, in one meeting of the group. One thread at a time. The buffers are the caller's and
 // stay until it is over.
@@ -48,7 +49,6 @@ class group_reduction {
     bool anyone_on_device() const { return anyone_on_device_; }
 
   private:
-    struct work; // what goes with the GPU side's types
     enum class stage : std::uint8_t { connect, begin, gather, map, vote, run, leave, over };
 
     status advance();
@@ -56,20 +56,21 @@ class group_reduction {
     void end_with(status outcome);
     void tell();
     status read_all();
+    std::uint32_t first_on_each_device() const;
     status map_all();
     status count_votes();
     status run();
     status leave();
 
     process_group &group_;
-    const reduction_call call_;
+    reduction_call call_;
     stage at_ = stage::connect;
     std::uint32_t meeting_ = 0;
     std::size_t next_ = 0; // see process_group::reached
     bool declines_ = false;
     bool anyone_on_device_ = false;
     status outcome_ = status::ok;
-    std::unique_ptr<work> work_;
+    std::unique_ptr<reduction_work> work_;
 };
 
 } // namespace gpusm

@@ -3,6 +3,7 @@
 #include "opal/mca/common/gpusm/reduction_call.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace gpusm {
@@ -47,16 +48,24 @@ reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t
     default:
         break;
     }
+    if (0 == (call.workers >> rank & 1U)) {
+        return {};
+    }
+    const auto workers_before = [&](std::size_t end) {
+        return static_cast<std::size_t>(std::popcount(call.workers & ((1U << end) - 1)));
+    };
+    const std::size_t parts = workers_before(ranks);
+    const std::size_t nth_part = workers_before(rank);
     // In whole vectors, so that all parts are as aligned as the buffers.
     const std::uint64_t in_vector = reduce_vector_bytes / element_bytes(call.type);
     const std::uint64_t vectors = (call.elements + in_vector - 1) / in_vector;
     const auto begin_of = [&](std::size_t nth) {
-        return std::min(vectors / ranks * nth + std::min<std::uint64_t>(nth, vectors % ranks),
+        return std::min(vectors / parts * nth + std::min<std::uint64_t>(nth, vectors % parts),
                         vectors) *
                in_vector;
     };
-    const std::uint64_t first = std::min(begin_of(rank), call.elements);
-    return {first, std::min(begin_of(rank + 1), call.elements) - first, first};
+    const std::uint64_t first = std::min(begin_of(nth_part), call.elements);
+    return {first, std::min(begin_of(nth_part + 1), call.elements) - first, first};
 }
 
 bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks)

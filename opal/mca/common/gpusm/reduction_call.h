@@ -33,6 +33,9 @@ struct reduction_call {
     void *receive = nullptr; // null where nothing is received
     bool in_place = false;   // the input is in the receive buffer
     bool on_device = false;  // both buffers are device memory
+    // Of `allreduce` and `reduce`, the ranks that reduce, a bit for each. Kernels of processes that
+    // share a device run one after the other, so one of them launches for all.
+    std::uint32_t workers = ~std::uint32_t{0};
 };
 
 // The part of the elements that a rank reduces, and where its result goes, in elements from the
