@@ -101,8 +101,8 @@ TEST_F(ReduceKernel, TheGridDependsOnTheLengthAndTheEntryOnTheAlignment)
         unsigned word_bytes;
     } table[] = {
         {1, 0, 1, "gpusm_reduce_any", 16},      {4, 0, 1, "gpusm_reduce", 16},
-        {4096, 0, 1, "gpusm_reduce", 16},       {4097, 0, 2, "gpusm_reduce_any", 16},
-        {4100, 0, 2, "gpusm_reduce", 16},       {8 * 4096, 0, 8, "gpusm_reduce", 16},
+        {2048, 0, 1, "gpusm_reduce", 16},       {2049, 0, 2, "gpusm_reduce_any", 16},
+        {2052, 0, 2, "gpusm_reduce", 16},       {8 * 2048, 0, 8, "gpusm_reduce", 16},
         {1ULL << 40, 0, 8, "gpusm_reduce", 16}, {4, 8, 1, "gpusm_reduce_any", 8},
         {4, 12, 1, "gpusm_reduce_any", 4},      {4, 6, 1, "gpusm_reduce_any", 2},
         {4, 15, 1, "gpusm_reduce_any", 1},

@@ -16,7 +16,7 @@ enum reduce_limits {
     reduce_most_ranks = 16,      // sources, and targets, of a reduction
     reduce_vector_bytes = 16,    // that are combined at once; all lengths of elements divide it
     reduce_threads = 512,        // in a block
-    reduce_block_vectors = 1024, // a launch has a block for so many vectors, up to its limit
+    reduce_block_vectors = 512,  // a launch has a block for so many vectors, up to its limit
     reduce_slots = 16,           // launches in flight at most
 };
 
