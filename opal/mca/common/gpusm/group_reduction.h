@@ -45,9 +45,7 @@ class group_reduction {
     // before.
     bool cancel();
 
-    // All ranks carry it out, or have done so; nobody has to be told any more.
-    bool is_agreed_on() const { return at_ >= stage::run && status::ok == outcome_; }
-    // Once it is agreed on, or over, whether any rank had device memory; the same on all ranks.
+    // Once it is over, whether any rank had device memory; the same on all ranks.
     bool anyone_on_device() const { return anyone_on_device_; }
 
   private:
