@@ -29,7 +29,7 @@ TEST(BoardWord, SaysHowFarItsOwnerIsInAMeeting)
     static_assert(meeting_stage::agrees == word.stage_in(2, 9));
     static_assert(meeting_stage::none == word.stage_in(2, 9 + board_places));
     static_assert(meeting_stage::ended == word.stage_in(2, 1));
-    static_assert(meeting_stage::ended == word.stage_in(4, 9)); // another group has the board
+    static_assert(meeting_stage::left == word.stage_in(4, 9)); // another group has the board
 }
 
 TEST(BoardWord, NumbersWrapAround)
@@ -177,7 +177,7 @@ TEST_F(ProcessGroup, APlaceIsTakenAgainWhenItsMeetingIsOverForAll)
     EXPECT_EQ(meeting, board_places);
 }
 
-TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatTheMeetingsAreOver)
+TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatItsOwnerHasLeft)
 {
     groups all = make_all();
     std::uint32_t meeting = 0;
@@ -185,11 +185,11 @@ TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatTheMeetingsAreOver)
         ASSERT_EQ(each->begin(&meeting), status::ok);
     }
     all[1] = nullptr;
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::ended));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
     const auto another = make(1, {7, 2});
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::ended));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
     another->say(0, "x", 1);
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::ended));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
     const peer_segment &shared = processes_[0].towards(processes_[1]).shared();
     EXPECT_EQ(others_board().find(shared, key), others_board::found::not_yet);
     others_board found;

@@ -126,9 +126,10 @@ void group_reduction::end_with(status outcome)
     const bool is_in_order = status::ok == outcome || status::unsupported == outcome;
     const bool waits = at_ > stage::begin && (is_in_order || stage::run == at_);
     if (at_ > stage::begin) {
-        group_.store(meeting_, !is_in_order ? meeting_stage::failed
-                               : declines_  ? meeting_stage::withdrew
-                                            : meeting_stage::ended);
+        group_.store(meeting_, !waits         ? meeting_stage::left
+                               : !is_in_order ? meeting_stage::failed
+                               : declines_    ? meeting_stage::withdrew
+                                              : meeting_stage::ended);
     }
     if (!waits) {
         work_->release();
@@ -192,6 +193,9 @@ status group_reduction::read_all()
         reduction_told &says = work_->members[i].says;
         if (i != group_.rank()) {
             group_.read(i, meeting_, &says, sizeof(says));
+            if (group_.is_at(i, meeting_, meeting_stage::left)) {
+                return status::peer_gone; // somebody is, for that one
+            }
         }
         anyone_on_device_ = anyone_on_device_ || 0 != says.on_device;
         can = can && memory_told::device == says.memory && is_same_call(says, mine);
@@ -239,8 +243,8 @@ status group_reduction::count_votes()
 {
     bool can = !declines_;
     for (std::size_t i = 0; i < group_.size(); ++i) {
-        if (group_.is_at(i, meeting_, meeting_stage::failed)) {
-            return status::peer_gone; // somebody is, for that one
+        if (group_.is_at(i, meeting_, meeting_stage::left)) {
+            return status::peer_gone;
         }
         can = can && !group_.is_at(i, meeting_, meeting_stage::declines) &&
               !group_.is_at(i, meeting_, meeting_stage::withdrew);

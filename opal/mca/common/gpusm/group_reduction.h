@@ -37,8 +37,8 @@ class group_reduction {
 
     // Goes on as far as that is possible now. `busy`: again after progress has been made. `ok`: it
     // is done. `unsupported`: it cannot be done here, nothing has been written, and all ranks are
-    // told so. Else it has failed, on all ranks if it is `driver_failed`, and what is in the
-    // receive buffers may be anything.
+    // told so. Else it has failed, on this rank at least, and what is in the receive buffers may be
+    // anything.
     status step();
 
     // Ends the call, as peer_gone, unless the others may rely on this process already. step() as

@@ -33,8 +33,9 @@ enum class meeting_stage : std::uint32_t {
     agrees = 2,   // it can do what follows from what all have said
     declines = 3, // it cannot
     ended = 4,    // it reads and writes nothing of the others any more
-    failed = 5,   // likewise, but it has not done its part
+    failed = 5,   // likewise, but it has not done its part, though all agreed
     withdrew = 6, // as `ended`, of one that has declined
+    left = 7,     // it takes no part, or is not in the group any more
 };
 
 // Of a place: the board's turn, the number of the last meeting there, and how far its owner is.
@@ -50,13 +51,13 @@ struct board_word {
         return {std::uint64_t{turn} << turn_shift | low};
     }
     // Its owner's stage in that meeting of that turn. An owner that is in a later meeting of that
-    // place, or in a later turn, has ended this one. Numbers wrap around.
+    // place has ended this one. Numbers wrap around.
     constexpr meeting_stage stage_in(std::uint32_t turn, std::uint32_t meeting) const
     {
         constexpr std::uint32_t stages = 1U << stage_bits;
         const auto low = static_cast<std::uint32_t>(value);
         if (static_cast<std::uint32_t>(value >> turn_shift) != turn) {
-            return meeting_stage::ended;
+            return meeting_stage::left;
         }
         const auto behind = static_cast<std::int32_t>((meeting << stage_bits) - (low & -stages));
         return 0 == behind  ? static_cast<meeting_stage>(low % stages)
