@@ -161,20 +161,43 @@ TEST_F(ProcessGroup, StagesAreReachedWhenAllHaveComeThere)
     EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::withdrew));
 }
 
-TEST_F(ProcessGroup, APlaceIsTakenAgainWhenItsMeetingIsOverForAll)
+TEST_F(ProcessGroup, AMeetingBeginsWhenAllHaveEndedOneBefore)
 {
     const groups all = make_all();
     std::uint32_t meeting = 0;
-    for (std::size_t i = 0; i < board_places; ++i) {
+    for (std::uint32_t i = 0; i < process_group::meetings_at_once; ++i) {
         ASSERT_EQ(all[0]->begin(&meeting), status::ok);
         all[0]->store(meeting, meeting_stage::ended);
+        all[0]->leave(meeting);
     }
     EXPECT_EQ(all[0]->begin(&meeting), status::busy);
     all[1]->store(0, meeting_stage::ended);
     EXPECT_EQ(all[0]->begin(&meeting), status::busy);
     all[2]->store(0, meeting_stage::ended);
     ASSERT_EQ(all[0]->begin(&meeting), status::ok);
-    EXPECT_EQ(meeting, board_places);
+    EXPECT_EQ(meeting, process_group::meetings_at_once);
+}
+
+// One that is slow: the others have ended, and its own stage must stay until it has left.
+TEST_F(ProcessGroup, AMeetingDoesNotBeginWhereThisProcessIsInOneBefore)
+{
+    const groups all = make_all();
+    std::uint32_t meeting = 0;
+    for (std::uint32_t i = 0; i < process_group::meetings_at_once; ++i) {
+        for (const auto &each : all) {
+            ASSERT_EQ(each->begin(&meeting), status::ok);
+        }
+        all[1]->store(meeting, meeting_stage::ended);
+        all[2]->store(meeting, meeting_stage::ended);
+    }
+    EXPECT_EQ(all[0]->begin(&meeting), status::busy);
+    all[0]->store(1, meeting_stage::ended);
+    all[0]->leave(1);
+    EXPECT_EQ(all[0]->begin(&meeting), status::busy);
+    all[0]->store(0, meeting_stage::ended);
+    EXPECT_EQ(all[0]->begin(&meeting), status::busy);
+    all[0]->leave(0);
+    EXPECT_EQ(all[0]->begin(&meeting), status::ok);
 }
 
 TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatItsOwnerHasLeft)

@@ -123,13 +123,17 @@ bool group_reduction::all_have_come_to(meeting_stage least, status *s)
 void group_reduction::end_with(status outcome)
 {
     outcome_ = outcome;
+    const bool has_begun = at_ > stage::begin;
     const bool is_in_order = status::ok == outcome || status::unsupported == outcome;
-    const bool waits = at_ > stage::begin && (is_in_order || stage::run == at_);
-    if (at_ > stage::begin) {
+    const bool waits = has_begun && (is_in_order || stage::run == at_);
+    if (has_begun) {
         group_.store(meeting_, !waits         ? meeting_stage::left
                                : !is_in_order ? meeting_stage::failed
                                : declines_    ? meeting_stage::withdrew
                                               : meeting_stage::ended);
+    }
+    if (has_begun && !waits) {
+        group_.leave(meeting_);
     }
     if (!waits) {
         work_->release();
@@ -154,6 +158,7 @@ status group_reduction::leave()
         }
     }
     work_->release();
+    group_.leave(meeting_);
     at_ = stage::over;
     return status::ok;
 }

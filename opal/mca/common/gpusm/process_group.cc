@@ -98,14 +98,17 @@ status process_group::find(one *of) const
 
 status process_group::begin(std::uint32_t *meeting)
 {
-    if (const auto before = static_cast<std::uint32_t>(next_meeting_ - board_places);
-        next_meeting_ >= board_places) {
-        if (const status s = reached(before, meeting_stage::ended, &over_); status::ok != s) {
-            return s;
-        }
+    // Before the first ones, nobody is in a meeting of that number.
+    const std::uint32_t before = next_meeting_ - meetings_at_once;
+    if (0 != (entered_ & 1U << place_of_meeting(before))) {
+        return status::busy;
+    }
+    if (const status s = reached(before, meeting_stage::ended, &over_); status::ok != s) {
+        return s;
     }
     over_ = 0;
     *meeting = next_meeting_++;
+    entered_ |= 1U << place_of_meeting(*meeting);
     return status::ok;
 }
 

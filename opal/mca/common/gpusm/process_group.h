@@ -41,8 +41,15 @@ class process_group {
 
     // --- one meeting after the other. All members begin the same ones in the same order.
 
-    // The number of a new one; `busy`: a meeting that had its place is not over for all.
+    // How many of them a process can be in at a time: half of a board's places. Who begins one has
+    // seen all end the one that many before, and they had left the one whose place it takes before
+    // they began that. So nobody looks for its stage, or writes it, there any more.
+    static constexpr std::uint32_t meetings_at_once = board_places / 2;
+
+    // The number of a new one; `busy`: this process is in as many, or others are.
     status begin(std::uint32_t *meeting);
+    // This process neither asks nor says anything in it any more.
+    void leave(std::uint32_t meeting) { entered_ &= ~(1U << place_of_meeting(meeting)); }
     void say(std::uint32_t meeting, const void *said, std::size_t bytes)
     {
         own_.say(meeting, said, bytes);
@@ -82,8 +89,9 @@ class process_group {
     bool declines_at_home_ = false;
     bool is_connected_ = false;
     std::uint32_t next_meeting_ = 0;
-    std::size_t over_ = 0;    // of the meeting that had the next one's place: as `next` below
-    std::uint32_t looks_ = 0; // since it was asked whether a process lives
+    std::uint32_t entered_ = 0; // the places of meetings that this process has not left, a bit each
+    std::size_t over_ = 0;      // of the meeting that has to be over before: as `next` above
+    std::uint32_t looks_ = 0;   // since it was asked whether a process lives
 };
 
 } // namespace gpusm
