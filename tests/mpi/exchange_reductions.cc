@@ -67,6 +67,9 @@ void run(const group &g, const std::vector<setup> &all, form f)
     int seed = 0;
     for (const setup &each : all) {
         batch.push_back(std::make_unique<operation>(g, each));
+        if (!inside_mpi::has_threads) {
+            at_step(batch.back()->describe());
+        }
         batch.back()->fill(seed++);
         const inside_mpi here;
         batch.back()->begin(f, &requests[batch.size() - 1]);
@@ -185,14 +188,14 @@ void test_types(const group &g)
                 }
                 const bool stays =
                     g.ranks > 1 && (!in_place || kind::allreduce == what || kind::reduce == what);
-                for (std::size_t n : {1, 7, 1001}) {
+                for (std::size_t n : {1, 7, 8, 1001}) {
                     if (1001 == n && op != basic.operations.front()) {
                         continue;
                     }
                     e.shift = 7 == n ? e.size : 0;
                     const setup each = {what, &e, op, n, 0, in_place};
                     const unsigned long long before = on_devices();
-                    run(g, {each}, form::blocking);
+                    run(g, {each}, 8 == n ? form::started : form::blocking);
                     const unsigned long long counted = on_devices() - before;
                     if (counted != (stays ? 1 : 0)) {
                         fail(operation(g, each).describe() + (stays ? ": not" : ": counted") +

@@ -9,9 +9,11 @@
 // host memory takes the place of device memory, and that long ones go in pieces. So ranks agree on
 // what is called whatever memory each of them has.
 //
+//   coll_gpusm_calls.h        what the collectives have in common
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_device.*       those that stay on the devices
-//   coll_gpusm_functions.cc   the collectives: what of which buffer each of them reads and writes
+//   coll_gpusm_elements.*     operations and types, as kernels know them
+//   coll_gpusm_functions.cc   the collectives, and coll_gpusm_scatter.cc those that scatter
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
@@ -61,6 +63,7 @@ struct mca_coll_gpusm_component_t {
     std::size_t staging_bytes; // coll_gpusm_staging_bytes
     gpusm::staging_pool *pool;
     gpusm::request_list *requests;
+    gpusm::started_list *started;
     bool use_devices; // coll_gpusm_use_devices
     gpusm::reduction_counters counted;
     bool use_views;                 // coll_gpusm_use_views

@@ -178,13 +178,16 @@ extern "C" int init_query(bool, bool) noexcept
     meet_others(component.use_devices && is_above_the_others());
     component.pool = new staging_pool(component.staging_bytes);
     component.requests = new request_list();
+    component.started = new started_list();
     return OMPI_SUCCESS;
 }
 
 extern "C" int component_close() noexcept
 {
+    delete component.started;
     delete component.requests;
     delete component.pool;
+    component.started = nullptr;
     component.requests = nullptr;
     component.pool = nullptr;
     return OMPI_SUCCESS;

@@ -3,117 +3,19 @@
 #include "ompi/mca/coll/gpusm/coll_gpusm_device.h"
 
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_elements.h"
 
 #include "opal/mca/common/gpusm/common_gpusm_modex.h"
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
 
 namespace {
-
-std::optional<reduce_op> operation_of(const ompi_op_t *op)
-{
-    const struct {
-        MPI_Op named;
-        reduce_op is;
-    } operations[] = {
-        {MPI_SUM, reduce_op::sum},       {MPI_MAX, reduce_op::max},
-        {MPI_MIN, reduce_op::min},       {MPI_PROD, reduce_op::prod},
-        {MPI_LAND, reduce_op::land},     {MPI_BAND, reduce_op::band},
-        {MPI_LOR, reduce_op::lor},       {MPI_BOR, reduce_op::bor},
-        {MPI_LXOR, reduce_op::lxor},     {MPI_BXOR, reduce_op::bxor},
-        {MPI_MAXLOC, reduce_op::maxloc}, {MPI_MINLOC, reduce_op::minloc},
-    };
-    for (const auto &each : operations) {
-        if (op == each.named) {
-            return each.is;
-        }
-    }
-    return std::nullopt; // of the program's own
-}
-
-// Pairs of a value and an index, as MPI names them.
-std::optional<reduce_type> pair_of(const ompi_datatype_t *type)
-{
-    const struct {
-        MPI_Datatype named;
-        reduce_type is;
-    } pairs[] = {
-        {MPI_FLOAT_INT, reduce_type::float_int},
-        {MPI_DOUBLE_INT, reduce_type::double_int},
-        {MPI_LONG_INT, sizeof(long) == 8 ? reduce_type::int64_int : reduce_type::int_int},
-        {MPI_2INT, reduce_type::int_int},
-        {MPI_SHORT_INT, reduce_type::int16_int},
-        {MPI_2INTEGER, reduce_type::int_int},
-        {MPI_2REAL, reduce_type::float_float},
-        {MPI_2DOUBLE_PRECISION, reduce_type::double_double},
-    };
-    for (const auto &each : pairs) {
-        if (type == each.named &&
-            type->super.ub - type->super.lb == std::ptrdiff_t{element_bytes(each.is)}) {
-            return each.is;
-        }
-    }
-    return std::nullopt;
-}
-
-std::optional<reduce_type> integer_of(bool has_sign, std::size_t bytes)
-{
-    switch (bytes) {
-    case 1:
-        return has_sign ? reduce_type::int8 : reduce_type::uint8;
-    case 2:
-        return has_sign ? reduce_type::int16 : reduce_type::uint16;
-    case 4:
-        return has_sign ? reduce_type::int32 : reduce_type::uint32;
-    case 8:
-        return has_sign ? reduce_type::int64 : reduce_type::uint64;
-    default:
-        return std::nullopt;
-    }
-}
-
-// Predefined types, whatever the language that they are of.
-std::optional<reduce_type> element_of(const ompi_datatype_t *type)
-{
-    if (!ompi_datatype_is_predefined(type)) {
-        return std::nullopt;
-    }
-    const auto is_one_of = [type](std::initializer_list<const opal_datatype_t *> basic) {
-        return std::any_of(basic.begin(), basic.end(), [type](const opal_datatype_t *each) {
-            return each->id == type->super.id;
-        });
-    };
-    if (is_one_of({&opal_datatype_int1, &opal_datatype_int2, &opal_datatype_int4,
-                   &opal_datatype_int8, &opal_datatype_long})) {
-        return integer_of(true, type->super.size);
-    }
-    if (is_one_of({&opal_datatype_uint1, &opal_datatype_uint2, &opal_datatype_uint4,
-                   &opal_datatype_uint8, &opal_datatype_unsigned_long, &opal_datatype_bool})) {
-        return integer_of(false, type->super.size);
-    }
-    if (is_one_of({&opal_datatype_float4})) {
-        return reduce_type::float32;
-    }
-    if (is_one_of({&opal_datatype_float8})) {
-        return reduce_type::float64;
-    }
-    if (is_one_of({&opal_datatype_float2}) && 2 == type->super.size) { // where compilers have it
-        return reduce_type::float16;
-    }
-    if (is_one_of({&opal_datatype_float_complex})) {
-        return reduce_type::complex32;
-    }
-    if (is_one_of({&opal_datatype_double_complex})) {
-        return reduce_type::complex64;
-    }
-    return pair_of(type);
-}
 
 // The process of that rank, if it can be reached from here.
 peer *find_peer(local_process &process, ompi_communicator_t *comm, int rank)
@@ -140,6 +42,19 @@ bool is_revoked(ompi_communicator_t *comm)
     (void)comm;
     return false;
 #endif
+}
+
+void count_call(const reduction_call &call)
+{
+    reduction_counters &counted = mca_coll_gpusm_component.counted;
+    counted.device_reductions.fetch_add(1, std::memory_order_relaxed);
+    counted.device_bytes.fetch_add(call.elements * element_bytes(call.type),
+                                   std::memory_order_relaxed);
+}
+
+extern "C" int coll_gpusm_progress_started() noexcept
+{
+    return mca_coll_gpusm_component.started->progress();
 }
 
 int answer_of(status outcome)
@@ -190,48 +105,196 @@ bool device_calls::has_group(ompi_communicator_t *comm)
     return group_ != nullptr;
 }
 
+// Fills in what of *of is not, if ranks meet for such calls.
+bool device_calls::can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
+                            ompi_communicator_t *comm)
+{
+    if (op != last_.op || type != last_.type) {
+        const std::optional<reduce_op> operation = operation_of(op);
+        const std::optional<reduce_type> element = element_of(type);
+        if (!operation || !element) {
+            return false;
+        }
+        last_ = {op, type, *operation, *element};
+    }
+    of->op = last_.operation;
+    of->type = last_.element;
+    return can_reduce(*of, static_cast<std::size_t>(ompi_comm_size(comm))) && has_group(comm);
+}
+
+// The same for a call that is to be made now.
+void device_calls::look_at_buffers(reduction_call *of) const
+{
+    of->receive = receives(*of, group_->rank(), group_->size()) ? of->receive : nullptr;
+    of->on_device =
+        is_device_memory(of->input) && (nullptr == of->receive || is_device_memory(of->receive));
+}
+
 bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
                           ompi_communicator_t *comm, int *rc)
 {
-    const std::optional<reduce_op> operation = operation_of(op);
-    const std::optional<reduce_type> element = element_of(type);
-    if (!operation || !element) {
+    if (!can_take(&of, type, op, comm)) {
         return false;
     }
-    of.op = *operation;
-    of.type = *element;
-    const auto ranks = static_cast<std::size_t>(ompi_comm_size(comm));
-    if (!can_reduce(of, ranks) || !has_group(comm) || !schedule_.is_due()) {
+    const std::lock_guard guard(lock_);
+    while (!started_.empty() && !started_.back().is_decided) {
+        (void)advance_started();
+        opal_progress();
+    }
+    if (!schedule_.is_due()) {
         return false;
     }
-    of.receive = receives(of, group_->rank(), ranks) ? of.receive : nullptr;
-    of.on_device =
-        is_device_memory(of.input) && (nullptr == of.receive || is_device_memory(of.receive));
+    look_at_buffers(&of);
     group_reduction call(*process_, *group_, of);
     constexpr int steps_between_progress = 64; // Open MPI's progress takes longer than a step
     bool revoked = false;
     status s = status::busy;
     for (int steps = 1; status::busy == (s = call.step()); ++steps) {
         if (0 == steps % steps_between_progress) {
+            (void)advance_started(); // nobody else can, under the lock
             opal_progress();
-            if (is_revoked(comm) && call.cancel()) {
-                revoked = true;
-            }
+            revoked = revoked || (is_revoked(comm) && call.cancel());
         }
     }
-    if (status::unsupported != s && status::ok != s) {
-        *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
-        return true;
+    *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
+    if (status::unsupported == s || status::ok == s) {
+        schedule_.met(call.anyone_on_device());
     }
-    schedule_.met(call.anyone_on_device());
-    *rc = MPI_SUCCESS;
-    if (status::ok != s) {
+    if (status::ok == s) {
+        count_call(of);
+    }
+    return status::unsupported != s;
+}
+
+// --- non-blocking ones
+
+bool device_calls::can_start(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
+                             ompi_communicator_t *comm)
+{
+    if (!can_take(of, type, op, comm)) {
         return false;
     }
-    reduction_counters &counted = mca_coll_gpusm_component.counted;
-    counted.device_reductions.fetch_add(1, std::memory_order_relaxed);
-    counted.device_bytes.fetch_add(of.elements * element_bytes(of.type), std::memory_order_relaxed);
+    const std::lock_guard guard(lock_);
+    next_is_due_ = started_.empty() && schedule_.is_due();
+    return !started_.empty() || next_is_due_;
+}
+
+void device_calls::start(reduction_call of, staged_request *request, ompi_communicator_t *comm)
+{
+    {
+        const std::lock_guard guard(lock_);
+        look_at_buffers(&of);
+        OBJ_RETAIN(comm);
+        started_.push_back({of, request, comm, next_is_due_});
+        (void)advance_started();
+    }
+    mca_coll_gpusm_component.started->add(this);
+}
+
+int device_calls::progress(std::vector<ompi_communicator_t *> *done)
+{
+    const std::unique_lock guard(lock_, std::try_to_lock);
+    if (!guard.owns_lock()) {
+        return 0; // a blocking call looks
+    }
+    const int ended = advance_started();
+    done->insert(done->end(), done_.begin(), done_.end());
+    done_.clear();
+    return ended;
+}
+
+// Ranks meet for one after the other, in the order of the calls, and when it is decided where one
+// is carried out the next one is looked at. So the calls of the next component are in order, too.
+int device_calls::advance_started()
+{
+    int ended = 0;
+    for (auto each = started_.begin(); each != started_.end();) {
+        const bool is_over = advance(&*each);
+        if (!is_over && !each->is_decided) {
+            break;
+        }
+        if (is_over) {
+            done_.push_back(each->comm);
+            each = started_.erase(each);
+            ++ended;
+        } else {
+            ++each;
+        }
+    }
+    return ended;
+}
+
+bool device_calls::advance(started_call *of)
+{
+    if (nullptr == of->on_devices) {
+        if (!of->is_due && !schedule_.is_due()) {
+            start_inner(of->request);
+            return true;
+        }
+        of->on_devices = std::make_unique<group_reduction>(*process_, *group_, of->what);
+    }
+    group_reduction &call = *of->on_devices;
+    const status s = call.step();
+    if (!of->is_decided && (call.is_agreed_on() || status::busy != s)) {
+        of->is_decided = true;
+        schedule_.met(call.anyone_on_device());
+    }
+    if (status::busy == s) {
+        of->revoked = of->revoked || (is_revoked(of->comm) && call.cancel());
+        return false;
+    }
+    if (status::unsupported == s) {
+        start_inner(of->request);
+        return true;
+    }
+    if (status::ok == s) {
+        count_call(of->what);
+    }
+    end_request(of->request, of->revoked ? MPI_ERR_REVOKED : answer_of(s));
     return true;
+}
+
+started_list::~started_list()
+{
+    if (is_registered_) {
+        (void)opal_progress_unregister(coll_gpusm_progress_started);
+    }
+}
+
+void started_list::add(device_calls *calls)
+{
+    const std::lock_guard guard(mutex_);
+    if (!std::exchange(is_registered_, true)) {
+        (void)opal_progress_register(coll_gpusm_progress_started);
+    }
+    if (active_.end() == std::find(active_.begin(), active_.end(), calls)) {
+        active_.push_back(calls);
+    }
+    count_.store(active_.size(), std::memory_order_relaxed);
+}
+
+int started_list::progress()
+{
+    if (0 == count_.load(std::memory_order_relaxed)) {
+        return 0;
+    }
+    int ended = 0;
+    std::vector<ompi_communicator_t *> done;
+    {
+        const std::unique_lock guard(mutex_, std::try_to_lock);
+        if (!guard.owns_lock()) {
+            return 0; // another thread looks
+        }
+        for (device_calls *each : active_) {
+            ended += each->progress(&done);
+        }
+        std::erase_if(active_, [](device_calls *each) { return each->is_idle(); });
+        count_.store(active_.size(), std::memory_order_relaxed);
+    }
+    for (ompi_communicator_t *each : done) {
+        OBJ_RELEASE(each); // which may end it, and its device_calls
+    }
+    return ended;
 }
 
 void meet_others(bool meets)

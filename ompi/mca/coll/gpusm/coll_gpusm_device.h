@@ -12,17 +12,24 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 
+#include "opal/mca/common/gpusm/base/lock.h"
 #include "opal/mca/common/gpusm/group_reduction.h"
 #include "opal/mca/common/gpusm/meeting_schedule.h"
 #include "opal/mca/common/gpusm/process_group.h"
 
+#include <atomic>
+#include <cstddef>
+#include <list>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 namespace gpusm {
 
 class local_process;
+struct staged_request;
 
-// Of one communicator. Its functions are called by one thread at a time.
+// Of one communicator.
 class device_calls {
   public:
     // References the process, if components have made it what it is.
@@ -36,13 +43,73 @@ class device_calls {
     bool reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
                 ompi_communicator_t *comm, int *rc);
 
+    // A non-blocking call. False: it goes its way through host memory on all ranks. Else *of is
+    // filled in, and start() follows, with a request whose inner one has been made, as other ranks
+    // make theirs, but not started: it is started where one rank cannot use the devices. Then the
+    // request completes by itself.
+    bool can_start(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
+                   ompi_communicator_t *comm);
+    void start(reduction_call of, staged_request *request, ompi_communicator_t *comm);
+    // Of those that have been started. *done: communicators that the caller is to release.
+    int progress(std::vector<ompi_communicator_t *> *done);
+    bool is_idle()
+    {
+        const std::lock_guard guard(lock_);
+        return started_.empty() && done_.empty();
+    }
+
   private:
+    struct started_call {
+        reduction_call what;
+        staged_request *request;
+        ompi_communicator_t *comm; // referenced
+        bool is_due;               // else that has to be asked
+        bool is_decided = false;   // whether it is carried out on the devices
+        bool revoked = false;
+        std::unique_ptr<group_reduction> on_devices;
+    };
     bool has_group(ompi_communicator_t *comm);
+    bool can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
+                  ompi_communicator_t *comm);
+    void look_at_buffers(reduction_call *of) const;
+    int advance_started();
+    bool advance(started_call *of);
+
+    // What was looked up last, of a predefined operation and type, which stay what they are.
+    struct known_call {
+        const ompi_op_t *op = nullptr;
+        const ompi_datatype_t *type = nullptr;
+        reduce_op operation{};
+        reduce_type element{};
+    };
 
     local_process *process_; // null: nobody here uses devices
+    known_call last_;
     bool has_looked_ = false;
     std::unique_ptr<process_group> group_; // null: its ranks do not meet
+    optional_mutex lock_;                  // of what follows, and the group's meetings
     meeting_schedule schedule_;
+    bool next_is_due_ = false;
+    std::list<started_call> started_;         // in the order of the calls
+    std::vector<ompi_communicator_t *> done_; // to be released
+};
+
+// The communicators that have started calls. For any thread.
+class started_list {
+  public:
+    started_list() = default;
+    ~started_list();
+    started_list(const started_list &) = delete;
+    started_list &operator=(const started_list &) = delete;
+
+    void add(device_calls *calls);
+    int progress();
+
+  private:
+    std::mutex mutex_;
+    std::vector<device_calls *> active_;
+    std::atomic<std::size_t> count_{0}; // of active_, to look at without the lock
+    bool is_registered_ = false;        // with opal_progress
 };
 
 // Whether this process takes part in such calls, for all others to see. Once, before they can.

@@ -57,6 +57,7 @@ void finish(staged_request *request)
     if (request->request.req_persistent) {
         inner->req_state = OMPI_REQUEST_INACTIVE;
     } else {
+        inner->req_state = OMPI_REQUEST_INACTIVE; // it may be persistent
         (void)ompi_request_free(&request->inner);
         delete std::exchange(request->call, nullptr); // its memory is free for the next call
     }
@@ -65,11 +66,9 @@ void finish(staged_request *request)
 }
 
 // What has been started, and runs, or has ended with that error, as the program's wait will tell.
-void start(staged_request *request)
+// Somebody may be waiting for it already.
+void run_inner(staged_request *request)
 {
-    request->request.req_status.MPI_ERROR = MPI_SUCCESS;
-    request->request.req_complete = REQUEST_PENDING;
-    request->request.req_state = OMPI_REQUEST_ACTIVE;
     ompi_request_t *inner = request->inner;
     request->call->enter_context();
     int rc = request->call->copy_in();
@@ -86,6 +85,14 @@ void start(staged_request *request)
     }
     request->request.req_status.MPI_ERROR = MPI_ERR_OTHER;
     (void)ompi_request_complete(&request->request, true);
+}
+
+void start(staged_request *request)
+{
+    request->request.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->request.req_complete = REQUEST_PENDING;
+    request->request.req_state = OMPI_REQUEST_ACTIVE;
+    run_inner(request);
 }
 
 // One that fails does not keep the others from being started, nor from being waited for: an error
@@ -183,6 +190,26 @@ void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t
     request->op = op;
     request->type = type;
     *out = &request->request;
+}
+
+void precede(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
+{
+    request->inner = inner;
+    request->request.req_state = OMPI_REQUEST_ACTIVE;
+    *out = &request->request;
+}
+
+void start_inner(staged_request *request)
+{
+    run_inner(request);
+}
+
+void end_request(staged_request *request, int error)
+{
+    (void)ompi_request_free(&request->inner);
+    delete std::exchange(request->call, nullptr);
+    request->request.req_status.MPI_ERROR = error;
+    (void)ompi_request_complete(&request->request, true);
 }
 
 request_list::~request_list()

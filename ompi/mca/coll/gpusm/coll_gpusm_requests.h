@@ -58,6 +58,13 @@ void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out
 void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,
                        ompi_datatype_t *type, ompi_request_t **out);
 
+// Takes an inner request that is persistent and not started, and gives the program's, which is
+// active: start_inner() or end_request() follows.
+void precede(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
+void start_inner(staged_request *request);
+// The request is complete without the inner one.
+void end_request(staged_request *request, int error);
+
 // A blocking call: `next(send, receive)` calls the next component.
 template <typename Next>
 int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type, Next next)

@@ -45,7 +45,9 @@ class group_reduction {
     // before.
     bool cancel();
 
-    // Once it is over, whether any rank had device memory; the same on all ranks.
+    // All ranks carry it out, or have done so; nobody has to be told any more.
+    bool is_agreed_on() const { return at_ >= stage::run && status::ok == outcome_; }
+    // Once it is agreed on, or over, whether any rank had device memory; the same on all ranks.
     bool anyone_on_device() const { return anyone_on_device_; }
 
   private:

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_calls.h: what the collectives have in common: what each of them reads and writes on
+// this rank (of_*), and the ways that a call can go.
+#ifndef GPUSM_COLL_CALLS_H
+#define GPUSM_COLL_CALLS_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+namespace gpusm {
+
+using base_module = mca_coll_base_module_t;
+using communicator = ompi_communicator_t;
+using datatype = ompi_datatype_t;
+
+inline mca_coll_base_comm_coll_t &next_of(base_module *module)
+{
+    return static_cast<mca_coll_gpusm_module_t *>(module)->next;
+}
+
+inline staging_pool &pool()
+{
+    return *mca_coll_gpusm_component.pool;
+}
+
+inline std::size_t elements(int count)
+{
+    return count < 0 ? 0 : static_cast<std::size_t>(count);
+}
+
+// Every rank sends `sent` elements and gets `received`. In place, the input is in the buffer that
+// the result goes to.
+inline operands of_exchange(const void *send, std::size_t sent, void *receive, std::size_t received)
+{
+    if (MPI_IN_PLACE == send) {
+        return {send, 0, receive, std::max(sent, received), received, true};
+    }
+    return {send, sent, receive, received, received, false};
+}
+
+inline operands of_allreduce(const void *send, void *receive, int count)
+{
+    return of_exchange(send, elements(count), receive, elements(count));
+}
+
+// Only the root has a receive buffer; between two groups it has nothing else, and the rest of its
+// group has neither.
+inline operands of_reduce(const void *send, void *receive, int count, int root, communicator *comm)
+{
+    const bool is_inter = OMPI_COMM_IS_INTER(comm);
+    const bool is_root = is_inter ? MPI_ROOT == root : ompi_comm_rank(comm) == root;
+    const bool sends = !is_inter || (MPI_ROOT != root && MPI_PROC_NULL != root);
+    return of_exchange(send, sends ? elements(count) : 0, receive, is_root ? elements(count) : 0);
+}
+
+inline operands of_reduce_scatter(const void *send, void *receive, const int *counts,
+                                  communicator *comm)
+{
+    const int *end = counts + ompi_comm_size(comm);
+    return of_exchange(send, std::accumulate(counts, end, std::size_t{0}), receive,
+                       elements(counts[ompi_comm_rank(comm)]));
+}
+
+inline operands of_reduce_scatter_block(const void *send, void *receive, int count,
+                                        communicator *comm)
+{
+    return of_exchange(send, elements(count) * elements(ompi_comm_size(comm)), receive,
+                       elements(count));
+}
+
+// The first rank gets nothing. In place, its receive buffer is read all the same.
+inline operands of_exscan(const void *send, void *receive, int count, communicator *comm)
+{
+    return of_exchange(send, elements(count), receive,
+                       0 == ompi_comm_rank(comm) ? 0 : elements(count));
+}
+
+template <typename Address> Address shifted(Address buffer, std::ptrdiff_t bytes)
+{
+    using byte = std::conditional_t<std::is_same_v<Address, const void *>, const char, char>;
+    return nullptr == buffer || MPI_IN_PLACE == buffer ? buffer
+                                                       : static_cast<byte *>(buffer) + bytes;
+}
+
+// Calls `reduce(send, receive, count)` for one piece after the other, where every element is
+// reduced for itself. So the host memory that stands in fits what is kept page-locked, however long
+// the buffers are. All ranks have the same count and datatype, so all cut alike, those with host
+// memory too: they do not know what the others have. Between two groups some have no count.
+template <typename Reduce>
+int in_pieces(const void *send, void *receive, int count, const datatype *type,
+              const communicator *comm, Reduce reduce)
+{
+    constexpr std::size_t piece_bytes = std::size_t{16} * 1024 * 1024;
+    const std::size_t most = piece_bytes / std::max<std::size_t>(type->super.size, 1);
+    if (elements(count) <= most || OMPI_COMM_IS_INTER(comm)) {
+        return reduce(send, receive, count);
+    }
+    const int piece = static_cast<int>(std::max<std::size_t>(most, 1));
+    const std::ptrdiff_t extent = type->super.ub - type->super.lb;
+    int rc = OMPI_SUCCESS;
+    for (int done = 0; done < count && OMPI_SUCCESS == rc; done += std::min(piece, count - done)) {
+        rc = reduce(shifted(send, extent * done), shifted(receive, extent * done),
+                    std::min(piece, count - done));
+    }
+    return rc;
+}
+
+// On the devices, if that can be. `kind` and what follows it as for reduction_call.
+inline bool is_reduced(base_module *module, const reduction_call &call, const datatype *type,
+                       const ompi_op_t *op, communicator *comm, int *rc)
+{
+    return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(call, type, op, comm,
+                                                                              rc);
+}
+
+inline reduction_call call_of(reduction_kind kind, const void *send, void *receive,
+                              std::size_t count)
+{
+    reduction_call made{};
+    made.kind = kind;
+    made.in_place = MPI_IN_PLACE == send;
+    made.elements = count;
+    made.input = made.in_place ? receive : send;
+    made.receive = receive;
+    return made;
+}
+
+// The same of a non-blocking one: started, or it has failed. `make(send, receive, &request)` makes
+// the next component's persistent one. That is of the component that has the non-blocking one, too:
+// other ranks may call that instead.
+template <typename Make>
+bool is_started(base_module *module, reduction_call call, const operands &of, datatype *type,
+                ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
+                Make make, int *rc)
+{
+    device_calls &on_devices = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
+    if (!one_component || !on_devices.can_start(&call, type, op, comm)) {
+        return false;
+    }
+    staged_call staged(pool());
+    *rc = staged.prepare(of, type);
+    staged_request *made = OMPI_SUCCESS == *rc ? make_request(std::move(staged), comm) : nullptr;
+    if (nullptr == made) {
+        *rc = OMPI_SUCCESS == *rc ? OMPI_ERR_OUT_OF_RESOURCE : *rc;
+        return true;
+    }
+    ompi_request_t *inner = nullptr;
+    *rc = make(call_of(made).send(), call_of(made).receive(), &inner);
+    if (OMPI_SUCCESS != *rc) {
+        drop_request(made);
+        return true;
+    }
+    precede(made, inner, request);
+    on_devices.start(call, made, comm);
+    return true;
+}
+
+// In files of their own.
+#define GPUSM_SCATTER_ARGUMENTS(counts)                                                            \
+    const void *send, void *receive, counts, datatype *type, ompi_op_t *op, communicator *comm
+extern "C" {
+int coll_gpusm_reduce_scatter(GPUSM_SCATTER_ARGUMENTS(const int *counts),
+                              base_module *module) noexcept;
+int coll_gpusm_ireduce_scatter(GPUSM_SCATTER_ARGUMENTS(const int *counts), ompi_request_t **request,
+                               base_module *module) noexcept;
+int coll_gpusm_reduce_scatter_init(GPUSM_SCATTER_ARGUMENTS(const int *counts), ompi_info_t *info,
+                                   ompi_request_t **request, base_module *module) noexcept;
+int coll_gpusm_reduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(int count),
+                                    base_module *module) noexcept;
+int coll_gpusm_ireduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(int count), ompi_request_t **request,
+                                     base_module *module) noexcept;
+int coll_gpusm_reduce_scatter_block_init(GPUSM_SCATTER_ARGUMENTS(int count), ompi_info_t *info,
+                                         ompi_request_t **request, base_module *module) noexcept;
+}
+#undef GPUSM_SCATTER_ARGUMENTS
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_scatter.cc: the reductions whose result is scattered, as coll_gpusm_functions.cc.
+#include "ompi/mca/coll/gpusm/coll_gpusm_calls.h"
+
+#include <numeric>
+
+namespace gpusm {
+
+// --- reduce_scatter ------------------------------------------------------------------------------
+
+extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const int *counts,
+                                         datatype *type, ompi_op_t *op, communicator *comm,
+                                         base_module *module) noexcept
+{
+    reduction_call call =
+        call_of(reduction_kind::reduce_scatter, send, receive,
+                std::accumulate(counts, counts + ompi_comm_size(comm), std::size_t{0}));
+    call.parts = counts;
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module, call, type, op, comm, &rc)) {
+        return rc;
+    }
+    const auto &next = next_of(module);
+    return call_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type,
+                       [&](auto *s, auto *r) {
+                           return next.coll_reduce_scatter(s, r, counts, type, op, comm,
+                                                           next.coll_reduce_scatter_module);
+                       });
+}
+
+extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, const int *counts,
+                                          datatype *type, ompi_op_t *op, communicator *comm,
+                                          ompi_request_t **request, base_module *module) noexcept
+{
+    const auto &next = next_of(module);
+    int rc = OMPI_SUCCESS;
+    reduction_call call =
+        call_of(reduction_kind::reduce_scatter, send, receive,
+                std::accumulate(counts, counts + ompi_comm_size(comm), std::size_t{0}));
+    call.parts = counts;
+    if (is_started(
+            module, call, of_reduce_scatter(send, receive, counts, comm), type, op, comm,
+            next.coll_ireduce_scatter_module == next.coll_reduce_scatter_init_module, request,
+            [&](auto *s, auto *r, auto **inner) {
+                return next.coll_reduce_scatter_init(s, r, counts, type, op, comm, MPI_INFO_NULL,
+                                                     inner, next.coll_reduce_scatter_init_module);
+            },
+            &rc)) {
+        return rc;
+    }
+    return start_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type, comm, request,
+                        [&](auto *s, auto *r, auto **inner) {
+                            return next.coll_ireduce_scatter(s, r, counts, type, op, comm, inner,
+                                                             next.coll_ireduce_scatter_module);
+                        });
+}
+
+extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, const int *counts,
+                                              datatype *type, ompi_op_t *op, communicator *comm,
+                                              ompi_info_t *info, ompi_request_t **request,
+                                              base_module *module) noexcept
+{
+    const auto &next = next_of(module);
+    return init_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type, op, comm,
+                       request, [&](auto *s, auto *r, auto **inner) {
+                           return next.coll_reduce_scatter_init(
+                               s, r, counts, type, op, comm, info, inner,
+                               next.coll_reduce_scatter_init_module);
+                       });
+}
+
+// --- reduce_scatter_block ------------------------------------------------------------------------
+
+extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, int count,
+                                               datatype *type, ompi_op_t *op, communicator *comm,
+                                               base_module *module) noexcept
+{
+    int rc = OMPI_SUCCESS;
+    if (is_reduced(module,
+                   call_of(reduction_kind::reduce_scatter, send, receive,
+                           elements(count) * elements(ompi_comm_size(comm))),
+                   type, op, comm, &rc)) {
+        return rc;
+    }
+    const auto &next = next_of(module);
+    return call_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type,
+                       [&](auto *s, auto *r) {
+                           return next.coll_reduce_scatter_block(
+                               s, r, count, type, op, comm, next.coll_reduce_scatter_block_module);
+                       });
+}
+
+extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive, int count,
+                                                datatype *type, ompi_op_t *op, communicator *comm,
+                                                ompi_request_t **request,
+                                                base_module *module) noexcept
+{
+    const auto &next = next_of(module);
+    int rc = OMPI_SUCCESS;
+    reduction_call call = call_of(reduction_kind::reduce_scatter, send, receive,
+                                  elements(count) * elements(ompi_comm_size(comm)));
+    if (is_started(
+            module, call, of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
+            next.coll_ireduce_scatter_block_module == next.coll_reduce_scatter_block_init_module,
+            request,
+            [&](auto *s, auto *r, auto **inner) {
+                return next.coll_reduce_scatter_block_init(
+                    s, r, count, type, op, comm, MPI_INFO_NULL, inner,
+                    next.coll_reduce_scatter_block_init_module);
+            },
+            &rc)) {
+        return rc;
+    }
+    return start_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type, comm,
+                        request, [&](auto *s, auto *r, auto **inner) {
+                            return next.coll_ireduce_scatter_block(
+                                s, r, count, type, op, comm, inner,
+                                next.coll_ireduce_scatter_block_module);
+                        });
+}
+
+extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *receive, int count,
+                                                    datatype *type, ompi_op_t *op,
+                                                    communicator *comm, ompi_info_t *info,
+                                                    ompi_request_t **request,
+                                                    base_module *module) noexcept
+{
+    const auto &next = next_of(module);
+    return init_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
+                       request, [&](auto *s, auto *r, auto **inner) {
+                           return next.coll_reduce_scatter_block_init(
+                               s, r, count, type, op, comm, info, inner,
+                               next.coll_reduce_scatter_block_init_module);
+                       });
+}
+
+} // namespace gpusm
