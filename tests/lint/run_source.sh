@@ -53,7 +53,7 @@ report "what puts the layers together includes these only, and no header of Open
     "$(grep -n '^#include' $common/[a-bd-z]*.cc $common/[a-bd-z]*.h |
         grep -v -E "$standard|include \"$common/" ; grep -ln common_gpusm $common/[a-bd-z]*.cc $common/[a-bd-z]*.h)"
 report "coll includes itself, what the process has once, groups, base, driver, devices and layouts only" \
-    "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm/|$common/(base/|gpu/(device|driver|layout|strided_arguments).h|(common_gpusm_modex|group_reduction|local_process|meeting_schedule|process_group|reduction_call).h))" | grep -v -e _ompi.h:)"
+    "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm/|$common/(base/|gpu/(device|driver|layout|strided_arguments).h|(common_gpusm_modex|exchange_call|group_(call|exchange|reduction)|local_process|meeting_schedule|process_group|reduction_call).h))" | grep -v -e _ompi.h:)"
 # Only choose() picks a mode by lengths and kinds of memory. What else looks at them:
 #   messages        counts offers that are over; takes gets without a device to where no GPU lock is
 #   device          a context for what will be mapped, if the buffer has none; which handle has a

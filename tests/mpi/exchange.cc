@@ -143,6 +143,8 @@ constexpr subtest subtests[] = {
     {"left-child", test_left_child, ranks::everyone, true},
     {"leaving-child", leaving_child, ranks::everyone, true},
     {"out-of-reach", test_out_of_reach, ranks::everyone, false},
+    {"collectives", test_collectives, ranks::everyone, true},
+    {"collectives-content", test_collectives_content, ranks::everyone, true},
     {"reductions", test_reductions, ranks::everyone, true},
     {"reductions-types", test_reductions_types, ranks::everyone, true},
     {"reductions-long", test_reductions_long, ranks::everyone, true},

@@ -173,8 +173,8 @@ test_function test_threads_without_context, test_context_switched, test_host_con
     test_device_switched, test_two_devices, test_never, test_elsewhere;
 test_function test_capture, test_foreign;
 test_function test_work_waits, test_work_waits_child_ends, streamed_child;
-test_function test_reductions, test_reductions_long, test_reductions_inter, test_reductions_threads,
-    test_reductions_startall, test_reductions_types;
+test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
+    test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types;
 test_function test_first, test_self;
 test_function test_soak, test_soak_threads, test_survive;
 test_function test_out_of_reach, test_children, ending_child, test_lost_child, dying_child,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// coll_gpusm.h: the component coll/gpusm: reductions on device memory, by kernels or by way of host
-// memory.
+// coll_gpusm.h: the component coll/gpusm: collectives on device memory, by kernels; else reductions
+// go by way of host memory, and all others by messages.
 //
 // A module sits above the other components of a communicator and has kept what they have put there.
-// Each of its functions calls the next component's once, with the program's arguments, except that
-// host memory takes the place of device memory, and that long ones go in pieces. So ranks agree on
-// what is called whatever memory each of them has.
+// What kernels do not carry out on all ranks, the next component's function does on all ranks, with
+// the program's arguments. Where it calculates, host memory takes the place of device memory, and
+// long calls go in pieces. So ranks agree on what is called whatever memory each of them has.
 //
 //   coll_gpusm_calls.h        what the collectives have in common
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_device.*       those that stay on the devices
 //   coll_gpusm_elements.*     operations and types, as kernels know them
-//   coll_gpusm_functions.cc   the collectives, and coll_gpusm_scatter.cc those that scatter
+//   coll_gpusm_exchanges.cc   the collectives that move data
+//   coll_gpusm_functions.cc   those that reduce, and coll_gpusm_scatter.cc those that scatter then
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
@@ -36,7 +37,16 @@
 #include <cstddef>
 
 // The functions that the component has, by the names that they have in coll.h.
-#define GPUSM_COLL_FUNCTIONS(X)                                                                    \
+#define GPUSM_COLL_EXCHANGES(X)                                                                    \
+    X(allgather)                                                                                   \
+    X(allgatherv)                                                                                  \
+    X(alltoall)                                                                                    \
+    X(alltoallv)                                                                                   \
+    X(gather)                                                                                      \
+    X(gatherv)                                                                                     \
+    X(scatter)                                                                                     \
+    X(scatterv)
+#define GPUSM_COLL_REDUCTIONS(X)                                                                   \
     X(allreduce)                                                                                   \
     X(reduce)                                                                                      \
     X(reduce_local)                                                                                \
@@ -56,6 +66,7 @@
     X(reduce_scatter_block_init)                                                                   \
     X(scan_init)                                                                                   \
     X(exscan_init)
+#define GPUSM_COLL_FUNCTIONS(X) GPUSM_COLL_EXCHANGES(X) GPUSM_COLL_REDUCTIONS(X)
 
 struct mca_coll_gpusm_component_t {
     mca_coll_base_component_t super;
@@ -65,7 +76,7 @@ struct mca_coll_gpusm_component_t {
     gpusm::request_list *requests;
     gpusm::started_list *started;
     bool use_devices; // coll_gpusm_use_devices
-    gpusm::reduction_counters counted;
+    gpusm::collective_counters counted;
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
     mca_pml_base_module_t next_pml; // the functions whose places the interposer has
@@ -81,8 +92,12 @@ struct mca_coll_gpusm_module_t : mca_coll_base_module_t {
 
 namespace gpusm {
 
-// Enters the component's functions into a module that has the ones it needs in `next`.
-void set_functions(mca_coll_gpusm_module_t &module);
+// Enter the component's functions into a module that has the ones it needs in `next`. Not what the
+// communicator has nothing for, such as a scan between two groups.
+void set_exchanges(mca_coll_gpusm_module_t &module);
+void set_reductions(mca_coll_gpusm_module_t &module);
+#define GPUSM_SET_FUNCTION(name)                                                                   \
+    module.coll_##name = nullptr == module.next.coll_##name ? nullptr : coll_gpusm_##name;
 
 } // namespace gpusm
 

@@ -54,7 +54,8 @@ extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *
     }
     GPUSM_COLL_FUNCTIONS(GPUSM_KEEP)
 #undef GPUSM_KEEP
-    set_functions(*module);
+    set_exchanges(*module);
+    set_reductions(*module);
     module->on_devices = new device_calls();
     return OMPI_SUCCESS;
 }
@@ -195,11 +196,11 @@ extern "C" int component_close() noexcept
 
 void register_counters()
 {
-    reduction_counters &counted = component.counted;
+    collective_counters &counted = component.counted;
     const struct {
         const char *name;
         const char *description;
-        reduction_counters::number &number;
+        collective_counters::number &number;
     } variables[] = {
         {"device_reductions", "Reductions that the devices of all processes carried out",
          counted.device_reductions},
@@ -208,6 +209,9 @@ void register_counters()
          "Reductions on host memory that stands in for this process's device memory, of a long "
          "reduction one for each piece",
          counted.host_reductions},
+        {"device_exchanges", "Collectives that only move data, carried out by kernels",
+         counted.device_exchanges},
+        {"exchanged_bytes", "Bytes that those have brought this process", counted.exchanged_bytes},
     };
     for (const auto &each : variables) {
         (void)mca_base_component_pvar_register(
@@ -240,8 +244,8 @@ extern "C" int component_register() noexcept
     component.priority = 79;
     (void)mca_base_component_var_register(
         &component.super.collm_version, "priority",
-        "Priority of coll/gpusm, which carries out reductions on device memory with what the "
-        "components of lower priority do on host memory; negative: it is not used. Unless it is "
+        "Priority of coll/gpusm, which carries out collectives on device memory, or has the "
+        "components of lower priority do it; negative: it is not used. Unless it is "
         "set, it is raised above that of each component that only knows host memory",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
@@ -255,8 +259,10 @@ extern "C" int component_register() noexcept
     component.use_devices = true;
     (void)mca_base_component_var_register(
         &component.super.collm_version, "use_devices",
-        "Reduce device memory by kernels that read and write it in all processes of a node. "
-        "Otherwise, or where one process says no, it is reduced in host memory",
+        "Carry out collectives on device memory by kernels that read and write it in all processes "
+        "of a node. Otherwise, or where one process says no, reductions go through host memory, "
+        "and "
+        "the others by messages",
         MCA_BASE_VAR_TYPE_BOOL, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_4,
         MCA_BASE_VAR_SCOPE_READONLY, &component.use_devices);
     component.staging_bytes = 64 * 1024 * 1024;

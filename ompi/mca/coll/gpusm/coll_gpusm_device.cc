@@ -6,6 +6,8 @@
 #include "ompi/mca/coll/gpusm/coll_gpusm_elements.h"
 
 #include "opal/mca/common/gpusm/common_gpusm_modex.h"
+#include "opal/mca/common/gpusm/group_exchange.h"
+#include "opal/mca/common/gpusm/group_reduction.h"
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <algorithm>
@@ -44,12 +46,32 @@ bool is_revoked(ompi_communicator_t *comm)
 #endif
 }
 
-void count_call(const reduction_call &call)
+std::uint64_t bytes_of(const reduction_call &call)
 {
-    reduction_counters &counted = mca_coll_gpusm_component.counted;
+    return call.elements * element_bytes(call.type);
+}
+
+std::uint64_t bytes_of(const exchange_call &call)
+{
+    std::uint64_t received = 0;
+    for (const exchange_block &each : call.receives) {
+        received += each.bytes;
+    }
+    return received;
+}
+
+void count_reduction(std::uint64_t bytes)
+{
+    collective_counters &counted = mca_coll_gpusm_component.counted;
     counted.device_reductions.fetch_add(1, std::memory_order_relaxed);
-    counted.device_bytes.fetch_add(call.elements * element_bytes(call.type),
-                                   std::memory_order_relaxed);
+    counted.device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void count_exchange(std::uint64_t bytes)
+{
+    collective_counters &counted = mca_coll_gpusm_component.counted;
+    counted.device_exchanges.fetch_add(1, std::memory_order_relaxed);
+    counted.exchanged_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 extern "C" int coll_gpusm_progress_started() noexcept
@@ -130,6 +152,36 @@ void device_calls::look_at_buffers(reduction_call *of) const
         is_device_memory(of->input) && (nullptr == of->receive || is_device_memory(of->receive));
 }
 
+// The calls that have been started come first. To be asked once in every call.
+bool device_calls::meets_now()
+{
+    while (!started_.empty() && !started_.back().is_decided) {
+        (void)advance_started();
+        opal_progress();
+    }
+    return schedule_.is_due();
+}
+
+// The outcome; *rc as MPI's function is to answer.
+status device_calls::carry_out(group_call *call, ompi_communicator_t *comm, int *rc)
+{
+    constexpr int steps_between_progress = 64; // Open MPI's progress takes longer than a step
+    bool revoked = false;
+    status s = status::busy;
+    for (int steps = 1; status::busy == (s = call->step()); ++steps) {
+        if (0 == steps % steps_between_progress) {
+            (void)advance_started(); // nobody else can, under the lock
+            opal_progress();
+            revoked = revoked || (is_revoked(comm) && call->cancel());
+        }
+    }
+    *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
+    if (status::unsupported == s || status::ok == s) {
+        schedule_.met(call->anyone_on_device());
+    }
+    return s;
+}
+
 bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
                           ompi_communicator_t *comm, int *rc)
 {
@@ -137,31 +189,24 @@ bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const 
         return false;
     }
     const std::lock_guard guard(lock_);
-    while (!started_.empty() && !started_.back().is_decided) {
-        (void)advance_started();
-        opal_progress();
-    }
-    if (!schedule_.is_due()) {
+    if (!meets_now()) {
         return false;
     }
     look_at_buffers(&of);
     group_reduction call(*process_, *group_, of);
-    constexpr int steps_between_progress = 64; // Open MPI's progress takes longer than a step
-    bool revoked = false;
-    status s = status::busy;
-    for (int steps = 1; status::busy == (s = call.step()); ++steps) {
-        if (0 == steps % steps_between_progress) {
-            (void)advance_started(); // nobody else can, under the lock
-            opal_progress();
-            revoked = revoked || (is_revoked(comm) && call.cancel());
-        }
-    }
-    *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
-    if (status::unsupported == s || status::ok == s) {
-        schedule_.met(call.anyone_on_device());
-    }
+    const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {
-        count_call(of);
+        count_reduction(bytes_of(of));
+    }
+    return status::unsupported != s;
+}
+
+bool device_calls::exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc)
+{
+    group_exchange call(*process_, *group_, what);
+    const status s = carry_out(&call, comm, rc);
+    if (status::ok == s) {
+        count_exchange(bytes_of(what));
     }
     return status::unsupported != s;
 }
@@ -185,7 +230,8 @@ void device_calls::start(reduction_call of, staged_request *request, ompi_commun
         const std::lock_guard guard(lock_);
         look_at_buffers(&of);
         OBJ_RETAIN(comm);
-        started_.push_back({of, request, comm, next_is_due_});
+        started_.push_back({std::make_unique<group_reduction>(*process_, *group_, of), bytes_of(of),
+                            request, comm, next_is_due_});
         (void)advance_started();
     }
     mca_coll_gpusm_component.started->add(this);
@@ -226,14 +272,12 @@ int device_calls::advance_started()
 
 bool device_calls::advance(started_call *of)
 {
-    if (nullptr == of->on_devices) {
-        if (!of->is_due && !schedule_.is_due()) {
-            start_inner(of->request);
-            return true;
-        }
-        of->on_devices = std::make_unique<group_reduction>(*process_, *group_, of->what);
+    if (!of->is_due && !schedule_.is_due()) {
+        start_inner(of->request);
+        return true;
     }
-    group_reduction &call = *of->on_devices;
+    of->is_due = true;
+    group_call &call = *of->call;
     const status s = call.step();
     if (!of->is_decided && (call.is_agreed_on() || status::busy != s)) {
         of->is_decided = true;
@@ -248,7 +292,7 @@ bool device_calls::advance(started_call *of)
         return true;
     }
     if (status::ok == s) {
-        count_call(of->what);
+        count_reduction(of->bytes);
     }
     end_request(of->request, of->revoked ? MPI_ERR_REVOKED : answer_of(s));
     return true;

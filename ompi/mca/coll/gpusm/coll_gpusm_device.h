@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// coll_gpusm_device.h: reductions that stay on the devices: which calls of a communicator do, and
-// how they are told to opal/mca/common/gpusm/group_reduction.h.
+// coll_gpusm_device.h: collectives that kernels carry out: which calls of a communicator, and how
+// they are told to opal/mca/common/gpusm/group_call.h.
 //
 // A rank cannot know what memory the others give. So in the calls of meeting_schedule.h all tell
 // each other, and decide alike. A call in which they do not meet, or in which one of them cannot
-// use the devices, goes through host memory on all ranks.
+// use the devices, goes the next component's way on all ranks: a reduction through host memory, an
+// exchange by messages.
 #ifndef GPUSM_COLL_DEVICE_H
 #define GPUSM_COLL_DEVICE_H
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 
 #include "opal/mca/common/gpusm/base/lock.h"
-#include "opal/mca/common/gpusm/group_reduction.h"
+#include "opal/mca/common/gpusm/exchange_call.h"
+#include "opal/mca/common/gpusm/group_call.h"
 #include "opal/mca/common/gpusm/meeting_schedule.h"
 #include "opal/mca/common/gpusm/process_group.h"
+#include "opal/mca/common/gpusm/reduction_call.h"
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -43,6 +47,16 @@ class device_calls {
     bool reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
                 ompi_communicator_t *comm, int *rc);
 
+    // The same of an exchange; make() gives the call, if ranks meet for it.
+    template <typename Make> bool exchange(ompi_communicator_t *comm, Make make, int *rc)
+    {
+        if (!has_group(comm)) {
+            return false;
+        }
+        const std::lock_guard guard(lock_);
+        return meets_now() && exchange_now(make(), comm, rc);
+    }
+
     // A non-blocking call. False: it goes its way through host memory on all ranks. Else *of is
     // filled in, and start() follows, with a request whose inner one has been made, as other ranks
     // make theirs, but not started: it is started where one rank cannot use the devices. Then the
@@ -60,18 +74,22 @@ class device_calls {
 
   private:
     struct started_call {
-        reduction_call what;
+        std::unique_ptr<group_call> call;
+        std::uint64_t bytes; // to be counted
         staged_request *request;
         ompi_communicator_t *comm; // referenced
         bool is_due;               // else that has to be asked
         bool is_decided = false;   // whether it is carried out on the devices
         bool revoked = false;
-        std::unique_ptr<group_reduction> on_devices;
     };
     bool has_group(ompi_communicator_t *comm);
     bool can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                   ompi_communicator_t *comm);
     void look_at_buffers(reduction_call *of) const;
+    // Under the lock.
+    bool meets_now();
+    bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);
+    status carry_out(group_call *call, ompi_communicator_t *comm, int *rc);
     int advance_started();
     bool advance(started_call *of);
 

@@ -263,13 +263,9 @@ extern "C" int coll_gpusm_reduce_local(const void *in, void *inout, int count, d
 
 } // namespace
 
-void set_functions(mca_coll_gpusm_module_t &module)
+void set_reductions(mca_coll_gpusm_module_t &module)
 {
-    // Not what the communicator has nothing for, such as a scan between two groups.
-#define GPUSM_SET(name)                                                                            \
-    module.coll_##name = nullptr == module.next.coll_##name ? nullptr : coll_gpusm_##name;
-    GPUSM_COLL_FUNCTIONS(GPUSM_SET)
-#undef GPUSM_SET
+    GPUSM_COLL_REDUCTIONS(GPUSM_SET_FUNCTION)
 }
 
 } // namespace gpusm

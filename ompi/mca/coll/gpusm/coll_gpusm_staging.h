@@ -68,13 +68,15 @@ bool is_device_memory(const void *address);
 bool has_device_memory(const operands &of, const ompi_datatype_t *type);
 
 // The performance variables of the component. MPI_T reads them as numbers.
-struct reduction_counters {
+struct collective_counters {
     using number = std::atomic<unsigned long long>;
     number device_reductions; // reductions on the devices
     number device_bytes;      // of this process's input to them
     number host_reductions;   // calls on host memory that stands in for device memory
+    number device_exchanges;  // calls that only move data, by kernels
+    number exchanged_bytes;   // that they brought this process
 };
-static_assert(sizeof(reduction_counters::number) == sizeof(unsigned long long));
+static_assert(sizeof(collective_counters::number) == sizeof(unsigned long long));
 
 // Buffers of a call, in host memory where the program's are device memory. Errors are OMPI_* codes.
 class staged_call {

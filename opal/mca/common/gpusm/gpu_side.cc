@@ -16,6 +16,7 @@ gpu_side::gpu_side(const driver_api &api, node &local, const settings &set,
       copies(api, {.kernel_blocks = set.kernel_blocks, .batches = set.use_batch_copies}, &views),
       exports(driver, devices, local.own(), set.use_cuda_events), fds(local.own(), exports, *this),
       imports(driver, devices, fds, set.cache_max_bytes, 0 == set.kernel_blocks),
+      gatherers(driver, {.kernel_blocks = set.kernel_blocks}),
       reducers(driver, {.kernel_blocks = set.kernel_blocks}),
       bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), views(*this, api),
       described(local.own()), node_(local), set_(set), messages_(messages)

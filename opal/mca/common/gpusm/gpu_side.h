@@ -12,6 +12,7 @@
 #include "opal/mca/common/gpusm/gpu/copy_engine.h"
 #include "opal/mca/common/gpusm/gpu/device.h"
 #include "opal/mca/common/gpusm/gpu/driver.h"
+#include "opal/mca/common/gpusm/gpu/gatherer.h"
 #include "opal/mca/common/gpusm/gpu/reducer.h"
 #include "opal/mca/common/gpusm/ipc/export_directory.h"
 #include "opal/mca/common/gpusm/ipc/fd_passing.h"
@@ -56,6 +57,7 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     export_directory exports;
     fd_passing fds;
     import_table imports;
+    gatherer_table gatherers;
     reducer_table reducers;
     bounce_copies bounces;
     view_table views;

@@ -3,16 +3,36 @@
 #include "opal/mca/common/gpusm/group_reduction.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/group_work.h"
 #include "opal/mca/common/gpusm/local_process.h"
-#include "opal/mca/common/gpusm/process_group.h"
-#include "opal/mca/common/gpusm/reduction_work.h"
 
 #include <algorithm>
 #include <mutex>
+#include <span>
+#include <type_traits>
+#include <vector>
 
 namespace gpusm {
 
 namespace {
+
+// What each process tells the others. Read as a peer's word.
+struct reduction_told {
+    memory_told memory;
+    reduction_kind kind;
+    reduce_op op;
+    reduce_type type;
+    device_uuid device;     // where the buffers are
+    std::uint8_t on_device; // not 0: it is device memory, though `memory` may say host
+    std::uint64_t elements;
+    std::uint64_t root;
+    std::uint64_t source; // address of the input in its process
+    remote_handle source_in;
+    std::uint64_t target; // of the result, where others write it
+    remote_handle target_in;
+};
+static_assert(sizeof(reduction_told) <= board_said_bytes &&
+              std::is_trivially_copyable_v<reduction_told>);
 
 bool is_same_call(const reduction_told &one, const reduction_told &other)
 {
@@ -22,265 +42,171 @@ bool is_same_call(const reduction_told &one, const reduction_told &other)
 
 } // namespace
 
-// The ranks whose buffers are on another device than those of all ranks before them.
-std::uint32_t group_reduction::first_on_each_device() const
+struct group_reduction::work : group_work {
+    work(gpu_side *side, std::size_t ranks)
+        : group_work(side), told(ranks), sources(ranks), targets(ranks)
+    {
+    }
+
+    // Fills in what of *out is about memory. Anything but `ok`: others cannot map it.
+    status describe(const reduction_call &call, std::size_t rank, reduction_told *out);
+    // The part of the reduction that is this rank's.
+    reduction part(const reduction_call &call, std::size_t rank) const;
+
+    std::vector<reduction_told> told; // by rank, as what follows
+    std::vector<their_memory> sources;
+    std::vector<their_memory> targets;
+    std::size_t mapped = 0; // of the members, those before that one
+};
+
+status group_reduction::work::describe(const reduction_call &call, std::size_t rank,
+                                       reduction_told *out)
 {
-    std::uint32_t found = 0;
-    const auto &all = work_->members;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        const auto is_there_too = [&](const reduction_work::member &before) {
-            return before.says.device == all[i].says.device;
-        };
-        if (std::none_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), is_there_too)) {
-            found |= 1U << i;
+    const std::uint64_t bytes = call.elements * element_bytes(call.type);
+    status s = find_device(call.input);
+    if (status::ok == s) {
+        s = offer(call.input, bytes, &out->source_in);
+    }
+    if (status::ok == s && call.receive != nullptr) {
+        s = find_device(call.receive);
+    }
+    if (status::ok == s && is_written_by_others(call, rank)) {
+        s = offer(call.receive, bytes, &out->target_in);
+    }
+    out->source = address_of(call.input);
+    out->target = address_of(call.receive);
+    return s;
+}
+
+reduction group_reduction::work::part(const reduction_call &call, std::size_t rank) const
+{
+    const reduction_part its = part_of(call, rank, told.size());
+    const std::uint64_t in_element = element_bytes(call.type);
+    reduction what = {};
+    what.op = call.op;
+    what.type = call.type;
+    what.elements = its.count;
+    for (std::size_t i = 0; i < sources_of(call, rank, told.size()); ++i) {
+        what.sources[what.source_count++] = sources[i].here + its.first * in_element;
+    }
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        if (i == rank ? is_written_at_home(call, rank) : is_written_by_others(call, i)) {
+            what.targets[what.target_count++] = targets[i].here + its.to * in_element;
         }
     }
-    return found;
+    return what;
 }
 
 group_reduction::group_reduction(local_process &process, process_group &group,
                                  const reduction_call &call)
-    : group_(group), call_(call), work_(std::make_unique<reduction_work>())
+    : group_call(group), call_(call),
+      work_(std::make_unique<work>(call.on_device ? process.gpu() : process.gpu_if_made(),
+                                   group.size()))
 {
-    work_->members.resize(group.size());
-    work_->side = call.on_device ? process.gpu() : process.gpu_if_made();
 }
 
 group_reduction::~group_reduction() = default;
 
-status group_reduction::step()
+bool group_reduction::tell()
 {
-    status s = status::ok;
-    while (status::ok == s && stage::over != at_) {
-        s = advance();
-        if (status::ok != s && status::busy != s) {
-            end_with(s);
-            s = status::ok;
-        }
-    }
-    return status::busy == s ? s : outcome_;
-}
-
-bool group_reduction::cancel()
-{
-    const bool can = at_ < stage::vote;
-    if (can) {
-        end_with(status::peer_gone);
-    }
-    return can;
-}
-
-// One stage. `ok`: there is another one, or it is over; `busy`; else the call ends with that.
-status group_reduction::advance()
-{
-    status s = status::ok;
-    switch (at_) {
-    case stage::connect:
-        s = group_.connect();
-        at_ = status::ok == s ? stage::begin : at_;
-        return s;
-    case stage::begin:
-        s = group_.begin(&meeting_);
-        if (status::ok == s) {
-            tell();
-            at_ = stage::gather;
-        }
-        return s;
-    case stage::gather:
-        return all_have_come_to(meeting_stage::told, &s) ? read_all() : s;
-    case stage::map:
-        s = map_all();
-        if (status::busy != s) {
-            declines_ = status::ok != s;
-            group_.store(meeting_, declines_ ? meeting_stage::declines : meeting_stage::agrees);
-            at_ = stage::vote;
-        }
-        return status::busy == s ? s : status::ok;
-    case stage::vote:
-        return all_have_come_to(meeting_stage::agrees, &s) ? count_votes() : s;
-    case stage::run:
-        return run();
-    case stage::leave:
-        return leave();
-    case stage::over:
-        break;
-    }
-    return s;
-}
-
-bool group_reduction::all_have_come_to(meeting_stage least, status *s)
-{
-    *s = group_.reached(meeting_, least, &next_);
-    if (status::ok == *s) {
-        next_ = 0;
-    }
-    return status::ok == *s;
-}
-
-// The call ends with that outcome for this process. Before it goes on, the others must have read
-// what it has said, and must read and write nothing of its memory any more. Where it has failed
-// before all have agreed, no kernel is started, and nobody can rely on the others to come.
-void group_reduction::end_with(status outcome)
-{
-    outcome_ = outcome;
-    const bool has_begun = at_ > stage::begin;
-    const bool is_in_order = status::ok == outcome || status::unsupported == outcome;
-    const bool waits = has_begun && (is_in_order || stage::run == at_);
-    if (has_begun) {
-        group_.store(meeting_, !waits         ? meeting_stage::left
-                               : !is_in_order ? meeting_stage::failed
-                               : declines_    ? meeting_stage::withdrew
-                                              : meeting_stage::ended);
-    }
-    if (has_begun && !waits) {
-        group_.leave(meeting_);
-    }
-    if (!waits) {
-        work_->release();
-    }
-    next_ = 0;
-    at_ = waits ? stage::leave : stage::over;
-}
-
-status group_reduction::leave()
-{
-    status s = status::ok;
-    while (status::peer_gone == (s = group_.reached(meeting_, meeting_stage::ended, &next_))) {
-        outcome_ = status::peer_gone;
-        ++next_; // nothing is to come of that one, but perhaps of the others
-    }
-    if (status::busy == s) {
-        return s;
-    }
-    for (std::size_t i = 0; i < group_.size(); ++i) {
-        if (status::ok == outcome_ && group_.is_at(i, meeting_, meeting_stage::failed)) {
-            outcome_ = status::driver_failed;
-        }
-    }
-    work_->release();
-    group_.leave(meeting_);
-    at_ = stage::over;
-    return status::ok;
-}
-
-void group_reduction::tell()
-{
-    reduction_told mine{};
+    reduction_told &mine = work_->told[rank()];
     mine.memory = memory_told::host;
     mine.kind = call_.kind;
     mine.op = call_.op;
     mine.type = call_.type;
     mine.elements = call_.elements;
     mine.root = call_.root;
-    if (call_.on_device && work_->side != nullptr &&
+    if (call_.on_device && work_->side() != nullptr &&
         (!call_.in_place || can_be_in_place(call_.kind))) {
-        const std::lock_guard guard(work_->side->lock);
-        const status s = work_->describe(call_, group_.rank(), &mine);
+        const std::lock_guard guard(work_->side()->lock);
+        const status s = work_->describe(call_, rank(), &mine);
         if (status::ok == s) {
             mine.memory = memory_told::device;
-            mine.device = work_->on->uuid;
+            mine.device = work_->on()->uuid;
         } else {
             log_line(log_level::info, "a reduction goes through host memory: %s", to_string(s));
         }
     }
-    anyone_on_device_ = call_.on_device;
     mine.on_device = call_.on_device ? 1 : 0;
-    work_->members[group_.rank()].says = mine;
-    group_.say(meeting_, &mine, sizeof(mine));
+    say(&mine, sizeof(mine));
+    return call_.on_device;
 }
 
-// All decide alike, as all have been told the same.
-status group_reduction::read_all()
+bool group_reduction::hear(std::size_t from)
 {
-    const reduction_told &mine = work_->members[group_.rank()].says;
-    bool can = true;
-    for (std::size_t i = 0; i < group_.size(); ++i) {
-        reduction_told &says = work_->members[i].says;
-        if (i != group_.rank()) {
-            group_.read(i, meeting_, &says, sizeof(says));
-            if (group_.is_at(i, meeting_, meeting_stage::left)) {
-                return status::peer_gone; // somebody is, for that one
-            }
-        }
-        anyone_on_device_ = anyone_on_device_ || 0 != says.on_device;
-        can = can && memory_told::device == says.memory && is_same_call(says, mine);
-    }
+    reduction_told &told = work_->told[from];
+    read(from, &told, sizeof(told));
+    return 0 != told.on_device;
+}
+
+bool group_reduction::can_be()
+{
+    const std::vector<reduction_told> &all = work_->told;
     call_.workers = first_on_each_device();
-    at_ = stage::map;
-    return can ? status::ok : status::unsupported;
+    return std::all_of(all.begin(), all.end(), [&](const reduction_told &each) {
+        return memory_told::device == each.memory && is_same_call(each, all[rank()]);
+    });
 }
 
-// What this process's part needs of the others. `busy`: not all of it yet.
-status group_reduction::map_all()
+// The ranks whose buffers are on another device than those of all ranks before them.
+std::uint32_t group_reduction::first_on_each_device() const
 {
-    reduction_work &its = *work_;
-    const std::size_t rank = group_.rank();
-    const bool has_part = 0 != part_of(call_, rank, group_.size()).count;
+    std::uint32_t found = 0;
+    const auto &all = work_->told;
+    for (auto each = all.begin(); each != all.end(); ++each) {
+        const auto is_there_too = [&](const reduction_told &before) {
+            return before.device == each->device;
+        };
+        if (std::none_of(all.begin(), each, is_there_too)) {
+            found |= 1U << (each - all.begin());
+        }
+    }
+    return found;
+}
+
+status group_reduction::map()
+{
+    work &its = *work_;
+    const bool has_part = 0 != part_of(call_, rank(), ranks()).count;
     const std::uint64_t bytes = call_.elements * element_bytes(call_.type);
-    const std::lock_guard guard(its.side->lock);
-    for (; has_part && its.mapped < group_.size(); ++its.mapped) {
+    const std::lock_guard guard(its.side()->lock);
+    for (; has_part && its.mapped < ranks(); ++its.mapped) {
         const std::size_t i = its.mapped;
-        reduction_work::member &of = its.members[i];
-        if (i == rank) {
-            of.source_here = of.says.source;
-            of.target_here = of.says.target;
+        const reduction_told &says = its.told[i];
+        if (i == rank()) {
+            its.sources[i].here = says.source;
+            its.targets[i].here = says.target;
             continue;
         }
         status s = status::ok;
-        if (i < sources_of(call_, rank, group_.size())) {
-            s = its.map(group_.member(i), of.says.source_in, of.says.source, bytes, &of.source,
-                        &of.source_here);
+        if (i < sources_of(call_, rank(), ranks())) {
+            s = its.map(member(i), says.source_in, says.source, bytes, &its.sources[i]);
         }
         if (status::ok == s && is_written_by_others(call_, i)) {
-            s = its.map(group_.member(i), of.says.target_in, of.says.target, bytes, &of.target,
-                        &of.target_here);
+            s = its.map(member(i), says.target_in, says.target, bytes, &its.targets[i]);
         }
         if (status::ok != s) {
             return s;
         }
     }
-    const driver_scope scope(its.side->driver, its.on->context);
-    return scope.entered() && its.side->reducers.of(*its.on).is_ready() ? status::ok
-                                                                        : status::unsupported;
+    return its.ready(its.side()->reducers.of(*its.on()));
 }
 
-status group_reduction::count_votes()
+status group_reduction::carry_out()
 {
-    bool can = !declines_;
-    for (std::size_t i = 0; i < group_.size(); ++i) {
-        if (group_.is_at(i, meeting_, meeting_stage::left)) {
-            return status::peer_gone;
-        }
-        can = can && !group_.is_at(i, meeting_, meeting_stage::declines) &&
-              !group_.is_at(i, meeting_, meeting_stage::withdrew);
+    work &its = *work_;
+    if (0 == part_of(call_, rank(), ranks()).count) {
+        return status::ok;
     }
-    if (!can) {
-        return status::unsupported;
-    }
-    at_ = stage::run;
-    return status::ok;
+    return its.carry_out(its.side()->reducers,
+                         [&](reducer &by, std::span<const CUevent> wait_for, completion *end) {
+                             return by.start(its.part(call_, rank()), wait_for, end);
+                         });
 }
 
-status group_reduction::run()
+void group_reduction::release()
 {
-    reduction_work &its = *work_;
-    status s = status::ok;
-    if (0 != part_of(call_, group_.rank(), group_.size()).count) {
-        const std::lock_guard guard(its.side->lock);
-        if (its.is_launched) {
-            s = its.side->reducers.of(*its.on).ask(&its.end);
-        } else {
-            s = its.launch(call_, group_.rank());
-            its.is_launched = status::ok == s;
-            // Nothing has been started then, but the others may have: so it is tried again.
-            const bool again = status::busy != s && ++its.refusals < failures_in_a_row;
-            s = its.is_launched || again ? status::busy : s;
-        }
-    }
-    if (status::busy != s) {
-        end_with(status::ok == s ? s : status::driver_failed);
-    }
-    return status::busy == s ? s : status::ok;
+    work_->release({&work_->sources, &work_->targets});
 }
 
 } // namespace gpusm

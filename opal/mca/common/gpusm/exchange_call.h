@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_call.h: a collective call that moves data and calculates nothing, as one rank sees it:
+// what of its send buffer goes to which rank, and where in its receive buffer what comes from which
+// rank is to be.
+#ifndef GPUSM_EXCHANGE_CALL_H
+#define GPUSM_EXCHANGE_CALL_H
+
+#include "opal/mca/common/gpusm/gpu/reduce_arguments.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+enum class exchange_kind : std::uint32_t { allgather, alltoall, gather, scatter };
+
+// The same limit as for reductions.
+inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
+
+// A longer block is moved faster by messages, with the driver's copies (docs/collectives.md).
+inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{8} << 20;
+
+// Bytes that belong together, from the beginning of a buffer.
+struct exchange_block {
+    std::int64_t offset = 0;
+    std::uint64_t bytes = 0; // 0: nothing
+};
+
+struct exchange_call {
+    exchange_kind kind; // the same on all ranks, as the root
+    std::uint32_t root = 0;
+    const void *send = nullptr;
+    void *receive = nullptr;
+    std::array<exchange_block, exchange_most_ranks> sends{};    // by rank
+    std::array<exchange_block, exchange_most_ranks> receives{}; // by rank; both with the own one
+    bool can_be = true;     // false: this rank's datatypes or buffers are not for it
+    bool on_device = false; // any of its buffers is device memory
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/common/gpusm/group_exchange.h"
+
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/group_work.h"
+#include "opal/mca/common/gpusm/local_process.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace gpusm {
+
+namespace {
+
+static_assert(exchange_most_ranks <= gather_few_copies && exchange_most_bytes <= gather_most_len);
+
+// What each process tells the others. Read as a peer's word.
+struct exchange_told {
+    memory_told memory; // of what it sends and receives
+    exchange_kind kind;
+    std::uint32_t root;
+    std::uint32_t on_device; // not 0: it has device memory, though `memory` may say host
+    remote_handle source_in;
+    std::uint64_t source[exchange_most_ranks]; // by rank: address of what is for that one
+    std::uint32_t bytes[exchange_most_ranks];
+};
+static_assert(sizeof(exchange_told) <= board_said_bytes &&
+              std::is_trivially_copyable_v<exchange_told>);
+
+} // namespace
+
+struct group_exchange::work : group_work {
+    work(gpu_side *side, std::size_t ranks) : group_work(side), told(ranks), sources(ranks)
+    {
+        copies.reserve(ranks);
+    }
+
+    // Fills in what of *out is about memory. Anything but `ok`: others cannot map it.
+    status describe(const exchange_call &call, std::size_t rank, exchange_told *out);
+
+    std::vector<exchange_told> told; // by rank, as what follows
+    std::vector<their_memory> sources;
+    std::vector<gather_copy> copies; // of the members before `mapped`
+    std::size_t mapped = 0;
+};
+
+status group_exchange::work::describe(const exchange_call &call, std::size_t rank,
+                                      exchange_told *out)
+{
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(); // of what others read
+    std::int64_t end = std::numeric_limits<std::int64_t>::min();
+    bool sends = false;
+    bool receives = false;
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        const exchange_block &sent = call.sends[i];
+        if (sent.bytes > exchange_most_bytes || call.receives[i].bytes > exchange_most_bytes) {
+            return status::unsupported;
+        }
+        receives = receives || 0 != call.receives[i].bytes;
+        out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sent.offset);
+        out->bytes[i] = static_cast<std::uint32_t>(sent.bytes);
+        sends = sends || 0 != sent.bytes;
+        if (i != rank && 0 != sent.bytes) {
+            first = std::min(first, sent.offset);
+            end = std::max(end, sent.offset + static_cast<std::int64_t>(sent.bytes));
+        }
+    }
+    if (!sends && !receives) {
+        out->memory = memory_told::nothing;
+        return status::ok;
+    }
+    if (nullptr == side()) {
+        return status::unsupported;
+    }
+    const std::lock_guard guard(side()->lock);
+    status s = receives ? find_device(call.receive) : status::ok;
+    if (status::ok == s && sends) {
+        s = find_device(call.send);
+    }
+    if (status::ok == s && first < end) {
+        s = offer(static_cast<const unsigned char *>(call.send) + first,
+                  static_cast<std::uint64_t>(end - first), &out->source_in);
+    }
+    if (status::ok == s) {
+        out->memory = memory_told::device;
+    }
+    return s;
+}
+
+group_exchange::group_exchange(local_process &process, process_group &group,
+                               const exchange_call &call)
+    : group_call(group), call_(call),
+      work_(std::make_unique<work>(call.on_device ? process.gpu() : process.gpu_if_made(),
+                                   group.size()))
+{
+}
+
+group_exchange::~group_exchange() = default;
+
+bool group_exchange::tell()
+{
+    exchange_told &mine = work_->told[rank()];
+    mine.memory = memory_told::host;
+    mine.kind = call_.kind;
+    mine.root = call_.root;
+    mine.on_device = call_.on_device ? 1 : 0;
+    const status s = call_.can_be ? work_->describe(call_, rank(), &mine) : status::unsupported;
+    if (status::ok != s && call_.on_device) {
+        log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
+    }
+    say(&mine, sizeof(mine));
+    return call_.on_device;
+}
+
+bool group_exchange::hear(std::size_t from)
+{
+    exchange_told &told = work_->told[from];
+    read(from, &told, sizeof(told));
+    return 0 != told.on_device;
+}
+
+bool group_exchange::can_be()
+{
+    return std::all_of(work_->told.begin(), work_->told.end(), [&](const exchange_told &each) {
+        return memory_told::host != each.memory && each.kind == call_.kind &&
+               each.root == call_.root;
+    });
+}
+
+// A rank that is sent another length than it expects declines, and messages tell the program.
+status group_exchange::map()
+{
+    work &its = *work_;
+    if (nullptr == its.on()) { // it has nothing, or others would not come as far
+        return status::ok;
+    }
+    const std::lock_guard guard(its.side()->lock);
+    for (; its.mapped < ranks(); ++its.mapped) {
+        const std::size_t i = its.mapped;
+        const exchange_block &expected = call_.receives[i];
+        const std::uint64_t source = its.told[i].source[rank()];
+        const std::uint32_t bytes = its.told[i].bytes[rank()];
+        if (bytes != expected.bytes) {
+            return status::unsupported;
+        }
+        if (0 == bytes) {
+            continue;
+        }
+        if (i == rank()) {
+            its.sources[i].here = source;
+        } else if (const status s =
+                       its.map(member(i), its.told[i].source_in, source, bytes, &its.sources[i]);
+                   status::ok != s) {
+            return s;
+        }
+        its.copies.push_back(
+            {address_of(call_.receive) + static_cast<std::uint64_t>(expected.offset),
+             its.sources[i].here, bytes, 0});
+    }
+    return its.copies.empty() ? status::ok : its.ready(its.side()->gatherers.of(*its.on()));
+}
+
+status group_exchange::carry_out()
+{
+    work &its = *work_;
+    if (its.copies.empty()) {
+        return status::ok;
+    }
+    return its.carry_out(its.side()->gatherers,
+                         [&](gatherer &by, std::span<const CUevent> wait_for, completion *end) {
+                             return by.start(its.copies, wait_for, end);
+                         });
+}
+
+void group_exchange::release()
+{
+    work_->release({&work_->sources});
+}
+
+} // namespace gpusm

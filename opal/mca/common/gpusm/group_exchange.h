@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// group_exchange.h: a collective exchange of device memory (group_call.h): each rank copies what it
+// receives out of the others' memory, all of it with one launch of the gather kernel.
+#ifndef GPUSM_GROUP_EXCHANGE_H
+#define GPUSM_GROUP_EXCHANGE_H
+
+#include "opal/mca/common/gpusm/exchange_call.h"
+#include "opal/mca/common/gpusm/group_call.h"
+
+#include <cstddef>
+#include <memory>
+
+namespace gpusm {
+
+class local_process;
+
+class group_exchange final : public group_call {
+  public:
+    group_exchange(local_process &process, process_group &group, const exchange_call &call);
+    ~group_exchange() override;
+
+  private:
+    struct work;
+
+    bool tell() override;
+    bool hear(std::size_t from) override;
+    bool can_be() override;
+    status map() override;
+    status carry_out() override;
+    void release() override;
+
+    const exchange_call call_;
+    std::unique_ptr<work> work_;
+};
+
+} // namespace gpusm
+
+#endif

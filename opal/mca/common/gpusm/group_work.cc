@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/common/gpusm/group_work.h"
+
+#include <utility>
+
+namespace gpusm {
+
+status group_work::find_device(const void *buffer)
+{
+    const pointer_facts facts = side_->devices.facts_of(address_of(buffer));
+    device *its = nullptr;
+    const status s = facts.plain() ? side_->devices.for_memory(facts, &its) : status::unsupported;
+    if (status::ok != s || (on_ != nullptr && its != on_)) {
+        return status::unsupported;
+    }
+    on_ = its;
+    return status::ok;
+}
+
+status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle *handle)
+{
+    const pointer_facts facts = side_->devices.facts_of(address_of(buffer), true);
+    exported *out = nullptr;
+    const status s =
+        side_->exports.export_range(address_of(buffer), bytes, facts.buffer_id, &out, handle);
+    if (out != nullptr) {
+        offered_.push_back(out);
+    }
+    return s;
+}
+
+status group_work::map(peer &from, const remote_handle &handle, std::uint64_t address,
+                       std::uint64_t bytes, their_memory *out)
+{
+    if (out->is_ready) {
+        return status::ok;
+    }
+    if (!names_export(handle.kind) || !covers(handle, address, bytes)) {
+        return status::bad_peer;
+    }
+    status s = status::ok;
+    if (nullptr == out->mapped) {
+        s = side_->import(from, handle, *on_, &out->mapped);
+    }
+    if (status::ok == s) {
+        out->here = out->mapped->local_base + (address - out->mapped->remote_base);
+        s = gpu_side::kernel_reads(*out->mapped, *on_) ? s : status::unsupported;
+    }
+    CUevent before = nullptr;
+    if (status::ok == s) {
+        s = side_->event_of(from, handle, *on_, &before);
+    }
+    if (status::ok == s && before != nullptr) {
+        events_.push_back(before);
+    }
+    if (status::not_ready != s) {
+        descriptors_ = nullptr;
+        out->is_ready = status::ok == s;
+        return s;
+    }
+    if (nullptr == descriptors_) {
+        descriptors_ = std::make_shared<bool>(false);
+        give_up_ = clock::now() + std::chrono::seconds(10);
+        const auto come = [flag = descriptors_] { *flag = true; };
+        return side_->fds.ask(from.number, handle, come) ? status::busy : status::unsupported;
+    }
+    // Once they have come, they should have helped.
+    return !*descriptors_ && clock::now() < give_up_ ? status::busy : status::unsupported;
+}
+
+status group_work::ready(slot_launches &by) const
+{
+    const driver_scope scope(side_->driver, on_->context);
+    return scope.entered() && by.is_ready() ? status::ok : status::unsupported;
+}
+
+void group_work::release(std::initializer_list<std::vector<their_memory> *> theirs)
+{
+    if (nullptr == side_) {
+        return;
+    }
+    const std::lock_guard guard(side_->lock);
+    for (std::vector<their_memory> *all : theirs) {
+        for (their_memory &each : *all) {
+            if (each.mapped != nullptr) {
+                side_->imports.release(std::exchange(each.mapped, nullptr));
+            }
+        }
+    }
+    for (exported *each : offered_) {
+        side_->exports.release(each);
+    }
+    offered_.clear();
+}
+
+} // namespace gpusm

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// group_work.h: of one process's part of a collective call, what has to do with device memory: what
+// it offers the others of its own, what it maps of theirs, and the launch.
+#ifndef GPUSM_GROUP_WORK_H
+#define GPUSM_GROUP_WORK_H
+
+#include "opal/mca/common/gpusm/base/status.h"
+#include "opal/mca/common/gpusm/gpu/executor.h"
+#include "opal/mca/common/gpusm/gpu/slot_launches.h"
+#include "opal/mca/common/gpusm/gpu_side.h"
+#include "opal/mca/common/gpusm/shm/peer.h"
+#include "opal/mca/common/gpusm/shm/wire.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace gpusm {
+
+enum class memory_told : std::uint32_t {
+    host = 1,    // or device memory that nobody else can map
+    device = 2,  // that the handles name
+    nothing = 3, // it has no part in the call
+};
+
+// The caller holds the GPU lock, but for carry_out() and release().
+class group_work {
+  public:
+    // Memory of another member.
+    struct their_memory {
+        mapping *mapped = nullptr; // null: not needed, or not yet
+        std::uint64_t here = 0;    // its address in this process
+        bool is_ready = false;     // to be read and written, by a kernel that waits for events
+    };
+
+    // `side`: may be null where `on_device()` stays null.
+    explicit group_work(gpu_side *side) : side_(side) {}
+    group_work(const group_work &) = delete;
+    group_work &operator=(const group_work &) = delete;
+
+    gpu_side *side() const { return side_; }
+    // Where this process's buffers are; null: they are not on one device.
+    device *on() const { return on_; }
+
+    // The buffer is on the device that the others are on.
+    status find_device(const void *buffer);
+    // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
+    // cannot.
+    status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);
+    // Where [address, address + bytes) of another process is in this one. Does nothing if it is
+    // mapped already. `busy`: not yet; else it cannot be had.
+    status map(peer &from, const remote_handle &handle, std::uint64_t address, std::uint64_t bytes,
+               their_memory *out);
+    // Can that kernel be launched?
+    status ready(slot_launches &by) const;
+
+    // Launches with start(launches of its device, events to wait for, completion), which is called
+    // until it has, and asks for the end from then on. `busy`: not over yet.
+    template <typename Launches, typename Start>
+    status carry_out(launches_by_device<Launches> &table, Start start)
+    {
+        const std::lock_guard guard(side_->lock);
+        Launches &by = table.of(*on_);
+        if (is_launched_) {
+            return by.ask(&end_);
+        }
+        const std::size_t of_others = events_.size();
+        if (CUevent before = side_->event_before_copies(*on_); before != nullptr) {
+            events_.push_back(before);
+        }
+        const driver_scope scope(side_->driver, on_->context);
+        const status s = scope.entered() ? start(by, events_, &end_) : status::driver_failed;
+        events_.resize(of_others);
+        is_launched_ = status::ok == s;
+        // Nothing has been started then, but the others may have: so it is tried again.
+        const bool again = status::busy != s && ++refusals_ < failures_in_a_row;
+        return is_launched_ || again ? status::busy : s;
+    }
+
+    // Gives back what has been offered, and these mappings. Nothing runs.
+    void release(std::initializer_list<std::vector<their_memory> *> theirs);
+
+  private:
+    using clock = std::chrono::steady_clock;
+
+    gpu_side *const side_;
+    device *on_ = nullptr;
+    std::vector<exported *> offered_;
+    std::shared_ptr<bool> descriptors_; // asked for; true: an answer has come
+    clock::time_point give_up_{};       // waiting for them
+    std::vector<CUevent> events_;       // of the others, for the kernel to wait for
+    completion end_;
+    bool is_launched_ = false;
+    unsigned refusals_ = 0; // of launches, in a row
+};
+
+inline std::uint64_t address_of(const void *buffer)
+{
+    return reinterpret_cast<std::uint64_t>(buffer);
+}
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_collectives.cc: the collectives that move data and calculate nothing, on device memory
+// and mixed, in place, with even and varied blocks, with types that have gaps. What is received is
+// compared with what each rank knows the others to send, and so is what lies between.
+#include "tests/mpi/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace gpusm::exchange {
+
+namespace {
+
+enum class kind { allgather, alltoall, gather, scatter };
+constexpr const char *names[] = {"allgather", "alltoall", "gather", "scatter"};
+
+// Which ranks have host memory.
+enum class mix { none, odd_ranks, receive_of_first };
+
+struct setup {
+    kind what;
+    bool varied;
+    std::size_t n; // elements of a block, about as many where they vary
+    int root;
+    bool in_place;
+    mix hosts;
+    int stride; // ints from one element to the next
+};
+
+// What one rank does in one call.
+class call {
+  public:
+    call(context &c, MPI_Comm comm, const setup &of) : c_(c), comm_(comm), of_(of)
+    {
+        MPI_Comm_rank(comm, &me_);
+        MPI_Comm_size(comm, &ranks_);
+        if (1 == of.stride) {
+            type_ = MPI_INT;
+        } else {
+            MPI_Type_create_resized(MPI_INT, 0, of.stride * static_cast<int>(sizeof(int)), &type_);
+            MPI_Type_commit(&type_);
+        }
+        for (int i = 0; i < ranks_; ++i) {
+            const int furthest = 1 + static_cast<int>(2 * of.n); // longer than any block
+            places_.push_back(of.varied ? (ranks_ - 1 - i) * furthest : i * count(0, 0));
+            send_counts_.push_back(count(me_, i));
+            receive_counts_.push_back(count(i, me_));
+        }
+    }
+    ~call()
+    {
+        if (MPI_INT != type_) {
+            MPI_Type_free(&type_);
+        }
+    }
+    call(const call &) = delete;
+    call &operator=(const call &) = delete;
+
+    void run(int seed)
+    {
+        seed_ = seed;
+        const bool first_receives = mix::receive_of_first == of_.hosts && 0 == me_;
+        const bool host = mix::odd_ranks == of_.hosts && 1 == me_ % 2;
+        const auto send = filled(host ? memory_kind::host : memory_kind::device, sent());
+        const std::vector<int> before = received(false);
+        const auto receive =
+            filled(host || first_receives ? memory_kind::host : memory_kind::device, before);
+        begin(at(*send), at(*receive));
+        std::vector<int> found(before.size());
+        c_.expect(receive->read(0, found.data(), found.size() * sizeof(int)), "read");
+        const std::vector<int> wanted = received(true);
+        const auto wrong = std::mismatch(found.begin(), found.end(), wanted.begin()).first;
+        c_.expect_true(found.end() == wrong, describe() + ": int " +
+                                                 std::to_string(wrong - found.begin()) + " of " +
+                                                 std::to_string(found.size()) + " is wrong");
+        ++c_.messages;
+    }
+
+    // Do kernels carry it out? Where it is known: who has nothing in a call that varies does not
+    // count.
+    bool is_known() const { return !of_.varied || mix::none == of_.hosts; }
+    bool stays() const
+    {
+        const bool receives = kind::gather == of_.what    ? 0 == of_.root
+                              : kind::scatter == of_.what ? 0 != of_.root || !of_.in_place
+                                                          : true;
+        const bool all_on_device =
+            mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
+        const bool in_place = kind::alltoall == of_.what && of_.in_place;
+        constexpr std::size_t most_ints = (8 << 20) / sizeof(int);
+        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place && of_.n <= most_ints;
+    }
+    std::string describe() const
+    {
+        const char *const mixes[] = {"", ", odd ranks on the host", ", the first receives there"};
+        return std::string(names[static_cast<int>(of_.what)]) + (of_.varied ? "v" : "") + " of " +
+               std::to_string(of_.n) + (1 == of_.stride ? "" : " with gaps") + ", root " +
+               std::to_string(of_.root) + (of_.in_place ? ", in place" : "") +
+               mixes[static_cast<int>(of_.hosts)];
+    }
+
+  private:
+    static constexpr std::size_t guard = 3; // ints before and behind all else
+
+    bool is_root() const { return me_ == of_.root; }
+    // The same both ways, as alltoallv in place asks for. One block for all has its sender's.
+    int count(int from, int to) const
+    {
+        if (!of_.varied) {
+            return static_cast<int>(of_.n);
+        }
+        if (kind::allgather == of_.what) {
+            to = 0;
+        }
+        return (from * to + from + to) % 3 * static_cast<int>(of_.n + 1) / 2;
+    }
+    int value(int from, int to, int i) const
+    {
+        to = kind::allgather == of_.what ? 0 : to;
+        return (seed_ * 31 + from) * 1000003 + to * 10007 + i;
+    }
+    void put(std::vector<int> *image, int place, int from, int to) const
+    {
+        for (int i = 0; i < count(from, to); ++i) {
+            (*image)[guard + static_cast<std::size_t>((place + i) * of_.stride)] =
+                value(from, to, i);
+        }
+    }
+    std::vector<int> empty() const
+    {
+        const auto blocks = static_cast<std::size_t>(ranks_) * (2 * of_.n + 1);
+        return std::vector<int>(blocks * static_cast<std::size_t>(of_.stride) + 2 * guard, -1);
+    }
+    std::vector<int> sent() const
+    {
+        std::vector<int> image = empty();
+        const bool by_rank = kind::alltoall == of_.what || kind::scatter == of_.what;
+        for (int i = 0; i < ranks_ && by_rank; ++i) {
+            put(&image, places_[static_cast<std::size_t>(i)], me_, i);
+        }
+        if (!by_rank) {
+            put(&image, 0, me_, of_.root);
+        }
+        return image;
+    }
+    // The receive buffer before and after the call.
+    std::vector<int> received(bool after) const
+    {
+        std::vector<int> image = empty();
+        const auto place = [&](int i) { return places_[static_cast<std::size_t>(i)]; };
+        switch (of_.what) {
+        case kind::allgather:
+        case kind::gather:
+            for (int i = 0; i < ranks_; ++i) {
+                const bool is_there =
+                    of_.in_place && i == me_ && (kind::allgather == of_.what || is_root());
+                const bool comes = after && (kind::allgather == of_.what || is_root());
+                if (is_there || comes) {
+                    put(&image, place(i), i, of_.root);
+                }
+            }
+            break;
+        case kind::alltoall:
+            for (int i = 0; i < ranks_; ++i) {
+                if (after) {
+                    put(&image, place(i), i, me_);
+                } else if (of_.in_place) {
+                    put(&image, place(i), me_, i);
+                }
+            }
+            break;
+        case kind::scatter:
+            if (after && !(of_.in_place && is_root())) {
+                put(&image, 0, of_.root, me_);
+            }
+            break;
+        }
+        return image;
+    }
+    std::unique_ptr<buffer> filled(memory_kind where, const std::vector<int> &image) const
+    {
+        auto made = c_.make(where, image.size() * sizeof(int));
+        c_.expect(made->write(0, image.data(), image.size() * sizeof(int)), "fill");
+        return made;
+    }
+    static unsigned char *at(const buffer &of)
+    {
+        return static_cast<unsigned char *>(of.data()) + guard * sizeof(int);
+    }
+    void begin(void *send, void *receive)
+    {
+        const int n = count(0, 0);
+        const int mine = count(me_, of_.root);
+        const int theirs = count(of_.root, me_);
+        const int *sends = send_counts_.data();
+        const int *receives = receive_counts_.data();
+        const int *places = places_.data();
+        const MPI_Datatype t = type_;
+        const int root = of_.root;
+        const bool roots_in_place = of_.in_place && is_root();
+        int rc = MPI_SUCCESS;
+        switch (of_.what) {
+        case kind::allgather:
+            send = of_.in_place ? MPI_IN_PLACE : send;
+            rc = of_.varied ? MPI_Allgatherv(send, mine, t, receive, receives, places, t, comm_)
+                            : MPI_Allgather(send, n, t, receive, n, t, comm_);
+            break;
+        case kind::alltoall:
+            send = of_.in_place ? MPI_IN_PLACE : send;
+            rc = of_.varied
+                     ? MPI_Alltoallv(send, sends, places, t, receive, receives, places, t, comm_)
+                     : MPI_Alltoall(send, n, t, receive, n, t, comm_);
+            break;
+        case kind::gather:
+            send = roots_in_place ? MPI_IN_PLACE : send;
+            rc = of_.varied ? MPI_Gatherv(send, mine, t, receive, receives, places, t, root, comm_)
+                            : MPI_Gather(send, n, t, receive, n, t, root, comm_);
+            break;
+        case kind::scatter:
+            receive = roots_in_place ? MPI_IN_PLACE : receive;
+            rc = of_.varied ? MPI_Scatterv(send, sends, places, t, receive, theirs, t, root, comm_)
+                            : MPI_Scatter(send, n, t, receive, n, t, root, comm_);
+            break;
+        }
+        c_.mpi(rc, describe());
+    }
+
+    context &c_;
+    MPI_Comm comm_;
+    const setup of_;
+    int me_ = 0;
+    int ranks_ = 0;
+    int seed_ = 0;
+    MPI_Datatype type_ = MPI_DATATYPE_NULL;
+    std::vector<int> places_;
+    std::vector<int> send_counts_;
+    std::vector<int> receive_counts_;
+};
+
+// `counted_too`: whether it is checked who carries them out.
+void test_on(context &c, MPI_Comm comm, bool counted_too)
+{
+    int ranks = 0;
+    MPI_Comm_size(comm, &ranks);
+    const bench::path_counters counters("coll_gpusm_");
+    const auto exchanged = [&] { return counters.read()["device_exchanges"]; };
+    int seed = 0;
+    const auto try_one = [&](const setup &of) {
+        call each(c, comm, of);
+        at_step(each.describe());
+        const unsigned long long before = exchanged();
+        each.run(++seed);
+        const unsigned long long counted = exchanged() - before;
+        if (counted_too && each.is_known()) {
+            c.expect_true(counted == (each.stays() ? 1 : 0),
+                          each.describe() + (each.stays() ? ": not" : ": counted") +
+                              " as carried out by kernels");
+        }
+    };
+    for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
+        for (const bool varied : {false, true}) {
+            for (const bool in_place : {false, true}) {
+                for (const int root : {0, ranks - 1}) {
+                    const bool has_root = kind::gather == what || kind::scatter == what;
+                    if (0 != root && !has_root) {
+                        continue;
+                    }
+                    for (const std::size_t n : {1, 7, 1001}) {
+                        try_one({what, varied, n, root, in_place, mix::none, 1});
+                    }
+                    for (const mix hosts : {mix::odd_ranks, mix::receive_of_first}) {
+                        try_one({what, varied, 13, root, in_place, hosts, 1});
+                    }
+                    try_one({what, varied, 33, root, in_place, mix::none, 2});
+                }
+            }
+            // Several pieces of the kernel's for each of its warps, and a block that is too long.
+            try_one({what, varied, 300000, 0, false, mix::none, 1});
+            if (ranks < 4) {
+                try_one({what, varied, std::size_t{varied ? 4400000U : 2200000U}, 0, false,
+                         mix::none, 1});
+            }
+        }
+    }
+}
+
+} // namespace
+
+// In a communicator that has never met, and in one of a single rank.
+void test_collectives(context &c)
+{
+    MPI_Comm fresh = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
+    test_on(c, fresh, true);
+    MPI_Comm_free(&fresh);
+    test_on(c, MPI_COMM_SELF, true);
+}
+
+// Where something keeps kernels from it now and then.
+void test_collectives_content(context &c)
+{
+    test_on(c, MPI_COMM_WORLD, false);
+}
+
+} // namespace gpusm::exchange

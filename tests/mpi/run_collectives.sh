@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_collectives.sh: the collectives that move data bring what each rank sends, on device memory and
+# mixed, by kernels and by messages, and their counter tells which.
+# shellcheck disable=SC2016,SC2154 # conditions are evaluated later; set by common.sh
+. "$(dirname "$0")/common.sh"
+need_gpu collectives || finish
+
+# passes NAME RANKS SUBTEST [OPTIONS OF MPIRUN]
+passes() {
+    name=$1
+    ranks=$2
+    what=$3
+    shift 3
+    launch 120 "$ranks" "$@" "$exchange" "$what" --kinds D
+    judge "$name" 0 $? 'says "$what: passed, [1-9]"' "it does not pass"
+}
+for ranks in 1 2 3 4 9; do
+    passes "$ranks-ranks" "$ranks" collectives
+done
+passes with-events 2 collectives-content --mca btl_gpusm_use_cuda_events 1
+passes by-messages 2 collectives-content --mca coll_gpusm_use_devices 0
+# Who takes no part keeps nobody waiting.
+launch 120 1 --mca coll_gpusm_use_devices 0 "$exchange" collectives-content --kinds D : \
+    -n 2 "$exchange" collectives-content --kinds D
+judge one-rank-uses-no-devices 0 $? 'says "collectives-content: passed, [1-9]"' "it does not pass"
+# What a process cannot do now, none does; a launch that is refused is tried again.
+if need_softcuda devices-that-cannot; then
+    for call in cuIpcOpenMemHandle:2:2 cuModuleLoadData:1:2 cuIpcGetMemHandle:1:2 cuLaunchKernel:5:2; do
+        passes "one-$call-fails" 3 collectives-content -x GPUSM_SOFTCUDA_FAIL="$call" \
+            -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so
+    done
+fi
+finish
