@@ -144,14 +144,6 @@ bool device_calls::can_take(reduction_call *of, const ompi_datatype_t *type, con
     return can_reduce(*of, static_cast<std::size_t>(ompi_comm_size(comm))) && has_group(comm);
 }
 
-// The same for a call that is to be made now.
-void device_calls::look_at_buffers(reduction_call *of) const
-{
-    of->receive = receives(*of, group_->rank(), group_->size()) ? of->receive : nullptr;
-    of->on_device =
-        is_device_memory(of->input) && (nullptr == of->receive || is_device_memory(of->receive));
-}
-
 // The calls that have been started come first. To be asked once in every call.
 bool device_calls::meets_now()
 {
@@ -192,7 +184,6 @@ bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const 
     if (!meets_now()) {
         return false;
     }
-    look_at_buffers(&of);
     group_reduction call(*process_, *group_, of);
     const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {
@@ -228,7 +219,6 @@ void device_calls::start(reduction_call of, staged_request *request, ompi_commun
 {
     {
         const std::lock_guard guard(lock_);
-        look_at_buffers(&of);
         OBJ_RETAIN(comm);
         started_.push_back({std::make_unique<group_reduction>(*process_, *group_, of), bytes_of(of),
                             request, comm, next_is_due_});

@@ -85,7 +85,6 @@ class device_calls {
     bool has_group(ompi_communicator_t *comm);
     bool can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                   ompi_communicator_t *comm);
-    void look_at_buffers(reduction_call *of) const;
     // Under the lock.
     bool meets_now();
     bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);

@@ -11,7 +11,7 @@ namespace gpusm {
 
 namespace {
 
-using blocks = decltype(exchange_call::sends);
+using blocks = exchange_blocks;
 
 std::uint64_t bytes_of(int count, const datatype *type)
 {
@@ -46,11 +46,6 @@ blocks varied_blocks(std::size_t ranks, const int *counts, const int *places, co
     return made;
 }
 
-bool has_any(const blocks &of)
-{
-    return std::any_of(of.begin(), of.end(), [](const auto &each) { return 0 != each.bytes; });
-}
-
 // Of one rank in one communicator.
 struct call_maker {
     call_maker(exchange_kind kind, const communicator *comm, int root = 0)
@@ -63,13 +58,13 @@ struct call_maker {
     {
         made.send = buffer;
         made.sends = to;
-        look_at(buffer, type, to);
+        made.can_be = made.can_be && (is_plain(type) || !has_any(to));
     }
     void receive(void *buffer, const datatype *type, const blocks &from)
     {
         made.receive = buffer;
         made.receives = from;
-        look_at(buffer, type, from);
+        made.can_be = made.can_be && (is_plain(type) || !has_any(from));
     }
     // Only for, or from, that rank.
     static blocks one_block(std::size_t rank, int count, const datatype *type)
@@ -87,15 +82,6 @@ struct call_maker {
     exchange_call made{};
     const std::size_t ranks;
     const std::size_t me;
-
-  private:
-    void look_at(const void *buffer, const datatype *type, const blocks &of)
-    {
-        if (has_any(of)) {
-            made.can_be = made.can_be && is_plain(type);
-            made.on_device = made.on_device || is_device_memory(buffer);
-        }
-    }
 };
 
 exchange_call of_allgather(const void *send, int count, const datatype *type, void *receive,

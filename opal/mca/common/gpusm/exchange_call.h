@@ -9,6 +9,7 @@
 
 #include "opal/mca/common/gpusm/gpu/reduce_arguments.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,15 +30,22 @@ struct exchange_block {
     std::uint64_t bytes = 0; // 0: nothing
 };
 
+// By rank.
+using exchange_blocks = std::array<exchange_block, exchange_most_ranks>;
+
+inline bool has_any(const exchange_blocks &of)
+{
+    return std::any_of(of.begin(), of.end(), [](const auto &each) { return 0 != each.bytes; });
+}
+
 struct exchange_call {
     exchange_kind kind; // the same on all ranks, as the root
     std::uint32_t root = 0;
     const void *send = nullptr;
     void *receive = nullptr;
-    std::array<exchange_block, exchange_most_ranks> sends{};    // by rank
-    std::array<exchange_block, exchange_most_ranks> receives{}; // by rank; both with the own one
-    bool can_be = true;     // false: this rank's datatypes or buffers are not for it
-    bool on_device = false; // any of its buffers is device memory
+    exchange_blocks sends{}; // both with the own one
+    exchange_blocks receives{};
+    bool can_be = true; // false: this rank's datatypes or buffers are not for it
 };
 
 } // namespace gpusm

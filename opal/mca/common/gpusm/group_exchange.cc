@@ -95,8 +95,10 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
 group_exchange::group_exchange(local_process &process, process_group &group,
                                const exchange_call &call)
     : group_call(group), call_(call),
-      work_(std::make_unique<work>(call.on_device ? process.gpu() : process.gpu_if_made(),
-                                   group.size()))
+      on_device_((has_any(call.sends) && process.is_device_memory(call.send)) ||
+                 (has_any(call.receives) && process.is_device_memory(call.receive))),
+      work_(
+          std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size()))
 {
 }
 
@@ -108,13 +110,13 @@ bool group_exchange::tell()
     mine.memory = memory_told::host;
     mine.kind = call_.kind;
     mine.root = call_.root;
-    mine.on_device = call_.on_device ? 1 : 0;
+    mine.on_device = on_device_ ? 1 : 0;
     const status s = call_.can_be ? work_->describe(call_, rank(), &mine) : status::unsupported;
-    if (status::ok != s && call_.on_device) {
+    if (status::ok != s && on_device_) {
         log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
     }
     say(&mine, sizeof(mine));
-    return call_.on_device;
+    return on_device_;
 }
 
 bool group_exchange::hear(std::size_t from)

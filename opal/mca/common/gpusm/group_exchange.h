@@ -32,6 +32,7 @@ class group_exchange final : public group_call {
     void release() override;
 
     const exchange_call call_;
+    bool on_device_; // any of its buffers is device memory
     std::unique_ptr<work> work_;
 };
 

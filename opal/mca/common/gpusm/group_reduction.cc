@@ -99,10 +99,15 @@ reduction group_reduction::work::part(const reduction_call &call, std::size_t ra
 
 group_reduction::group_reduction(local_process &process, process_group &group,
                                  const reduction_call &call)
-    : group_call(group), call_(call),
-      work_(std::make_unique<work>(call.on_device ? process.gpu() : process.gpu_if_made(),
-                                   group.size()))
+    : group_call(group), call_(call)
 {
+    if (!receives(call, rank(), ranks())) {
+        call_.receive = nullptr;
+    }
+    on_device_ = process.is_device_memory(call_.input) &&
+                 (nullptr == call_.receive || process.is_device_memory(call_.receive));
+    work_ =
+        std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size());
 }
 
 group_reduction::~group_reduction() = default;
@@ -116,7 +121,7 @@ bool group_reduction::tell()
     mine.type = call_.type;
     mine.elements = call_.elements;
     mine.root = call_.root;
-    if (call_.on_device && work_->side() != nullptr &&
+    if (on_device_ && work_->side() != nullptr &&
         (!call_.in_place || can_be_in_place(call_.kind))) {
         const std::lock_guard guard(work_->side()->lock);
         const status s = work_->describe(call_, rank(), &mine);
@@ -127,9 +132,9 @@ bool group_reduction::tell()
             log_line(log_level::info, "a reduction goes through host memory: %s", to_string(s));
         }
     }
-    mine.on_device = call_.on_device ? 1 : 0;
+    mine.on_device = on_device_ ? 1 : 0;
     say(&mine, sizeof(mine));
-    return call_.on_device;
+    return on_device_;
 }
 
 bool group_reduction::hear(std::size_t from)

@@ -35,6 +35,7 @@ class group_reduction final : public group_call {
     std::uint32_t first_on_each_device() const;
 
     reduction_call call_;
+    bool on_device_; // all its buffers are device memory
     std::unique_ptr<work> work_;
 };
 

@@ -8,7 +8,7 @@ namespace gpusm {
 
 status group_work::find_device(const void *buffer)
 {
-    const pointer_facts facts = side_->devices.facts_of(address_of(buffer));
+    const pointer_facts facts = side_->devices.facts_of(address_of(buffer), true);
     device *its = nullptr;
     const status s = facts.plain() ? side_->devices.for_memory(facts, &its) : status::unsupported;
     if (status::ok != s || (on_ != nullptr && its != on_)) {

@@ -48,7 +48,8 @@ class group_work {
     // Where this process's buffers are; null: they are not on one device.
     device *on() const { return on_; }
 
-    // The buffer is on the device that the others are on.
+    // The buffer is on the device that the others are on. Whether it is device memory has been
+    // asked before, in this call.
     status find_device(const void *buffer);
     // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
     // cannot.

@@ -32,7 +32,6 @@ struct reduction_call {
     const void *input = nullptr;
     void *receive = nullptr; // null where nothing is received
     bool in_place = false;   // the input is in the receive buffer
-    bool on_device = false;  // both buffers are device memory
     // Of `allreduce` and `reduce`, the ranks that reduce, a bit for each. Kernels of processes that
     // share a device run one after the other, so one of them launches for all.
     std::uint32_t workers = ~std::uint32_t{0};
