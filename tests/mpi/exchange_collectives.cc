@@ -7,7 +7,6 @@
 #include "tests/mpi/exchange.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <numeric>
 #include <string>
@@ -17,6 +16,7 @@ namespace gpusm::exchange {
 
 namespace {
 
+enum class form { blocking, started, persistent };
 enum class kind { allgather, alltoall, gather, scatter };
 constexpr const char *names[] = {"allgather", "alltoall", "gather", "scatter"};
 
@@ -31,6 +31,7 @@ struct setup {
     bool in_place;
     mix hosts;
     int stride; // ints from one element to the next
+    form how = form::blocking;
 };
 
 // What one rank does in one call.
@@ -62,25 +63,37 @@ class call {
     call(const call &) = delete;
     call &operator=(const call &) = delete;
 
-    void run(int seed)
+    // The buffers, and the call, which complete() ends.
+    void begin(int seed)
     {
-        seed_ = seed;
         const bool first_receives = mix::receive_of_first == of_.hosts && 0 == me_;
         const bool host = mix::odd_ranks == of_.hosts && 1 == me_ % 2;
-        const auto send = filled(host ? memory_kind::host : memory_kind::device, sent());
-        const std::vector<int> before = received(false);
-        const auto receive =
-            filled(host || first_receives ? memory_kind::host : memory_kind::device, before);
-        begin(at(*send), at(*receive));
-        std::vector<int> found(before.size());
-        c_.expect(receive->read(0, found.data(), found.size() * sizeof(int)), "read");
-        const std::vector<int> wanted = received(true);
-        const auto wrong = std::mismatch(found.begin(), found.end(), wanted.begin()).first;
-        c_.expect_true(found.end() == wrong, describe() + ": int " +
-                                                 std::to_string(wrong - found.begin()) + " of " +
-                                                 std::to_string(found.size()) + " is wrong");
-        ++c_.messages;
+        const auto where = [](bool on_host) {
+            return on_host ? memory_kind::host : memory_kind::device;
+        };
+        const std::size_t bytes = empty().size() * sizeof(int);
+        send_ = c_.make(where(host), bytes);
+        receive_ = c_.make(where(host || first_receives), bytes);
+        fill(seed);
+        c_.mpi(call_mpi(at(*send_), at(*receive_)), describe());
+        if (form::persistent == of_.how) {
+            MPI_Start(&request_);
+        }
     }
+    void complete()
+    {
+        MPI_Wait(&request_, MPI_STATUS_IGNORE);
+        check();
+        if (form::persistent == of_.how) {
+            fill(seed_ + 1000);
+            MPI_Start(&request_);
+            MPI_Wait(&request_, MPI_STATUS_IGNORE);
+            check();
+            MPI_Request_free(&request_);
+        }
+    }
+    // How often it runs.
+    unsigned long long times() const { return form::persistent == of_.how ? 2 : 1; }
 
     // Do kernels carry it out? Where it is known: who has nothing in a call that varies does not
     // count.
@@ -99,10 +112,11 @@ class call {
     std::string describe() const
     {
         const char *const mixes[] = {"", ", odd ranks on the host", ", the first receives there"};
-        return std::string(names[static_cast<int>(of_.what)]) + (of_.varied ? "v" : "") + " of " +
-               std::to_string(of_.n) + (1 == of_.stride ? "" : " with gaps") + ", root " +
-               std::to_string(of_.root) + (of_.in_place ? ", in place" : "") +
-               mixes[static_cast<int>(of_.hosts)];
+        const char *const forms[] = {"", "i", "persistent "};
+        return forms[static_cast<int>(of_.how)] + std::string(names[static_cast<int>(of_.what)]) +
+               (of_.varied ? "v" : "") + " of " + std::to_string(of_.n) +
+               (1 == of_.stride ? "" : " with gaps") + ", root " + std::to_string(of_.root) +
+               (of_.in_place ? ", in place" : "") + mixes[static_cast<int>(of_.hosts)];
     }
 
   private:
@@ -183,17 +197,39 @@ class call {
         }
         return image;
     }
-    std::unique_ptr<buffer> filled(memory_kind where, const std::vector<int> &image) const
+    void fill(int seed)
     {
-        auto made = c_.make(where, image.size() * sizeof(int));
-        c_.expect(made->write(0, image.data(), image.size() * sizeof(int)), "fill");
-        return made;
+        seed_ = seed;
+        const auto write = [&](buffer &to, const std::vector<int> &image) {
+            c_.expect(to.write(0, image.data(), image.size() * sizeof(int)), "fill");
+        };
+        write(*send_, sent());
+        write(*receive_, received(false));
+    }
+    void check()
+    {
+        const std::vector<int> wanted = received(true);
+        std::vector<int> found(wanted.size());
+        c_.expect(receive_->read(0, found.data(), found.size() * sizeof(int)), "read");
+        const auto wrong = std::mismatch(found.begin(), found.end(), wanted.begin()).first;
+        c_.expect_true(found.end() == wrong, describe() + ": int " +
+                                                 std::to_string(wrong - found.begin()) + " of " +
+                                                 std::to_string(found.size()) + " is wrong");
+        ++c_.messages;
     }
     static unsigned char *at(const buffer &of)
     {
         return static_cast<unsigned char *>(of.data()) + guard * sizeof(int);
     }
-    void begin(void *send, void *receive)
+    template <typename Blocking, typename Started, typename Persistent, typename... Arguments>
+    int one_of(Blocking blocking, Started started, Persistent persistent, Arguments... arguments)
+    {
+        return form::blocking == of_.how ? blocking(arguments..., comm_)
+               : form::started == of_.how
+                   ? started(arguments..., comm_, &request_)
+                   : persistent(arguments..., comm_, MPI_INFO_NULL, &request_);
+    }
+    int call_mpi(void *send, void *receive)
     {
         const int n = count(0, 0);
         const int mine = count(me_, of_.root);
@@ -204,31 +240,33 @@ class call {
         const MPI_Datatype t = type_;
         const int root = of_.root;
         const bool roots_in_place = of_.in_place && is_root();
-        int rc = MPI_SUCCESS;
         switch (of_.what) {
         case kind::allgather:
             send = of_.in_place ? MPI_IN_PLACE : send;
-            rc = of_.varied ? MPI_Allgatherv(send, mine, t, receive, receives, places, t, comm_)
-                            : MPI_Allgather(send, n, t, receive, n, t, comm_);
-            break;
+            return of_.varied ? one_of(MPI_Allgatherv, MPI_Iallgatherv, MPI_Allgatherv_init, send,
+                                       mine, t, receive, receives, places, t)
+                              : one_of(MPI_Allgather, MPI_Iallgather, MPI_Allgather_init, send, n,
+                                       t, receive, n, t);
         case kind::alltoall:
             send = of_.in_place ? MPI_IN_PLACE : send;
-            rc = of_.varied
-                     ? MPI_Alltoallv(send, sends, places, t, receive, receives, places, t, comm_)
-                     : MPI_Alltoall(send, n, t, receive, n, t, comm_);
-            break;
+            return of_.varied ? one_of(MPI_Alltoallv, MPI_Ialltoallv, MPI_Alltoallv_init, send,
+                                       sends, places, t, receive, receives, places, t)
+                              : one_of(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, send, n, t,
+                                       receive, n, t);
         case kind::gather:
             send = roots_in_place ? MPI_IN_PLACE : send;
-            rc = of_.varied ? MPI_Gatherv(send, mine, t, receive, receives, places, t, root, comm_)
-                            : MPI_Gather(send, n, t, receive, n, t, root, comm_);
-            break;
+            return of_.varied ? one_of(MPI_Gatherv, MPI_Igatherv, MPI_Gatherv_init, send, mine, t,
+                                       receive, receives, places, t, root)
+                              : one_of(MPI_Gather, MPI_Igather, MPI_Gather_init, send, n, t,
+                                       receive, n, t, root);
         case kind::scatter:
             receive = roots_in_place ? MPI_IN_PLACE : receive;
-            rc = of_.varied ? MPI_Scatterv(send, sends, places, t, receive, theirs, t, root, comm_)
-                            : MPI_Scatter(send, n, t, receive, n, t, root, comm_);
-            break;
+            return of_.varied ? one_of(MPI_Scatterv, MPI_Iscatterv, MPI_Scatterv_init, send, sends,
+                                       places, t, receive, theirs, t, root)
+                              : one_of(MPI_Scatter, MPI_Iscatter, MPI_Scatter_init, send, n, t,
+                                       receive, n, t, root);
         }
-        c_.mpi(rc, describe());
+        return MPI_ERR_INTERN;
     }
 
     context &c_;
@@ -241,7 +279,30 @@ class call {
     std::vector<int> places_;
     std::vector<int> send_counts_;
     std::vector<int> receive_counts_;
+    std::unique_ptr<buffer> send_;
+    std::unique_ptr<buffer> receive_;
+    MPI_Request request_ = MPI_REQUEST_NULL;
 };
+
+// Many under way at once, started and persistent ones, which are completed in another order.
+void together(context &c, MPI_Comm comm, std::vector<setup> *all)
+{
+    constexpr std::size_t at_once = 12;
+    for (std::size_t first = 0; first < all->size(); first += at_once) {
+        const std::size_t end = std::min(first + at_once, all->size());
+        std::vector<std::unique_ptr<call>> batch;
+        at_step("together, from " + std::to_string(first) + " on");
+        for (std::size_t i = first; i < end; ++i) {
+            (*all)[i].how = 0 == i % 2 ? form::started : form::persistent;
+            batch.push_back(std::make_unique<call>(c, comm, (*all)[i]));
+            batch.back()->begin(static_cast<int>(i));
+        }
+        std::reverse(batch.begin(), batch.end());
+        for (const auto &each : batch) {
+            each->complete();
+        }
+    }
+}
 
 // `counted_too`: whether it is checked who carries them out.
 void test_on(context &c, MPI_Comm comm, bool counted_too)
@@ -255,14 +316,16 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
         call each(c, comm, of);
         at_step(each.describe());
         const unsigned long long before = exchanged();
-        each.run(++seed);
+        each.begin(++seed);
+        each.complete();
         const unsigned long long counted = exchanged() - before;
         if (counted_too && each.is_known()) {
-            c.expect_true(counted == (each.stays() ? 1 : 0),
+            c.expect_true(counted == (each.stays() ? each.times() : 0),
                           each.describe() + (each.stays() ? ": not" : ": counted") +
                               " as carried out by kernels");
         }
     };
+    std::vector<setup> all;
     for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
         for (const bool varied : {false, true}) {
             for (const bool in_place : {false, true}) {
@@ -272,22 +335,33 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
                         continue;
                     }
                     for (const std::size_t n : {1, 7, 1001}) {
-                        try_one({what, varied, n, root, in_place, mix::none, 1});
+                        all.push_back({what, varied, n, root, in_place, mix::none, 1});
                     }
                     for (const mix hosts : {mix::odd_ranks, mix::receive_of_first}) {
-                        try_one({what, varied, 13, root, in_place, hosts, 1});
+                        all.push_back({what, varied, 13, root, in_place, hosts, 1});
                     }
-                    try_one({what, varied, 33, root, in_place, mix::none, 2});
+                    all.push_back({what, varied, 33, root, in_place, mix::none, 2});
                 }
-            }
-            // Several pieces of the kernel's for each of its warps, and a block that is too long.
-            try_one({what, varied, 300000, 0, false, mix::none, 1});
-            if (ranks < 4) {
-                try_one({what, varied, std::size_t{varied ? 4400000U : 2200000U}, 0, false,
-                         mix::none, 1});
             }
         }
     }
+    for (const form how : {form::blocking, form::started, form::persistent}) {
+        for (setup &each : all) {
+            each.how = how;
+            try_one(each);
+        }
+    }
+    // Several pieces of the kernel's for each of its warps, and a block that is too long.
+    for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
+        for (const bool varied : {false, true}) {
+            try_one({what, varied, 300000, 0, false, mix::none, 1});
+            if (ranks < 4) {
+                const std::size_t too_many = varied ? 4400000 : 2200000;
+                try_one({what, varied, too_many, 0, false, mix::none, 1});
+            }
+        }
+    }
+    together(c, comm, &all);
 }
 
 } // namespace

@@ -188,16 +188,20 @@ void test_types(const group &g)
                 }
                 const bool stays =
                     g.ranks > 1 && (!in_place || kind::allreduce == what || kind::reduce == what);
-                for (std::size_t n : {1, 7, 8, 1001}) {
+                for (std::size_t n : {1, 7, 8, 9, 1001}) {
                     if (1001 == n && op != basic.operations.front()) {
                         continue;
                     }
                     e.shift = 7 == n ? e.size : 0;
                     const setup each = {what, &e, op, n, 0, in_place};
                     const unsigned long long before = on_devices();
-                    run(g, {each}, 8 == n ? form::started : form::blocking);
+                    run(g, {each},
+                        8 == n   ? form::started
+                        : 9 == n ? form::persistent
+                                 : form::blocking);
                     const unsigned long long counted = on_devices() - before;
-                    if (counted != (stays ? 1 : 0)) {
+                    const unsigned long long times = 9 == n ? 2 : 1; // see run
+                    if (counted != (stays ? times : 0)) {
                         fail(operation(g, each).describe() + (stays ? ": not" : ": counted") +
                              " on the devices");
                     }

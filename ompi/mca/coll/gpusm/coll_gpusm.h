@@ -11,9 +11,9 @@
 //
 //   coll_gpusm_calls.h        what the collectives have in common
 //   coll_gpusm_component.cc   parameters, selection, the module's life
-//   coll_gpusm_device.*       those that stay on the devices
+//   coll_gpusm_device.*       those by kernels, and coll_gpusm_started.cc what goes on after a call
 //   coll_gpusm_elements.*     operations and types, as kernels know them
-//   coll_gpusm_exchanges.cc   the collectives that move data
+//   coll_gpusm_exchanges.cc   the collectives that move data, and coll_gpusm_blocks.h where to
 //   coll_gpusm_functions.cc   those that reduce, and coll_gpusm_scatter.cc those that scatter then
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
@@ -45,7 +45,23 @@
     X(gather)                                                                                      \
     X(gatherv)                                                                                     \
     X(scatter)                                                                                     \
-    X(scatterv)
+    X(scatterv)                                                                                    \
+    X(iallgather)                                                                                  \
+    X(iallgatherv)                                                                                 \
+    X(ialltoall)                                                                                   \
+    X(ialltoallv)                                                                                  \
+    X(igather)                                                                                     \
+    X(igatherv)                                                                                    \
+    X(iscatter)                                                                                    \
+    X(iscatterv)                                                                                   \
+    X(allgather_init)                                                                              \
+    X(allgatherv_init)                                                                             \
+    X(alltoall_init)                                                                               \
+    X(alltoallv_init)                                                                              \
+    X(gather_init)                                                                                 \
+    X(gatherv_init)                                                                                \
+    X(scatter_init)                                                                                \
+    X(scatterv_init)
 #define GPUSM_COLL_REDUCTIONS(X)                                                                   \
     X(allreduce)                                                                                   \
     X(reduce)                                                                                      \

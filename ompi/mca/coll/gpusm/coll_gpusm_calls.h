@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -132,9 +133,54 @@ inline reduction_call call_of(reduction_kind kind, const void *send, void *recei
     return made;
 }
 
-// The same of a non-blocking one: started, or it has failed. `make(send, receive, &request)` makes
-// the next component's persistent one. That is of the component that has the non-blocking one, too:
-// other ranks may call that instead.
+inline reduction_call reduce_call(const void *send, void *receive, int count, int root)
+{
+    reduction_call made = call_of(reduction_kind::reduce, send, receive, elements(count));
+    made.root = static_cast<std::uint32_t>(root);
+    return made;
+}
+
+inline reduction_call scatter_call(const void *send, void *receive, const int *counts,
+                                   const communicator *comm)
+{
+    const int *end = counts + ompi_comm_size(comm);
+    reduction_call made = call_of(reduction_kind::reduce_scatter, send, receive,
+                                  std::accumulate(counts, end, std::size_t{0}));
+    made.parts = counts;
+    return made;
+}
+
+inline reduction_call scatter_block_call(const void *send, void *receive, int count,
+                                         const communicator *comm)
+{
+    return call_of(reduction_kind::reduce_scatter, send, receive,
+                   elements(count) * elements(ompi_comm_size(comm)));
+}
+
+// Starts a non-blocking call that stands before the next component's: `call` on the devices, for
+// which can_start() was true. `make(send, receive, &request)` makes the next component's persistent
+// request. That is of the component that has the non-blocking one, too: other ranks may call that
+// instead.
+template <typename Call, typename Make>
+int start_before(device_calls &on_devices, const Call &call, staged_call &&staged,
+                 communicator *comm, ompi_request_t **request, Make make)
+{
+    staged_request *made = make_request(std::move(staged), comm);
+    if (nullptr == made) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    ompi_request_t *inner = nullptr;
+    const int rc = make(call_of(made).send(), call_of(made).receive(), &inner);
+    if (OMPI_SUCCESS != rc) {
+        drop_request(made);
+        return rc;
+    }
+    precede(made, inner, request);
+    on_devices.start(call, made, comm);
+    return OMPI_SUCCESS;
+}
+
+// As is_reduced of a non-blocking one: started, or it has failed.
 template <typename Make>
 bool is_started(base_module *module, reduction_call call, const operands &of, datatype *type,
                 ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
@@ -146,20 +192,47 @@ bool is_started(base_module *module, reduction_call call, const operands &of, da
     }
     staged_call staged(pool());
     *rc = staged.prepare(of, type);
-    staged_request *made = OMPI_SUCCESS == *rc ? make_request(std::move(staged), comm) : nullptr;
+    if (OMPI_SUCCESS == *rc) {
+        *rc = start_before(on_devices, call, std::move(staged), comm, request, make);
+    }
+    return true;
+}
+
+// Makes a persistent call that stands before the next component's.
+template <typename Make>
+int init_before(std::unique_ptr<persistent_call> on_devices, staged_call &&staged, ompi_op_t *op,
+                datatype *type, communicator *comm, ompi_request_t **request, Make make)
+{
+    staged_request *made = make_request(std::move(staged), comm);
     if (nullptr == made) {
-        *rc = OMPI_SUCCESS == *rc ? OMPI_ERR_OUT_OF_RESOURCE : *rc;
-        return true;
+        return OMPI_ERR_OUT_OF_RESOURCE;
     }
     ompi_request_t *inner = nullptr;
-    *rc = make(call_of(made).send(), call_of(made).receive(), &inner);
-    if (OMPI_SUCCESS != *rc) {
+    const int rc = make(call_of(made).send(), call_of(made).receive(), &inner);
+    if (OMPI_SUCCESS == rc) {
+        precede_persistent(made, std::move(on_devices), inner, op, type, request);
+    } else {
         drop_request(made);
-        return true;
     }
-    precede(made, inner, request);
-    on_devices.start(call, made, comm);
-    return true;
+    return rc;
+}
+
+// A persistent reduction.
+template <typename Make>
+int init_reduction(base_module *module, const reduction_call &call, const operands &of,
+                   datatype *type, ompi_op_t *op, communicator *comm, ompi_request_t **request,
+                   Make make)
+{
+    device_calls &calls = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
+    std::unique_ptr<persistent_call> on_devices = calls.make_persistent(call, type, op, comm);
+    if (nullptr == on_devices) {
+        return init_staged(pool(), of, type, op, comm, request, make);
+    }
+    staged_call staged(pool());
+    const int rc = staged.prepare(of, type);
+    return OMPI_SUCCESS == rc ? init_before(std::move(on_devices), std::move(staged), op, type,
+                                            comm, request, make)
+                              : rc;
 }
 
 // In files of their own.

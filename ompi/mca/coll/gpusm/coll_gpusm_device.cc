@@ -36,6 +36,8 @@ peer *find_peer(local_process &process, ompi_communicator_t *comm, int rank)
                : nullptr;
 }
 
+} // namespace
+
 bool is_revoked(ompi_communicator_t *comm)
 {
 #if OPAL_ENABLE_FT_MPI
@@ -74,11 +76,6 @@ void count_exchange(std::uint64_t bytes)
     counted.exchanged_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-extern "C" int coll_gpusm_progress_started() noexcept
-{
-    return mca_coll_gpusm_component.started->progress();
-}
-
 int answer_of(status outcome)
 {
     switch (outcome) {
@@ -92,8 +89,6 @@ int answer_of(status outcome)
         return OMPI_ERROR;
     }
 }
-
-} // namespace
 
 device_calls::device_calls() : process_(local_process::acquire_if_made())
 {
@@ -114,17 +109,22 @@ bool device_calls::has_group(ompi_communicator_t *comm)
         const int size = ompi_comm_size(comm);
         if (process_ != nullptr && process_->meets() && !OMPI_COMM_IS_INTER(comm) && size > 1 &&
             size <= reduce_most_ranks) {
-            std::vector<peer *> members;
-            for (int i = 0; i < size; ++i) {
-                members.push_back(i == ompi_comm_rank(comm) ? nullptr
-                                                            : find_peer(*process_, comm, i));
-            }
-            const ompi_comm_extended_cid_t id = comm->c_contextid;
-            group_ = process_group::make(process_->boards(), {id.cid_base, id.cid_sub.u64}, members,
-                                         static_cast<std::size_t>(ompi_comm_rank(comm)));
+            group_ = make_group(comm, 0);
         }
     }
     return group_ != nullptr;
+}
+
+std::unique_ptr<process_group> device_calls::make_group(ompi_communicator_t *comm,
+                                                        std::uint32_t call)
+{
+    std::vector<peer *> members;
+    for (int i = 0; i < ompi_comm_size(comm); ++i) {
+        members.push_back(i == ompi_comm_rank(comm) ? nullptr : find_peer(*process_, comm, i));
+    }
+    const ompi_comm_extended_cid_t id = comm->c_contextid;
+    return process_group::make(process_->boards(), {id.cid_base, id.cid_sub.u64, call}, members,
+                               static_cast<std::size_t>(ompi_comm_rank(comm)));
 }
 
 // Fills in what of *of is not, if ranks meet for such calls.
@@ -200,135 +200,6 @@ bool device_calls::exchange_now(const exchange_call &what, ompi_communicator_t *
         count_exchange(bytes_of(what));
     }
     return status::unsupported != s;
-}
-
-// --- non-blocking ones
-
-bool device_calls::can_start(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
-                             ompi_communicator_t *comm)
-{
-    if (!can_take(of, type, op, comm)) {
-        return false;
-    }
-    const std::lock_guard guard(lock_);
-    next_is_due_ = started_.empty() && schedule_.is_due();
-    return !started_.empty() || next_is_due_;
-}
-
-void device_calls::start(reduction_call of, staged_request *request, ompi_communicator_t *comm)
-{
-    {
-        const std::lock_guard guard(lock_);
-        OBJ_RETAIN(comm);
-        started_.push_back({std::make_unique<group_reduction>(*process_, *group_, of), bytes_of(of),
-                            request, comm, next_is_due_});
-        (void)advance_started();
-    }
-    mca_coll_gpusm_component.started->add(this);
-}
-
-int device_calls::progress(std::vector<ompi_communicator_t *> *done)
-{
-    const std::unique_lock guard(lock_, std::try_to_lock);
-    if (!guard.owns_lock()) {
-        return 0; // a blocking call looks
-    }
-    const int ended = advance_started();
-    done->insert(done->end(), done_.begin(), done_.end());
-    done_.clear();
-    return ended;
-}
-
-// Ranks meet for one after the other, in the order of the calls, and when it is decided where one
-// is carried out the next one is looked at. So the calls of the next component are in order, too.
-int device_calls::advance_started()
-{
-    int ended = 0;
-    for (auto each = started_.begin(); each != started_.end();) {
-        const bool is_over = advance(&*each);
-        if (!is_over && !each->is_decided) {
-            break;
-        }
-        if (is_over) {
-            done_.push_back(each->comm);
-            each = started_.erase(each);
-            ++ended;
-        } else {
-            ++each;
-        }
-    }
-    return ended;
-}
-
-bool device_calls::advance(started_call *of)
-{
-    if (!of->is_due && !schedule_.is_due()) {
-        start_inner(of->request);
-        return true;
-    }
-    of->is_due = true;
-    group_call &call = *of->call;
-    const status s = call.step();
-    if (!of->is_decided && (call.is_agreed_on() || status::busy != s)) {
-        of->is_decided = true;
-        schedule_.met(call.anyone_on_device());
-    }
-    if (status::busy == s) {
-        of->revoked = of->revoked || (is_revoked(of->comm) && call.cancel());
-        return false;
-    }
-    if (status::unsupported == s) {
-        start_inner(of->request);
-        return true;
-    }
-    if (status::ok == s) {
-        count_reduction(of->bytes);
-    }
-    end_request(of->request, of->revoked ? MPI_ERR_REVOKED : answer_of(s));
-    return true;
-}
-
-started_list::~started_list()
-{
-    if (is_registered_) {
-        (void)opal_progress_unregister(coll_gpusm_progress_started);
-    }
-}
-
-void started_list::add(device_calls *calls)
-{
-    const std::lock_guard guard(mutex_);
-    if (!std::exchange(is_registered_, true)) {
-        (void)opal_progress_register(coll_gpusm_progress_started);
-    }
-    if (active_.end() == std::find(active_.begin(), active_.end(), calls)) {
-        active_.push_back(calls);
-    }
-    count_.store(active_.size(), std::memory_order_relaxed);
-}
-
-int started_list::progress()
-{
-    if (0 == count_.load(std::memory_order_relaxed)) {
-        return 0;
-    }
-    int ended = 0;
-    std::vector<ompi_communicator_t *> done;
-    {
-        const std::unique_lock guard(mutex_, std::try_to_lock);
-        if (!guard.owns_lock()) {
-            return 0; // another thread looks
-        }
-        for (device_calls *each : active_) {
-            ended += each->progress(&done);
-        }
-        std::erase_if(active_, [](device_calls *each) { return each->is_idle(); });
-        count_.store(active_.size(), std::memory_order_relaxed);
-    }
-    for (ompi_communicator_t *each : done) {
-        OBJ_RELEASE(each); // which may end it, and its device_calls
-    }
-    return ended;
 }
 
 void meet_others(bool meets)

@@ -26,12 +26,31 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <variant>
 #include <vector>
 
 namespace gpusm {
 
+class device_calls;
 class local_process;
 struct staged_request;
+
+using any_call = std::variant<reduction_call, exchange_call>;
+
+// A persistent call. In a group of its own, as ranks may start such calls in any order.
+struct persistent_call {
+    persistent_call(device_calls &calls_of_comm, ompi_communicator_t *of, any_call call);
+    ~persistent_call();
+    persistent_call(const persistent_call &) = delete;
+    persistent_call &operator=(const persistent_call &) = delete;
+
+    device_calls &calls;
+    ompi_communicator_t *comm; // referenced
+    any_call what;
+    std::vector<int> parts; // what that says of them
+    std::unique_ptr<process_group> group;
+    meeting_schedule schedule;
+};
 
 // Of one communicator.
 class device_calls {
@@ -41,6 +60,9 @@ class device_calls {
     ~device_calls();
     device_calls(const device_calls &) = delete;
     device_calls &operator=(const device_calls &) = delete;
+
+    // Whether its ranks meet at all.
+    bool has_group(ompi_communicator_t *comm);
 
     // Reduces on the devices, if all ranks can. False: no rank does, and nothing has been done.
     // Else *rc is what MPI's function is to answer. `of`: operation and type are not filled in.
@@ -57,38 +79,56 @@ class device_calls {
         return meets_now() && exchange_now(make(), comm, rc);
     }
 
-    // A non-blocking call. False: it goes its way through host memory on all ranks. Else *of is
-    // filled in, and start() follows, with a request whose inner one has been made, as other ranks
-    // make theirs, but not started: it is started where one rank cannot use the devices. Then the
-    // request completes by itself.
+    // A non-blocking call. False: it goes its other way on all ranks. Else *of is filled in, and
+    // start() follows, with a request whose inner one has been made, as other ranks make theirs,
+    // but not started: it is started where one rank cannot use the devices. Then the request
+    // completes by itself.
     bool can_start(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                    ompi_communicator_t *comm);
-    void start(reduction_call of, staged_request *request, ompi_communicator_t *comm);
+    bool can_start(ompi_communicator_t *comm); // an exchange
+    void start(const any_call &of, staged_request *request, ompi_communicator_t *comm);
+    // A persistent call, to be started as often as the program likes. All ranks make the same ones
+    // in the same order. Null: it goes its other way on all ranks. Of the second one has_group() is
+    // true.
+    std::unique_ptr<persistent_call> make_persistent(reduction_call of, const ompi_datatype_t *type,
+                                                     const ompi_op_t *op,
+                                                     ompi_communicator_t *comm);
+    std::unique_ptr<persistent_call> make_persistent(any_call of, ompi_communicator_t *comm);
+    // See start_persistent.
+    void start(persistent_call *of, staged_request *request);
+
     // Of those that have been started. *done: communicators that the caller is to release.
     int progress(std::vector<ompi_communicator_t *> *done);
     bool is_idle()
     {
         const std::lock_guard guard(lock_);
-        return started_.empty() && done_.empty();
+        return started_.empty() && persistent_.empty() && done_.empty();
     }
 
   private:
     struct started_call {
         std::unique_ptr<group_call> call;
+        void (*count)(std::uint64_t bytes);
         std::uint64_t bytes; // to be counted
         staged_request *request;
         ompi_communicator_t *comm; // referenced
-        bool is_due;               // else that has to be asked
-        bool is_decided = false;   // whether it is carried out on the devices
+        meeting_schedule *schedule;
+        bool is_due;             // else that has to be asked
+        bool is_decided = false; // whether it is carried out on the devices
         bool revoked = false;
     };
-    bool has_group(ompi_communicator_t *comm);
+    std::unique_ptr<process_group> make_group(ompi_communicator_t *comm, std::uint32_t call);
+    static started_call make_started(local_process &process, process_group &group,
+                                     const any_call &of);
     bool can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                   ompi_communicator_t *comm);
     // Under the lock.
     bool meets_now();
     bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);
     status carry_out(group_call *call, ompi_communicator_t *comm, int *rc);
+    bool may_start();
+    void add(std::list<started_call> *to, started_call &&call, staged_request *request,
+             ompi_communicator_t *comm);
     int advance_started();
     bool advance(started_call *of);
 
@@ -108,8 +148,20 @@ class device_calls {
     meeting_schedule schedule_;
     bool next_is_due_ = false;
     std::list<started_call> started_;         // in the order of the calls
+    std::list<started_call> persistent_;      // that have been started, in any order
+    std::uint32_t persistent_calls_ = 0;      // made so far
     std::vector<ompi_communicator_t *> done_; // to be released
 };
+
+// What MPI's function is to answer.
+int answer_of(status outcome);
+bool is_revoked(ompi_communicator_t *comm);
+
+// The bytes of a call that are counted, and where.
+std::uint64_t bytes_of(const reduction_call &call);
+std::uint64_t bytes_of(const exchange_call &call);
+void count_reduction(std::uint64_t bytes);
+void count_exchange(std::uint64_t bytes);
 
 // The communicators that have started calls. For any thread.
 class started_list {
@@ -128,6 +180,9 @@ class started_list {
     std::atomic<std::size_t> count_{0}; // of active_, to look at without the lock
     bool is_registered_ = false;        // with opal_progress
 };
+
+// Starts a persistent call, or the request's inner one.
+void start_persistent(persistent_call *of, staged_request *request);
 
 // Whether this process takes part in such calls, for all others to see. Once, before they can.
 void meet_others(bool meets);

@@ -61,11 +61,13 @@ extern "C" int coll_gpusm_allreduce_init(const void *send, void *receive, int co
                                          ompi_request_t **request, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_allreduce(send, receive, count), type, op, comm, request,
-                       [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_allreduce_init(s, r, count, type, op, comm, info, inner,
-                                                           next.coll_allreduce_init_module);
-                       });
+    return init_reduction(
+        module, call_of(reduction_kind::allreduce, send, receive, elements(count)),
+        of_allreduce(send, receive, count), type, op, comm, request,
+        [&](auto *s, auto *r, auto **inner) {
+            return next.coll_allreduce_init(s, r, count, type, op, comm, info, inner,
+                                            next.coll_allreduce_init_module);
+        });
 }
 
 // --- reduce --------------------------------------------------------------------------------------
@@ -74,10 +76,8 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
                                  ompi_op_t *op, int root, communicator *comm,
                                  base_module *module) noexcept
 {
-    reduction_call call = call_of(reduction_kind::reduce, send, receive, elements(count));
-    call.root = static_cast<std::uint32_t>(root);
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call, type, op, comm, &rc)) {
+    if (is_reduced(module, reduce_call(send, receive, count, root), type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -94,10 +94,9 @@ extern "C" int coll_gpusm_ireduce(const void *send, void *receive, int count, da
 {
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
-    reduction_call call = call_of(reduction_kind::reduce, send, receive, elements(count));
-    call.root = static_cast<std::uint32_t>(root);
     if (is_started(
-            module, call, of_reduce(send, receive, count, root, comm), type, op, comm,
+            module, reduce_call(send, receive, count, root),
+            of_reduce(send, receive, count, root, comm), type, op, comm,
             next.coll_ireduce_module == next.coll_reduce_init_module, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_reduce_init(s, r, count, type, op, root, comm, MPI_INFO_NULL,
@@ -119,11 +118,12 @@ extern "C" int coll_gpusm_reduce_init(const void *send, void *receive, int count
                                       base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_reduce(send, receive, count, root, comm), type, op, comm, request,
-                       [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_reduce_init(s, r, count, type, op, root, comm, info,
-                                                        inner, next.coll_reduce_init_module);
-                       });
+    return init_reduction(module, reduce_call(send, receive, count, root),
+                          of_reduce(send, receive, count, root, comm), type, op, comm, request,
+                          [&](auto *s, auto *r, auto **inner) {
+                              return next.coll_reduce_init(s, r, count, type, op, root, comm, info,
+                                                           inner, next.coll_reduce_init_module);
+                          });
 }
 
 // --- scan and exscan -----------------------------------------------------------------------------
@@ -173,11 +173,12 @@ extern "C" int coll_gpusm_scan_init(const void *send, void *receive, int count, 
                                     ompi_request_t **request, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_allreduce(send, receive, count), type, op, comm, request,
-                       [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_scan_init(s, r, count, type, op, comm, info, inner,
-                                                      next.coll_scan_init_module);
-                       });
+    return init_reduction(module, call_of(reduction_kind::scan, send, receive, elements(count)),
+                          of_allreduce(send, receive, count), type, op, comm, request,
+                          [&](auto *s, auto *r, auto **inner) {
+                              return next.coll_scan_init(s, r, count, type, op, comm, info, inner,
+                                                         next.coll_scan_init_module);
+                          });
 }
 
 extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, datatype *type,
@@ -225,11 +226,12 @@ extern "C" int coll_gpusm_exscan_init(const void *send, void *receive, int count
                                       ompi_request_t **request, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_exscan(send, receive, count, comm), type, op, comm, request,
-                       [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_exscan_init(s, r, count, type, op, comm, info, inner,
-                                                        next.coll_exscan_init_module);
-                       });
+    return init_reduction(module, call_of(reduction_kind::exscan, send, receive, elements(count)),
+                          of_exscan(send, receive, count, comm), type, op, comm, request,
+                          [&](auto *s, auto *r, auto **inner) {
+                              return next.coll_exscan_init(s, r, count, type, op, comm, info, inner,
+                                                           next.coll_exscan_init_module);
+                          });
 }
 
 // --- reduce_local --------------------------------------------------------------------------------

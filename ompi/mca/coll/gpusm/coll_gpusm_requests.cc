@@ -22,6 +22,7 @@ struct staged_request {
     staged_call *call; // owned
     ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
     ompi_datatype_t *type;
+    persistent_call *on_devices; // owned; null: there is none
 };
 
 namespace {
@@ -36,6 +37,7 @@ staged_request *ours(ompi_request_t *request)
 void destroy(staged_request *request)
 {
     delete request->call;
+    delete request->on_devices;
     if (nullptr != request->op) {
         OBJ_RELEASE(request->op);
         OBJ_RELEASE(request->type);
@@ -92,7 +94,11 @@ void start(staged_request *request)
     request->request.req_status.MPI_ERROR = MPI_SUCCESS;
     request->request.req_complete = REQUEST_PENDING;
     request->request.req_state = OMPI_REQUEST_ACTIVE;
-    run_inner(request);
+    if (request->on_devices != nullptr) {
+        start_persistent(request->on_devices, request);
+    } else {
+        run_inner(request);
+    }
 }
 
 // One that fails does not keep the others from being started, nor from being waited for: an error
@@ -155,6 +161,7 @@ staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
     request->call = new staged_call(std::move(call));
     request->op = nullptr;
     request->type = nullptr;
+    request->on_devices = nullptr;
     return request;
 }
 
@@ -185,11 +192,21 @@ void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t
 {
     OMPI_REQUEST_INIT(&request->request, true);
     request->inner = inner;
-    OBJ_RETAIN(op);
-    OBJ_RETAIN(type);
+    if (nullptr != op) {
+        OBJ_RETAIN(op);
+        OBJ_RETAIN(type);
+    }
     request->op = op;
     request->type = type;
     *out = &request->request;
+}
+
+void precede_persistent(staged_request *request, std::unique_ptr<persistent_call> on_devices,
+                        ompi_request_t *inner, ompi_op_t *op, ompi_datatype_t *type,
+                        ompi_request_t **out)
+{
+    request->on_devices = on_devices.release();
+    follow_persistent(request, inner, op, type, out);
 }
 
 void precede(staged_request *request, ompi_request_t *inner, ompi_request_t **out)
@@ -206,8 +223,10 @@ void start_inner(staged_request *request)
 
 void end_request(staged_request *request, int error)
 {
-    (void)ompi_request_free(&request->inner);
-    delete std::exchange(request->call, nullptr);
+    if (!request->request.req_persistent) {
+        (void)ompi_request_free(&request->inner);
+        delete std::exchange(request->call, nullptr);
+    }
     request->request.req_status.MPI_ERROR = error;
     (void)ompi_request_complete(&request->request, true);
 }

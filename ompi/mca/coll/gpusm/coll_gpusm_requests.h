@@ -20,6 +20,7 @@
 
 namespace gpusm {
 
+struct persistent_call;
 struct staged_request;
 
 // Started requests. Polled, because a callback on the inner request can be lost when another thread
@@ -57,6 +58,11 @@ void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out
 // program may free before it starts the request.
 void follow_persistent(staged_request *request, ompi_request_t *inner, ompi_op_t *op,
                        ompi_datatype_t *type, ompi_request_t **out);
+// And for one that is started by start_persistent(), which goes on with start_inner() or
+// end_request(). Neither keeps an operation or a datatype if there is none.
+void precede_persistent(staged_request *request, std::unique_ptr<persistent_call> on_devices,
+                        ompi_request_t *inner, ompi_op_t *op, ompi_datatype_t *type,
+                        ompi_request_t **out);
 
 // Takes an inner request that is persistent and not started, and gives the program's, which is
 // active: start_inner() or end_request() follows.

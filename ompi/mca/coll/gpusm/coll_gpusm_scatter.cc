@@ -14,10 +14,7 @@ extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const 
                                          datatype *type, ompi_op_t *op, communicator *comm,
                                          base_module *module) noexcept
 {
-    reduction_call call =
-        call_of(reduction_kind::reduce_scatter, send, receive,
-                std::accumulate(counts, counts + ompi_comm_size(comm), std::size_t{0}));
-    call.parts = counts;
+    const reduction_call call = scatter_call(send, receive, counts, comm);
     int rc = OMPI_SUCCESS;
     if (is_reduced(module, call, type, op, comm, &rc)) {
         return rc;
@@ -36,10 +33,7 @@ extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, const
 {
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
-    reduction_call call =
-        call_of(reduction_kind::reduce_scatter, send, receive,
-                std::accumulate(counts, counts + ompi_comm_size(comm), std::size_t{0}));
-    call.parts = counts;
+    const reduction_call call = scatter_call(send, receive, counts, comm);
     if (is_started(
             module, call, of_reduce_scatter(send, receive, counts, comm), type, op, comm,
             next.coll_ireduce_scatter_module == next.coll_reduce_scatter_init_module, request,
@@ -63,12 +57,13 @@ extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, c
                                               base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type, op, comm,
-                       request, [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_reduce_scatter_init(
-                               s, r, counts, type, op, comm, info, inner,
-                               next.coll_reduce_scatter_init_module);
-                       });
+    return init_reduction(module, scatter_call(send, receive, counts, comm),
+                          of_reduce_scatter(send, receive, counts, comm), type, op, comm, request,
+                          [&](auto *s, auto *r, auto **inner) {
+                              return next.coll_reduce_scatter_init(
+                                  s, r, counts, type, op, comm, info, inner,
+                                  next.coll_reduce_scatter_init_module);
+                          });
 }
 
 // --- reduce_scatter_block ------------------------------------------------------------------------
@@ -78,10 +73,7 @@ extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, 
                                                base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module,
-                   call_of(reduction_kind::reduce_scatter, send, receive,
-                           elements(count) * elements(ompi_comm_size(comm))),
-                   type, op, comm, &rc)) {
+    if (is_reduced(module, scatter_block_call(send, receive, count, comm), type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -99,8 +91,7 @@ extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive,
 {
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
-    reduction_call call = call_of(reduction_kind::reduce_scatter, send, receive,
-                                  elements(count) * elements(ompi_comm_size(comm)));
+    const reduction_call call = scatter_block_call(send, receive, count, comm);
     if (is_started(
             module, call, of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
             next.coll_ireduce_scatter_block_module == next.coll_reduce_scatter_block_init_module,
@@ -128,12 +119,13 @@ extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *rece
                                                     base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    return init_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
-                       request, [&](auto *s, auto *r, auto **inner) {
-                           return next.coll_reduce_scatter_block_init(
-                               s, r, count, type, op, comm, info, inner,
-                               next.coll_reduce_scatter_block_init_module);
-                       });
+    return init_reduction(module, scatter_block_call(send, receive, count, comm),
+                          of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
+                          request, [&](auto *s, auto *r, auto **inner) {
+                              return next.coll_reduce_scatter_block_init(
+                                  s, r, count, type, op, comm, info, inner,
+                                  next.coll_reduce_scatter_block_init_module);
+                          });
 }
 
 } // namespace gpusm

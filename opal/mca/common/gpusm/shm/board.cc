@@ -24,6 +24,7 @@ void begin_turn(board *of, const board_key &key, board_standing standing)
     std::atomic_thread_fence(std::memory_order_release);
     of->key_base.store(key.base, std::memory_order_relaxed);
     of->key_sub.store(key.sub, std::memory_order_relaxed);
+    of->key_call.store(key.call, std::memory_order_relaxed);
     of->standing.store(standing, std::memory_order_relaxed);
     for (board_place &place : of->places) {
         place.word.store(board_word::of(turn + 2, 0, meeting_stage::none).value,
@@ -56,11 +57,12 @@ others_board::found others_board::find(const peer_segment &of, const board_key &
         }
         const auto *at = reinterpret_cast<const board *>(of.at(granule));
         const std::uint32_t turn = at->turn.load(std::memory_order_acquire);
-        const bool is_the_one = key.base == at->key_base.load(std::memory_order_relaxed) &&
-                                key.sub == at->key_sub.load(std::memory_order_relaxed);
+        const board_key its = {at->key_base.load(std::memory_order_relaxed),
+                               at->key_sub.load(std::memory_order_relaxed),
+                               at->key_call.load(std::memory_order_relaxed)};
         const board_standing standing = at->standing.load(std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_acquire);
-        if (is_the_one && !is_being_written(turn) &&
+        if (its == key && !is_being_written(turn) &&
             turn == at->turn.load(std::memory_order_relaxed)) {
             if (board_standing::declines == standing) {
                 return found::declined;

@@ -338,8 +338,9 @@ static_assert(sizeof(event_slot) == 2 * cache_line_bytes);
 
 // What the members of a group have in common: a communicator's extended context id.
 struct board_key {
-    std::uint64_t base = 0;
+    std::uint64_t base = 0; // a communicator
     std::uint64_t sub = 0;
+    std::uint32_t call = 0; // of its persistent calls; 0: all others
 
     bool operator==(const board_key &) const = default;
 };
@@ -368,6 +369,7 @@ struct board {
     std::atomic<std::uint32_t> next; // granule of the one that was made before; 0: none
     std::atomic<std::uint64_t> key_base;
     std::atomic<std::uint64_t> key_sub;
+    std::atomic<std::uint32_t> key_call;
     std::atomic<board_standing> standing;
     board_place places[board_places];
 };

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// coll_gpusm_blocks.h: what each of the collectives that only move data sends and receives on this
+// rank. Each has a function call_of_<name>, which takes the collective's arguments.
+#ifndef GPUSM_COLL_BLOCKS_H
+#define GPUSM_COLL_BLOCKS_H
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_calls.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusm {
+
+using blocks = exchange_blocks;
+
+inline std::uint64_t bytes_of(int count, const datatype *type)
+{
+    return elements(count) * type->super.size;
+}
+
+// For, or from, each rank the same, as many one after the other, or as the program says.
+inline blocks same_blocks(std::size_t ranks, const exchange_block &each)
+{
+    blocks made{};
+    std::fill_n(made.begin(), ranks, each);
+    return made;
+}
+
+inline blocks even_blocks(std::size_t ranks, int count, const datatype *type)
+{
+    blocks made{};
+    for (std::size_t i = 0; i < ranks; ++i) {
+        const std::uint64_t bytes = bytes_of(count, type);
+        made[i] = {static_cast<std::int64_t>(i * bytes), bytes};
+    }
+    return made;
+}
+
+inline blocks varied_blocks(std::size_t ranks, const int *counts, const int *places,
+                            const datatype *type)
+{
+    const std::ptrdiff_t extent = type->super.ub - type->super.lb;
+    blocks made{};
+    for (std::size_t i = 0; i < ranks; ++i) {
+        made[i] = {places[i] * extent, bytes_of(counts[i], type)};
+    }
+    return made;
+}
+
+// Of one rank in one communicator.
+struct call_maker {
+    call_maker(exchange_kind kind, const communicator *comm, int root = 0)
+        : ranks(elements(ompi_comm_size(comm))), me(elements(ompi_comm_rank(comm)))
+    {
+        made.kind = kind;
+        made.root = static_cast<std::uint32_t>(root);
+    }
+    void send(const void *buffer, const datatype *type, const blocks &to)
+    {
+        made.send = buffer;
+        made.sends = to;
+        made.can_be = made.can_be && (is_plain(type) || !has_any(to));
+    }
+    void receive(void *buffer, const datatype *type, const blocks &from)
+    {
+        made.receive = buffer;
+        made.receives = from;
+        made.can_be = made.can_be && (is_plain(type) || !has_any(from));
+    }
+    // Only for, or from, that rank.
+    static blocks one_block(std::size_t rank, int count, const datatype *type)
+    {
+        blocks only{};
+        only[rank].bytes = bytes_of(count, type);
+        return only;
+    }
+    blocks but_mine(blocks all) const
+    {
+        all[me] = {};
+        return all;
+    }
+
+    exchange_call made{};
+    const std::size_t ranks;
+    const std::size_t me;
+};
+
+inline exchange_call allgathered(const void *send, int count, const datatype *type, void *receive,
+                                 const datatype *receive_type, const blocks &from, call_maker call)
+{
+    if (MPI_IN_PLACE == send) {
+        call.receive(receive, receive_type, call.but_mine(from));
+        call.send(receive, receive_type, call.but_mine(same_blocks(call.ranks, from[call.me])));
+    } else {
+        call.receive(receive, receive_type, from);
+        call.send(send, type, same_blocks(call.ranks, {0, bytes_of(count, type)}));
+    }
+    return call.made;
+}
+
+// In place every rank writes where others read, so it is left to the next component.
+inline exchange_call exchanged_by_all(const void *send, const datatype *type, const blocks &to,
+                                      void *receive, const datatype *receive_type,
+                                      const blocks &from, call_maker call)
+{
+    call.receive(receive, receive_type, from);
+    if (MPI_IN_PLACE == send) {
+        call.made.can_be = false;
+    } else {
+        call.send(send, type, to);
+    }
+    return call.made;
+}
+
+// `from`: of the root.
+inline exchange_call gathered(const void *send, int count, const datatype *type, void *receive,
+                              const datatype *receive_type, const blocks &from, call_maker call)
+{
+    const bool is_in_place = MPI_IN_PLACE == send;
+    if (call.made.root == call.me) {
+        call.receive(receive, receive_type, is_in_place ? call.but_mine(from) : from);
+    }
+    if (!is_in_place) {
+        call.send(send, type, call.one_block(call.made.root, count, type));
+    }
+    return call.made;
+}
+
+// `to`: of the root.
+inline exchange_call scattered(const void *send, const datatype *type, const blocks &to,
+                               void *receive, int count, const datatype *receive_type,
+                               call_maker call)
+{
+    const bool is_in_place = MPI_IN_PLACE == receive;
+    if (call.made.root == call.me) {
+        call.send(send, type, is_in_place ? call.but_mine(to) : to);
+    }
+    if (!is_in_place) {
+        call.receive(receive, receive_type, call.one_block(call.made.root, count, receive_type));
+    }
+    return call.made;
+}
+
+// --- the collectives -----------------------------------------------------------------------------
+
+// Their arguments, as declared and as passed on.
+#define GPUSM_SENT const void *send, int send_count, datatype *send_type
+#define GPUSM_SENT_BY_RANK                                                                         \
+    const void *send, const int *send_counts, const int *send_places, datatype *send_type
+#define GPUSM_RECEIVED void *receive, int receive_count, datatype *receive_type
+#define GPUSM_RECEIVED_BY_RANK                                                                     \
+    void *receive, const int *receive_counts, const int *receive_places, datatype *receive_type
+
+#define GPUSM_OF_ALLGATHER GPUSM_SENT, GPUSM_RECEIVED, communicator *comm
+#define GPUSM_OF_ALLGATHERV GPUSM_SENT, GPUSM_RECEIVED_BY_RANK, communicator *comm
+#define GPUSM_OF_ALLTOALL GPUSM_SENT, GPUSM_RECEIVED, communicator *comm
+#define GPUSM_OF_ALLTOALLV GPUSM_SENT_BY_RANK, GPUSM_RECEIVED_BY_RANK, communicator *comm
+#define GPUSM_OF_GATHER GPUSM_SENT, GPUSM_RECEIVED, int root, communicator *comm
+#define GPUSM_OF_GATHERV GPUSM_SENT, GPUSM_RECEIVED_BY_RANK, int root, communicator *comm
+#define GPUSM_OF_SCATTER GPUSM_SENT, GPUSM_RECEIVED, int root, communicator *comm
+#define GPUSM_OF_SCATTERV GPUSM_SENT_BY_RANK, GPUSM_RECEIVED, int root, communicator *comm
+
+#define GPUSM_PASS_SENT send, send_count, send_type
+#define GPUSM_PASS_SENT_BY_RANK send, send_counts, send_places, send_type
+#define GPUSM_PASS_RECEIVED receive, receive_count, receive_type
+#define GPUSM_PASS_RECEIVED_BY_RANK receive, receive_counts, receive_places, receive_type
+
+#define GPUSM_PASS_ALLGATHER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, comm
+#define GPUSM_PASS_ALLGATHERV GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED_BY_RANK, comm
+#define GPUSM_PASS_ALLTOALL GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, comm
+#define GPUSM_PASS_ALLTOALLV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED_BY_RANK, comm
+#define GPUSM_PASS_GATHER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, root, comm
+#define GPUSM_PASS_GATHERV GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED_BY_RANK, root, comm
+#define GPUSM_PASS_SCATTER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, root, comm
+#define GPUSM_PASS_SCATTERV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED, root, comm
+
+// Can it be by kernels? Of blocks that all ranks know to have as many bytes.
+inline bool may_be_even(std::uint64_t bytes)
+{
+    return 0 != bytes && bytes <= exchange_most_bytes;
+}
+
+inline bool is_root(int root, const communicator *comm)
+{
+    return ompi_comm_rank(comm) == root;
+}
+
+inline exchange_call call_of_allgather(GPUSM_OF_ALLGATHER)
+{
+    const call_maker call(exchange_kind::allgather, comm);
+    return allgathered(send, send_count, send_type, receive, receive_type,
+                       even_blocks(call.ranks, receive_count, receive_type), call);
+}
+
+inline exchange_call call_of_allgatherv(GPUSM_OF_ALLGATHERV)
+{
+    const call_maker call(exchange_kind::allgather, comm);
+    return allgathered(send, send_count, send_type, receive, receive_type,
+                       varied_blocks(call.ranks, receive_counts, receive_places, receive_type),
+                       call);
+}
+
+inline exchange_call call_of_alltoall(GPUSM_OF_ALLTOALL)
+{
+    const call_maker call(exchange_kind::alltoall, comm);
+    return exchanged_by_all(
+        send, send_type,
+        MPI_IN_PLACE == send ? blocks{} : even_blocks(call.ranks, send_count, send_type), receive,
+        receive_type, even_blocks(call.ranks, receive_count, receive_type), call);
+}
+
+inline exchange_call call_of_alltoallv(GPUSM_OF_ALLTOALLV)
+{
+    const call_maker call(exchange_kind::alltoall, comm);
+    return exchanged_by_all(
+        send, send_type,
+        MPI_IN_PLACE == send ? blocks{}
+                             : varied_blocks(call.ranks, send_counts, send_places, send_type),
+        receive, receive_type,
+        varied_blocks(call.ranks, receive_counts, receive_places, receive_type), call);
+}
+
+inline exchange_call call_of_gather(GPUSM_OF_GATHER)
+{
+    const call_maker call(exchange_kind::gather, comm, root);
+    return gathered(send, send_count, send_type, receive, receive_type,
+                    is_root(root, comm) ? even_blocks(call.ranks, receive_count, receive_type)
+                                        : blocks{},
+                    call);
+}
+
+inline exchange_call call_of_gatherv(GPUSM_OF_GATHERV)
+{
+    const call_maker call(exchange_kind::gather, comm, root);
+    return gathered(send, send_count, send_type, receive, receive_type,
+                    is_root(root, comm)
+                        ? varied_blocks(call.ranks, receive_counts, receive_places, receive_type)
+                        : blocks{},
+                    call);
+}
+
+inline exchange_call call_of_scatter(GPUSM_OF_SCATTER)
+{
+    const call_maker call(exchange_kind::scatter, comm, root);
+    return scattered(send, send_type,
+                     is_root(root, comm) ? even_blocks(call.ranks, send_count, send_type)
+                                         : blocks{},
+                     receive, receive_count, receive_type, call);
+}
+
+inline exchange_call call_of_scatterv(GPUSM_OF_SCATTERV)
+{
+    const call_maker call(exchange_kind::scatter, comm, root);
+    return scattered(send, send_type,
+                     is_root(root, comm)
+                         ? varied_blocks(call.ranks, send_counts, send_places, send_type)
+                         : blocks{},
+                     receive, receive_count, receive_type, call);
+}
+
+} // namespace gpusm
+
+#endif
