@@ -178,9 +178,9 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 #define GPUSM_PASS_SCATTERV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED, root, comm
 
 // Can it be by kernels? Of blocks that all ranks know to have as many bytes.
-inline bool may_be_even(std::uint64_t bytes)
+inline bool may_be_even(std::uint64_t bytes, const communicator *comm)
 {
-    return 0 != bytes && bytes <= exchange_most_bytes;
+    return 0 != bytes && bytes <= exchange_most_bytes / elements(ompi_comm_size(comm));
 }
 
 inline bool is_root(int root, const communicator *comm)

@@ -64,19 +64,21 @@ device_calls &devices_of(base_module *module)
                            });                                                                     \
     }
 
-GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type)))
+GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type), comm))
 GPUSM_EXCHANGE(allgatherv, ALLGATHERV, true)
-GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type)))
+GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type), comm))
 GPUSM_EXCHANGE(alltoallv, ALLTOALLV, true)
 GPUSM_EXCHANGE(gather, GATHER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(receive_count, receive_type)
-                                                   : bytes_of(send_count, send_type)))
+                                                   : bytes_of(send_count, send_type),
+                               comm))
 GPUSM_EXCHANGE(gatherv, GATHERV, true)
 GPUSM_EXCHANGE(scatter, SCATTER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(send_count, send_type)
-                                                   : bytes_of(receive_count, receive_type)))
+                                                   : bytes_of(receive_count, receive_type),
+                               comm))
 GPUSM_EXCHANGE(scatterv, SCATTERV, true)
 
 } // namespace

@@ -55,13 +55,13 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     std::int64_t first = std::numeric_limits<std::int64_t>::max(); // of what others read
     std::int64_t end = std::numeric_limits<std::int64_t>::min();
     bool sends = false;
-    bool receives = false;
+    std::uint64_t received_bytes = 0;
     for (std::size_t i = 0; i < told.size(); ++i) {
         const exchange_block &sent = call.sends[i];
-        if (sent.bytes > exchange_most_bytes || call.receives[i].bytes > exchange_most_bytes) {
+        received_bytes += call.receives[i].bytes;
+        if (std::max(received_bytes, sent.bytes) > exchange_most_bytes) {
             return status::unsupported;
         }
-        receives = receives || 0 != call.receives[i].bytes;
         out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sent.offset);
         out->bytes[i] = static_cast<std::uint32_t>(sent.bytes);
         sends = sends || 0 != sent.bytes;
@@ -70,6 +70,7 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
             end = std::max(end, sent.offset + static_cast<std::int64_t>(sent.bytes));
         }
     }
+    const bool receives = 0 != received_bytes;
     if (!sends && !receives) {
         out->memory = memory_told::nothing;
         return status::ok;
