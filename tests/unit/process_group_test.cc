@@ -30,11 +30,13 @@ TEST(BoardWord, SaysHowFarItsOwnerIsInAMeeting)
     static_assert(meeting_stage::none == word.stage_in(2, 9 + board_places));
     static_assert(meeting_stage::ended == word.stage_in(2, 1));
     static_assert(meeting_stage::left == word.stage_in(4, 9)); // another group has the board
+    static_assert(meeting_stage::revoked ==
+                  board_word::of(2, 9, meeting_stage::revoked).stage_in(2, 9));
 }
 
 TEST(BoardWord, NumbersWrapAround)
 {
-    constexpr std::uint32_t last = (1U << 29) - 1;
+    constexpr std::uint32_t last = (1U << 28) - 1;
     constexpr auto word = board_word::of(2, last, meeting_stage::told);
     static_assert(meeting_stage::told == word.stage_in(2, last));
     static_assert(meeting_stage::none == word.stage_in(2, last + 8));

@@ -81,6 +81,8 @@ int answer_of(status outcome)
     switch (outcome) {
     case status::ok:
         return MPI_SUCCESS;
+    case status::cancelled:
+        return MPI_ERR_REVOKED;
     case status::peer_gone:
         return MPI_ERR_PROC_FAILED;
     case status::no_memory:
@@ -158,16 +160,17 @@ bool device_calls::meets_now()
 status device_calls::carry_out(group_call *call, ompi_communicator_t *comm, int *rc)
 {
     constexpr int steps_between_progress = 64; // Open MPI's progress takes longer than a step
-    bool revoked = false;
     status s = status::busy;
     for (int steps = 1; status::busy == (s = call->step()); ++steps) {
         if (0 == steps % steps_between_progress) {
             (void)advance_started(); // nobody else can, under the lock
             opal_progress();
-            revoked = revoked || (is_revoked(comm) && call->cancel());
+            if (is_revoked(comm)) {
+                call->cancel();
+            }
         }
     }
-    *rc = revoked ? MPI_ERR_REVOKED : answer_of(s);
+    *rc = answer_of(s);
     if (status::unsupported == s || status::ok == s) {
         schedule_.met(call->anyone_on_device());
     }

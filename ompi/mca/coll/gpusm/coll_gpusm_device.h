@@ -115,7 +115,6 @@ class device_calls {
         meeting_schedule *schedule;
         bool is_due;             // else that has to be asked
         bool is_decided = false; // whether it is carried out on the devices
-        bool revoked = false;
     };
     std::unique_ptr<process_group> make_group(ompi_communicator_t *comm, std::uint32_t call);
     static started_call make_started(local_process &process, process_group &group,

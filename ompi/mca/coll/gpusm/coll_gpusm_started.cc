@@ -148,7 +148,9 @@ bool device_calls::advance(started_call *of)
         of->schedule->met(call.anyone_on_device());
     }
     if (status::busy == s) {
-        of->revoked = of->revoked || (is_revoked(of->comm) && call.cancel());
+        if (is_revoked(of->comm)) {
+            call.cancel();
+        }
         return false;
     }
     if (status::unsupported == s) {
@@ -158,7 +160,7 @@ bool device_calls::advance(started_call *of)
     if (status::ok == s) {
         of->count(of->bytes);
     }
-    end_request(of->request, of->revoked ? MPI_ERR_REVOKED : answer_of(s));
+    end_request(of->request, answer_of(s));
     return true;
 }
 

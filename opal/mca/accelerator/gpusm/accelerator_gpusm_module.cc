@@ -45,6 +45,7 @@ int to_opal(status s)
     case status::bad_argument:
         return OPAL_ERR_BAD_PARAM;
     case status::bad_peer:
+    case status::cancelled:
     case status::peer_gone:
     case status::driver_failed:
     case status::system_failed:

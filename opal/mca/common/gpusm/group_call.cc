@@ -17,13 +17,11 @@ status group_call::step()
     return status::busy == s ? s : outcome_;
 }
 
-bool group_call::cancel()
+void group_call::cancel()
 {
-    const bool can = at_ < stage::vote;
-    if (can) {
-        end_with(status::peer_gone);
+    if (at_ < stage::vote) {
+        end_with(status::cancelled);
     }
-    return can;
 }
 
 // One stage. `ok`: there is another one, or it is over; `busy`; else the call ends with that.
@@ -87,10 +85,11 @@ void group_call::end_with(status outcome)
     const bool is_in_order = status::ok == outcome || status::unsupported == outcome;
     const bool waits = has_begun && (is_in_order || stage::run == at_);
     if (has_begun) {
-        group_.store(meeting_, !waits         ? meeting_stage::left
-                               : !is_in_order ? meeting_stage::failed
-                               : declines_    ? meeting_stage::withdrew
-                                              : meeting_stage::ended);
+        group_.store(meeting_, status::cancelled == outcome ? meeting_stage::revoked
+                               : !waits                     ? meeting_stage::left
+                               : !is_in_order               ? meeting_stage::failed
+                               : declines_                  ? meeting_stage::withdrew
+                                                            : meeting_stage::ended);
     }
     if (has_begun && !waits) {
         group_.leave(meeting_);
@@ -123,6 +122,21 @@ status group_call::leave()
     return status::ok;
 }
 
+// `ok`: nobody has. Each says why: it has met somebody who is gone, or who has left for that
+// reason; or the group's calls have been called off, of which this process may hear later.
+status group_call::first_that_left() const
+{
+    for (std::size_t i = 0; i < group_.size(); ++i) {
+        if (group_.is_at(i, meeting_, meeting_stage::left)) {
+            return status::peer_gone;
+        }
+        if (group_.is_at(i, meeting_, meeting_stage::revoked)) {
+            return status::cancelled;
+        }
+    }
+    return status::ok;
+}
+
 status group_call::hear_all()
 {
     for (std::size_t i = 0; i < group_.size(); ++i) {
@@ -130,10 +144,10 @@ status group_call::hear_all()
             continue;
         }
         const bool its_on_device = hear(i);
-        if (group_.is_at(i, meeting_, meeting_stage::left)) {
-            return status::peer_gone; // somebody is, for that one
-        }
         anyone_on_device_ = anyone_on_device_ || its_on_device;
+    }
+    if (const status s = first_that_left(); status::ok != s) {
+        return s;
     }
     at_ = stage::map;
     return can_be() ? status::ok : status::unsupported;
@@ -141,11 +155,11 @@ status group_call::hear_all()
 
 status group_call::count_votes()
 {
+    if (const status s = first_that_left(); status::ok != s) {
+        return s;
+    }
     bool can = !declines_;
     for (std::size_t i = 0; i < group_.size(); ++i) {
-        if (group_.is_at(i, meeting_, meeting_stage::left)) {
-            return status::peer_gone;
-        }
         can = can && !group_.is_at(i, meeting_, meeting_stage::declines) &&
               !group_.is_at(i, meeting_, meeting_stage::withdrew);
     }

@@ -32,9 +32,9 @@ class group_call {
     // anything.
     status step();
 
-    // Ends the call, as peer_gone, unless the others may rely on this process already. step() as
-    // before.
-    bool cancel();
+    // The group's calls have been called off: this one ends as `cancelled`, for all that wait for
+    // this process, unless they may rely on it already. step() as before.
+    void cancel();
 
     // All ranks carry it out, or have done so; nobody has to be told any more.
     bool is_agreed_on() const { return at_ >= stage::run && status::ok == outcome_; }
@@ -77,6 +77,7 @@ class group_call {
     bool all_have_come_to(meeting_stage least, status *s);
     void end_with(status outcome);
     status hear_all();
+    status first_that_left() const;
     status count_votes();
     status leave();
 

@@ -15,6 +15,7 @@ enum class [[nodiscard]] status{
     not_found,     // the thing asked for does not exist (any more)
     bad_argument,  // the caller's value is out of range
     bad_peer,      // bytes that a peer wrote make no sense; its endpoint must be closed
+    cancelled,     // what was asked for has been called off
     peer_gone,     // the peer's process or segment does not exist any more
     unsupported,   // this kind of memory, device pair or driver cannot do it; fall back
     not_ready,     // no CUDA context here yet; ask again later
@@ -41,6 +42,8 @@ constexpr const char *to_string(status s) noexcept
         return "bad argument";
     case status::bad_peer:
         return "bad data from a peer";
+    case status::cancelled:
+        return "called off";
     case status::peer_gone:
         return "peer is gone";
     case status::unsupported:

@@ -36,11 +36,12 @@ enum class meeting_stage : std::uint32_t {
     failed = 5,   // likewise, but it has not done its part, though all agreed
     withdrew = 6, // as `ended`, of one that has declined
     left = 7,     // it takes no part, or is not in the group any more
+    revoked = 8,  // it takes no part, as the group's calls have been called off
 };
 
 // Of a place: the board's turn, the number of the last meeting there, and how far its owner is.
 struct board_word {
-    static constexpr unsigned stage_bits = 3;
+    static constexpr unsigned stage_bits = 4;
     static constexpr unsigned turn_shift = 32;
 
     std::uint64_t value;
