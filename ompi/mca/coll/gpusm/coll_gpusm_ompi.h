@@ -17,6 +17,7 @@
 #undef opal_hash_table_get_value_ptr
 #include "ompi/constants.h"
 #include "ompi/datatype/ompi_datatype.h"
+#include "ompi/errhandler/errcode-internal.h"
 #include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"
 #include "ompi/mca/pml/base/base.h"

@@ -46,7 +46,15 @@ void destroy(staged_request *request)
     OBJ_RELEASE(request);
 }
 
-// The inner request is complete. Afterwards the program may have freed ours.
+// A program finds the error in its status as it stands here, so it has to be one of MPI's, not one
+// of Open MPI's own. Afterwards the program may have freed the request.
+void complete(staged_request *request, int error)
+{
+    request->request.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(error);
+    (void)ompi_request_complete(&request->request, true);
+}
+
+// The inner request is complete.
 void finish(staged_request *request)
 {
     opal_atomic_rmb();
@@ -63,8 +71,7 @@ void finish(staged_request *request)
         (void)ompi_request_free(&request->inner);
         delete std::exchange(request->call, nullptr); // its memory is free for the next call
     }
-    request->request.req_status.MPI_ERROR = error;
-    (void)ompi_request_complete(&request->request, true);
+    complete(request, error);
 }
 
 // What has been started, and runs, or has ended with that error, as the program's wait will tell.
@@ -85,8 +92,7 @@ void run_inner(staged_request *request)
         mca_coll_gpusm_component.requests->add(request);
         return;
     }
-    request->request.req_status.MPI_ERROR = MPI_ERR_OTHER;
-    (void)ompi_request_complete(&request->request, true);
+    complete(request, MPI_ERR_OTHER);
 }
 
 void start(staged_request *request)
@@ -227,8 +233,7 @@ void end_request(staged_request *request, int error)
         (void)ompi_request_free(&request->inner);
         delete std::exchange(request->call, nullptr);
     }
-    request->request.req_status.MPI_ERROR = error;
-    (void)ompi_request_complete(&request->request, true);
+    complete(request, error);
 }
 
 request_list::~request_list()
