@@ -64,10 +64,11 @@ void finish(staged_request *request)
         request->call->enter_context();
         error = OMPI_SUCCESS == request->call->copy_back() ? MPI_SUCCESS : MPI_ERR_OTHER;
     }
-    if (request->request.req_persistent) {
+    // Not ompi_request_empty, which all have in common: MPI_Waitall would leave it to the program.
+    if (inner->req_persistent) {
         inner->req_state = OMPI_REQUEST_INACTIVE;
-    } else {
-        inner->req_state = OMPI_REQUEST_INACTIVE; // it may be persistent
+    }
+    if (!request->request.req_persistent) {
         (void)ompi_request_free(&request->inner);
         delete std::exchange(request->call, nullptr); // its memory is free for the next call
     }
