@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_campaign.sh: a sample of each campaign. The whole of them takes hours: faults, kills,
-# random-types, and `exchange soak` with more messages.
+# run_campaign.sh: a sample of each campaign. The whole of them takes hours: collectives, faults,
+# kills, random-types, and `exchange soak` with more messages.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/../mpi/common.sh"
 
@@ -21,6 +21,13 @@ sample() {
 sample random-types random-types --cases 60 --parts 3-ranks,threads-8-ranks
 sample killed-ranks kills --count 12 --kinds "H,$kinds"
 sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
+if need_gpu collectives; then
+    sample collectives-of-killed-ranks collectives --parts killed,survive,revoked --count 6
+fi
+if need_softcuda collectives-with-failing-calls; then
+    sample collectives-with-failing-calls collectives --parts faults,recover --every 100
+    check one-rank-alone-has-memory-that-others-cannot-map 60 3 "$exchange" collectives-alone --kinds MWPHR
+fi
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
     skip failing-calls "failing_calls.so and the sanitizer would both replace the allocator"
 elif need_softcuda failing-calls && need_files failing-calls; then

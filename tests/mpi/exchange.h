@@ -146,6 +146,9 @@ bool until_counted(context &c, const counter_names &names, int most_rounds,
 
 std::string describe(memory_kind from, memory_kind to, std::size_t len_bytes, const char *how);
 
+// This process dies of SIGKILL then, whatever it does. In exchange_soak.cc.
+void die_after(context &c, long microseconds);
+
 // pml/ob1 of Open MPI 5.0 fetches all of a message whose sender's memory can be read, also into a
 // receive that is too short for it. quickstart mends that and has the build say so. In
 // exchange_truncation.cc.
@@ -175,6 +178,8 @@ test_function test_capture, test_foreign;
 test_function test_work_waits, test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
     test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types;
+test_function test_collective_stream, test_collectives_killed, test_collectives_survive,
+    test_collectives_revoked, test_collectives_recover, test_collectives_alone;
 test_function test_first, test_self;
 test_function test_soak, test_soak_threads, test_survive;
 test_function test_out_of_reach, test_children, ending_child, test_lost_child, dying_child,

@@ -217,6 +217,8 @@ void soak(context &c, int threads)
     }
 }
 
+} // namespace
+
 void die_after(context &c, long microseconds)
 {
     sigevent how{};
@@ -231,8 +233,6 @@ void die_after(context &c, long microseconds)
         give_up(c, "a timer cannot be set");
     }
 }
-
-} // namespace
 
 void test_soak(context &c)
 {

@@ -156,8 +156,10 @@ struct setup {
     MPI_Op op;
     std::size_t n;
     int placement; // 0: all on the device; 1, 2: the even ranks, the odd; 3, 4: send, receive; 5:
-                   // none
+                   // none; 6: all but one rank's
     bool in_place;
+    int alone = 0; // that rank of the world, and its memory
+    memory_kind its_kind = memory_kind::host;
 };
 
 class operation {
@@ -219,6 +221,14 @@ class operation {
 
     void begin(form f, MPI_Request *request)
     {
+        if (const int rc = try_to_begin(f, request); MPI_SUCCESS != rc) {
+            fail(describe() + ": error " + std::to_string(rc));
+        }
+    }
+    // Returns what MPI's function does.
+    int try_to_begin(form f, MPI_Request *request)
+    {
+        int rc = MPI_SUCCESS;
         const void *s = in_place_ ? MPI_IN_PLACE : address(send_);
         void *r = address(receive_);
         const int n = static_cast<int>(s_.n);
@@ -228,12 +238,9 @@ class operation {
         const MPI_Datatype t = s_.e->type;
         const auto call = [&](auto blocking, auto starting, auto making, auto... arguments) {
             *request = MPI_REQUEST_NULL;
-            const int rc = form::blocking == f  ? blocking(arguments...)
-                           : form::started == f ? starting(arguments..., request)
-                                                : making(arguments..., MPI_INFO_NULL, request);
-            if (MPI_SUCCESS != rc) {
-                fail(describe() + ": error " + std::to_string(rc));
-            }
+            rc = form::blocking == f  ? blocking(arguments...)
+                 : form::started == f ? starting(arguments..., request)
+                                      : making(arguments..., MPI_INFO_NULL, request);
         };
         switch (s_.what) {
         case kind::allreduce:
@@ -256,6 +263,7 @@ class operation {
         case kind::exscan:
             call(MPI_Exscan, MPI_Iexscan, MPI_Exscan_init, s, r, n, t, s_.op, g_.comm);
         }
+        return rc;
     }
 
     // The elements, what lies between them, and what lies around.
@@ -296,10 +304,19 @@ class operation {
         }
     }
 
+    // Where nothing fails, and its call is not persistent.
+    bool stays_on_devices() const
+    {
+        const bool writes_apart =
+            !s_.in_place || kind::allreduce == s_.what || kind::reduce == s_.what;
+        return 0 == s_.placement && s_.e->basic != nullptr && writes_apart && g_.ranks > 1;
+    }
+
     std::string describe() const
     {
         return std::string(names[static_cast<int>(s_.what)]) + " of " + std::to_string(s_.n) + " " +
                s_.e->name + ", placement " + std::to_string(s_.placement) +
+               (6 == s_.placement ? std::string(1, bench::letter_of(s_.its_kind)) : "") +
                (s_.in_place ? ", in place" : "") + (g_.is_inter ? ", two groups" : "");
     }
 
@@ -311,8 +328,12 @@ class operation {
             return nullptr;
         }
         const int p = s_.placement;
-        const bool on_device = 0 == p || p == which || (p < 3 && p == 1 + job->rank % 2);
-        return job->make(on_device ? memory_kind::device : memory_kind::host, s_.e->image_bytes(n));
+        const bool is_alone = 6 == p && s_.alone == job->rank;
+        const bool on_device = 0 == p || 6 == p || p == which || (p < 3 && p == 1 + job->rank % 2);
+        return job->make(is_alone    ? s_.its_kind
+                         : on_device ? memory_kind::device
+                                     : memory_kind::host,
+                         s_.e->image_bytes(n));
     }
     // A buffer that is not significant may be anything.
     void *address(const std::unique_ptr<buffer> &of) const
