@@ -42,8 +42,8 @@ if need_softcuda devices-that-cannot; then
 fi
 # Blocks come and go, and the large ones are not page-locked.
 counted three-ranks-little-locked-memory 300 3 reductions --mca coll_gpusm_staging_bytes 300000
-# Without coll/cuda, which otherwise is the next component.
-counted four-ranks-without-coll-cuda 300 4 reductions --mca coll ^cuda
+# With coll/cuda as the next component, which otherwise gets no communicator.
+counted four-ranks-with-coll-cuda 300 4 reductions --mca coll_cuda_priority 78
 # Of 40 MiB, in pieces that fit page-locked memory. Two ranks copy 54 pieces, if all calls are cut:
 # twice 2 x 3 there and back again in allreduce, 9 in reduce, 12 in scan, 9 in exscan.
 counted two-ranks-long 300 2 reductions-long --mca coll_gpusm_use_devices 0

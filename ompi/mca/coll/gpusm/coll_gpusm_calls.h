@@ -113,11 +113,12 @@ int in_pieces(const void *send, void *receive, int count, const datatype *type,
     return rc;
 }
 
-// On the devices, if that can be. `kind` and what follows it as for reduction_call.
-inline bool is_reduced(base_module *module, const reduction_call &call, const datatype *type,
-                       const ompi_op_t *op, communicator *comm, int *rc)
+// On the devices, if that can be. `make`: gives the call.
+template <typename Make>
+bool is_reduced(base_module *module, Make make, const datatype *type, const ompi_op_t *op,
+                communicator *comm, int *rc)
 {
-    return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(call, type, op, comm,
+    return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(comm, type, op, make,
                                                                               rc);
 }
 

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <dlfcn.h>
+
 namespace gpusm {
 
 namespace {
@@ -110,6 +112,49 @@ std::vector<int *> priorities_to_exceed()
     return found;
 }
 
+// coll/cuda would ask once more about each buffer, and finds none that is left for it: ours has all
+// the functions that it has. So it gets no communicators, unless the user has chosen its priority.
+// (A negative priority ends Open MPI 5.0.)
+struct put_aside {
+    mca_coll_base_component_t *component = nullptr;
+    decltype(mca_coll_base_component_t::collm_comm_query) query = nullptr;
+};
+put_aside coll_cuda;
+
+extern "C" mca_coll_base_module_t *no_module(ompi_communicator_t *, int *) noexcept
+{
+    return nullptr;
+}
+
+void put_aside_coll_cuda()
+{
+    bool is_set = false;
+    if (nullptr == priority_of("cuda", &is_set) || is_set || coll_cuda.component != nullptr) {
+        return;
+    }
+    mca_base_component_list_item_t *each = nullptr;
+    OPAL_LIST_FOREACH(each, &ompi_coll_base_framework.framework_components,
+                      mca_base_component_list_item_t)
+    {
+        if (0 == std::strcmp("cuda", each->cli_component->mca_component_name)) {
+            auto *its = reinterpret_cast<mca_coll_base_component_t *>(
+                const_cast<mca_base_component_t *>(each->cli_component));
+            coll_cuda = {its, its->collm_comm_query};
+            its->collm_comm_query = no_module;
+        }
+    }
+}
+
+// Unless it has been unloaded.
+void put_back_coll_cuda()
+{
+    const put_aside was = std::exchange(coll_cuda, {});
+    Dl_info object;
+    if (was.component != nullptr && 0 != dladdr(was.component, &object)) {
+        was.component->collm_comm_query = was.query;
+    }
+}
+
 // A component above ours would be given device memory. So ours goes above all that are not made for
 // it, unless the user has chosen its priority. Those that have the highest one there is get the
 // next lower one, and if others have that, those too, so that their order stays.
@@ -175,6 +220,7 @@ extern "C" int init_query(bool, bool) noexcept
         // Who is not available is unloaded.
         return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
     }
+    put_aside_coll_cuda();
     rise_above_the_others();
     meet_others(component.use_devices && is_above_the_others());
     component.pool = new staging_pool(component.staging_bytes);
@@ -185,6 +231,7 @@ extern "C" int init_query(bool, bool) noexcept
 
 extern "C" int component_close() noexcept
 {
+    put_back_coll_cuda();
     delete component.started;
     delete component.requests;
     delete component.pool;

@@ -104,15 +104,13 @@ device_calls::~device_calls()
     }
 }
 
-bool device_calls::has_group(ompi_communicator_t *comm)
+bool device_calls::look_for_group(ompi_communicator_t *comm)
 {
-    if (!has_looked_) {
-        has_looked_ = true;
-        const int size = ompi_comm_size(comm);
-        if (process_ != nullptr && process_->meets() && !OMPI_COMM_IS_INTER(comm) && size > 1 &&
-            size <= reduce_most_ranks) {
-            group_ = make_group(comm, 0);
-        }
+    has_looked_ = true;
+    const int size = ompi_comm_size(comm);
+    if (process_ != nullptr && process_->meets() && !OMPI_COMM_IS_INTER(comm) && size > 1 &&
+        size <= reduce_most_ranks) {
+        group_ = make_group(comm, 0);
     }
     return group_ != nullptr;
 }
@@ -146,14 +144,12 @@ bool device_calls::can_take(reduction_call *of, const ompi_datatype_t *type, con
     return can_reduce(*of, static_cast<std::size_t>(ompi_comm_size(comm))) && has_group(comm);
 }
 
-// The calls that have been started come first. To be asked once in every call.
-bool device_calls::meets_now()
+void device_calls::decide_started()
 {
     while (!started_.empty() && !started_.back().is_decided) {
         (void)advance_started();
         opal_progress();
     }
-    return schedule_.is_due();
 }
 
 // The outcome; *rc as MPI's function is to answer.
@@ -177,20 +173,17 @@ status device_calls::carry_out(group_call *call, ompi_communicator_t *comm, int 
     return s;
 }
 
-bool device_calls::reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
-                          ompi_communicator_t *comm, int *rc)
+bool device_calls::reduce_now(reduction_call what, const ompi_datatype_t *type, const ompi_op_t *op,
+                              ompi_communicator_t *comm, int *rc)
 {
-    if (!can_take(&of, type, op, comm)) {
+    if (!can_take(&what, type, op, comm)) {
+        schedule_.met(false); // as on all ranks
         return false;
     }
-    const std::lock_guard guard(lock_);
-    if (!meets_now()) {
-        return false;
-    }
-    group_reduction call(*process_, *group_, of);
+    group_reduction call(*process_, *group_, what);
     const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {
-        count_reduction(bytes_of(of));
+        count_reduction(bytes_of(what));
     }
     return status::unsupported != s;
 }

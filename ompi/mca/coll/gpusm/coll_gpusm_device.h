@@ -62,14 +62,26 @@ class device_calls {
     device_calls &operator=(const device_calls &) = delete;
 
     // Whether its ranks meet at all.
-    bool has_group(ompi_communicator_t *comm);
+    bool has_group(ompi_communicator_t *comm)
+    {
+        return has_looked_ ? group_ != nullptr : look_for_group(comm);
+    }
 
     // Reduces on the devices, if all ranks can. False: no rank does, and nothing has been done.
-    // Else *rc is what MPI's function is to answer. `of`: operation and type are not filled in.
-    bool reduce(reduction_call of, const ompi_datatype_t *type, const ompi_op_t *op,
-                ompi_communicator_t *comm, int *rc);
+    // Else *rc is what MPI's function is to answer. make() gives the call, without operation and
+    // type, if ranks meet for it.
+    template <typename Make>
+    bool reduce(ompi_communicator_t *comm, const ompi_datatype_t *type, const ompi_op_t *op,
+                Make make, int *rc)
+    {
+        if (!has_group(comm)) {
+            return false;
+        }
+        const std::lock_guard guard(lock_);
+        return meets_now() && reduce_now(make(), type, op, comm, rc);
+    }
 
-    // The same of an exchange; make() gives the call, if ranks meet for it.
+    // The same of an exchange.
     template <typename Make> bool exchange(ompi_communicator_t *comm, Make make, int *rc)
     {
         if (!has_group(comm)) {
@@ -121,8 +133,18 @@ class device_calls {
                                      const any_call &of);
     bool can_take(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                   ompi_communicator_t *comm);
-    // Under the lock.
-    bool meets_now();
+    bool look_for_group(ompi_communicator_t *comm);
+    // Under the lock, and to be asked once in every call. Those that have been started come first.
+    bool meets_now()
+    {
+        if (!started_.empty()) {
+            decide_started();
+        }
+        return schedule_.is_due();
+    }
+    void decide_started();
+    bool reduce_now(reduction_call what, const ompi_datatype_t *type, const ompi_op_t *op,
+                    ompi_communicator_t *comm, int *rc);
     bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);
     status carry_out(group_call *call, ompi_communicator_t *comm, int *rc);
     bool may_start();

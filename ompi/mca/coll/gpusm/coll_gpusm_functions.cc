@@ -20,8 +20,10 @@ extern "C" int coll_gpusm_allreduce(const void *send, void *receive, int count, 
                                     ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call_of(reduction_kind::allreduce, send, receive, elements(count)), type,
-                   op, comm, &rc)) {
+    if (is_reduced(
+            module,
+            [&] { return call_of(reduction_kind::allreduce, send, receive, elements(count)); },
+            type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -77,7 +79,8 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
                                  base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, reduce_call(send, receive, count, root), type, op, comm, &rc)) {
+    if (is_reduced(
+            module, [&] { return reduce_call(send, receive, count, root); }, type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -132,8 +135,9 @@ extern "C" int coll_gpusm_scan(const void *send, void *receive, int count, datat
                                ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call_of(reduction_kind::scan, send, receive, elements(count)), type, op,
-                   comm, &rc)) {
+    if (is_reduced(
+            module, [&] { return call_of(reduction_kind::scan, send, receive, elements(count)); },
+            type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -185,8 +189,9 @@ extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, dat
                                  ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call_of(reduction_kind::exscan, send, receive, elements(count)), type,
-                   op, comm, &rc)) {
+    if (is_reduced(
+            module, [&] { return call_of(reduction_kind::exscan, send, receive, elements(count)); },
+            type, op, comm, &rc)) {
         return rc;
     }
     const auto &next = next_of(module);

@@ -75,6 +75,9 @@ void end_request(staged_request *request, int error);
 template <typename Next>
 int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type, Next next)
 {
+    if (!has_device_memory(of, type)) {
+        return next(of.send, of.receive);
+    }
     staged_call call(pool);
     int rc = call.prepare(of, type);
     if (OMPI_SUCCESS == rc) {

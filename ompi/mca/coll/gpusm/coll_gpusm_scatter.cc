@@ -14,9 +14,10 @@ extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const 
                                          datatype *type, ompi_op_t *op, communicator *comm,
                                          base_module *module) noexcept
 {
-    const reduction_call call = scatter_call(send, receive, counts, comm);
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, call, type, op, comm, &rc)) {
+    if (is_reduced(
+            module, [&] { return scatter_call(send, receive, counts, comm); }, type, op, comm,
+            &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
@@ -73,7 +74,9 @@ extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, 
                                                base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
-    if (is_reduced(module, scatter_block_call(send, receive, count, comm), type, op, comm, &rc)) {
+    if (is_reduced(
+            module, [&] { return scatter_block_call(send, receive, count, comm); }, type, op, comm,
+            &rc)) {
         return rc;
     }
     const auto &next = next_of(module);
