@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace gpusm {
 
@@ -38,6 +39,21 @@ using exchange_blocks = std::array<exchange_block, exchange_most_ranks>;
 inline bool has_any(const exchange_blocks &of)
 {
     return std::any_of(of.begin(), of.end(), [](const auto &each) { return 0 != each.bytes; });
+}
+
+// From the first byte of any to the last one; nothing if there is none.
+inline exchange_block span_of(const exchange_blocks &of)
+{
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end = std::numeric_limits<std::int64_t>::min();
+    for (const exchange_block &each : of) {
+        if (0 != each.bytes) {
+            first = std::min(first, each.offset);
+            end = std::max(end, each.offset + static_cast<std::int64_t>(each.bytes));
+        }
+    }
+    return first < end ? exchange_block{first, static_cast<std::uint64_t>(end - first)}
+                       : exchange_block{};
 }
 
 struct exchange_call {

@@ -7,7 +7,6 @@
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <algorithm>
-#include <limits>
 #include <mutex>
 #include <span>
 #include <type_traits>
@@ -52,9 +51,6 @@ struct group_exchange::work : group_work {
 status group_exchange::work::describe(const exchange_call &call, std::size_t rank,
                                       exchange_told *out)
 {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max(); // of what others read
-    std::int64_t end = std::numeric_limits<std::int64_t>::min();
-    bool sends = false;
     std::uint64_t received_bytes = 0;
     for (std::size_t i = 0; i < told.size(); ++i) {
         const exchange_block &sent = call.sends[i];
@@ -64,14 +60,10 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
         }
         out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sent.offset);
         out->bytes[i] = static_cast<std::uint32_t>(sent.bytes);
-        sends = sends || 0 != sent.bytes;
-        if (i != rank && 0 != sent.bytes) {
-            first = std::min(first, sent.offset);
-            end = std::max(end, sent.offset + static_cast<std::int64_t>(sent.bytes));
-        }
     }
-    const bool receives = 0 != received_bytes;
-    if (!sends && !receives) {
+    const exchange_block sent = span_of(call.sends);
+    const exchange_block received = span_of(call.receives);
+    if (0 == sent.bytes && 0 == received.bytes) {
         out->memory = memory_told::nothing;
         return status::ok;
     }
@@ -79,28 +71,34 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
         return status::unsupported;
     }
     const std::lock_guard guard(side()->lock);
-    status s = receives ? find_device(call.receive) : status::ok;
-    if (status::ok == s && sends) {
-        s = find_device(call.send);
+    status s = status::ok;
+    if (0 != received.bytes) {
+        s = find_device(call.receive, received.offset, received.bytes);
     }
-    if (status::ok == s && first < end) {
-        s = offer(static_cast<const unsigned char *>(call.send) + first,
-                  static_cast<std::uint64_t>(end - first), &out->source_in);
+    if (status::ok == s && 0 != sent.bytes) {
+        s = find_device(call.send, sent.offset, sent.bytes);
     }
-    if (status::ok == s) {
-        out->memory = memory_told::device;
+    exchange_blocks others_read = call.sends;
+    others_read[rank] = {};
+    const exchange_block offered = span_of(others_read);
+    if (status::ok == s && 0 != offered.bytes) {
+        s = offer(static_cast<const unsigned char *>(call.send) + offered.offset, offered.bytes,
+                  &out->source_in);
     }
+    out->memory = status::ok == s ? memory_told::device : out->memory;
     return s;
 }
 
 group_exchange::group_exchange(local_process &process, process_group &group,
                                const exchange_call &call)
-    : group_call(group), call_(call),
-      on_device_((has_any(call.sends) && process.is_device_memory(call.send)) ||
-                 (has_any(call.receives) && process.is_device_memory(call.receive))),
-      work_(
-          std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size()))
+    : group_call(group), call_(call)
 {
+    // Both are asked about, as find_device() takes for granted.
+    const bool sends = has_any(call.sends) && process.is_device_memory(call.send);
+    const bool receives = has_any(call.receives) && process.is_device_memory(call.receive);
+    on_device_ = sends || receives;
+    work_ =
+        std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size());
 }
 
 group_exchange::~group_exchange() = default;
@@ -139,18 +137,19 @@ bool group_exchange::can_be()
 status group_exchange::map()
 {
     work &its = *work_;
-    if (nullptr == its.on()) { // it has nothing, or others would not come as far
+    for (std::size_t i = 0; i < ranks(); ++i) {
+        if (its.told[i].bytes[rank()] != call_.receives[i].bytes) {
+            return status::unsupported;
+        }
+    }
+    if (!has_any(call_.receives)) {
         return status::ok;
     }
     const std::lock_guard guard(its.side()->lock);
     for (; its.mapped < ranks(); ++its.mapped) {
         const std::size_t i = its.mapped;
-        const exchange_block &expected = call_.receives[i];
         const std::uint64_t source = its.told[i].source[rank()];
         const std::uint32_t bytes = its.told[i].bytes[rank()];
-        if (bytes != expected.bytes) {
-            return status::unsupported;
-        }
         if (0 == bytes) {
             continue;
         }
@@ -162,10 +161,10 @@ status group_exchange::map()
             return s;
         }
         its.copies.push_back(
-            {address_of(call_.receive) + static_cast<std::uint64_t>(expected.offset),
+            {address_of(call_.receive) + static_cast<std::uint64_t>(call_.receives[i].offset),
              its.sources[i].here, bytes, 0});
     }
-    return its.copies.empty() ? status::ok : its.ready(its.side()->gatherers.of(*its.on()));
+    return its.ready(its.side()->gatherers.of(*its.on()));
 }
 
 status group_exchange::carry_out()

@@ -63,12 +63,13 @@ status group_reduction::work::describe(const reduction_call &call, std::size_t r
                                        reduction_told *out)
 {
     const std::uint64_t bytes = call.elements * element_bytes(call.type);
-    status s = find_device(call.input);
+    status s = find_device(call.input, 0, bytes);
     if (status::ok == s) {
         s = offer(call.input, bytes, &out->source_in);
     }
     if (status::ok == s && call.receive != nullptr) {
-        s = find_device(call.receive);
+        const std::uint64_t received = received_elements(call, rank, told.size());
+        s = find_device(call.receive, 0, received * element_bytes(call.type));
     }
     if (status::ok == s && is_written_by_others(call, rank)) {
         s = offer(call.receive, bytes, &out->target_in);

@@ -48,9 +48,10 @@ class group_work {
     // Where this process's buffers are; null: they are not on one device.
     device *on() const { return on_; }
 
-    // The buffer is on the device that the others are on. Whether it is device memory has been
+    // The bytes [offset, offset + bytes) from the buffer on are on the device that the others are
+    // on, in one allocation, and a kernel there may touch them. What memory the buffer is has been
     // asked before, in this call.
-    status find_device(const void *buffer);
+    status find_device(const void *buffer, std::int64_t offset, std::uint64_t bytes);
     // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
     // cannot.
     status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);

@@ -70,8 +70,14 @@ reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t
 
 bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks)
 {
-    return is_written_by_others(call, rank) ||
-           (is_written_at_home(call, rank) && 0 != part_of(call, rank, ranks).count);
+    return 0 != received_elements(call, rank, ranks);
+}
+
+std::uint64_t received_elements(const reduction_call &call, std::size_t rank, std::size_t ranks)
+{
+    return is_written_by_others(call, rank) ? call.elements
+           : is_written_at_home(call, rank) ? part_of(call, rank, ranks).count
+                                            : 0;
 }
 
 bool can_be_in_place(reduction_kind kind)

@@ -55,6 +55,8 @@ bool is_written_by_others(const reduction_call &call, std::size_t rank);
 bool is_written_at_home(const reduction_call &call, std::size_t rank);
 // One of these: MPI says of other receive buffers that they are not significant.
 bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks);
+// How many elements.
+std::uint64_t received_elements(const reduction_call &call, std::size_t rank, std::size_t ranks);
 // With input in place: no rank writes where another one still reads.
 bool can_be_in_place(reduction_kind kind);
 // It reads the ranks before that one.
