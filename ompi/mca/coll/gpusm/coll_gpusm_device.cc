@@ -180,7 +180,7 @@ bool device_calls::reduce_now(reduction_call what, const ompi_datatype_t *type, 
         schedule_.met(false); // as on all ranks
         return false;
     }
-    group_reduction call(*process_, *group_, what);
+    group_reduction call(*process_, *group_, what, is_device_memory);
     const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {
         count_reduction(bytes_of(what));
@@ -190,7 +190,7 @@ bool device_calls::reduce_now(reduction_call what, const ompi_datatype_t *type, 
 
 bool device_calls::exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc)
 {
-    group_exchange call(*process_, *group_, what);
+    group_exchange call(*process_, *group_, what, is_device_memory);
     const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {
         count_exchange(bytes_of(what));

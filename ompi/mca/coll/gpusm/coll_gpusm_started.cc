@@ -49,12 +49,12 @@ device_calls::started_call device_calls::make_started(local_process &process, pr
 {
     started_call made{};
     if (const auto *reduction = std::get_if<reduction_call>(&of); reduction != nullptr) {
-        made.call = std::make_unique<group_reduction>(process, group, *reduction);
+        made.call = std::make_unique<group_reduction>(process, group, *reduction, is_device_memory);
         made.count = count_reduction;
         made.bytes = bytes_of(*reduction);
     } else {
         const auto &exchange = std::get<exchange_call>(of);
-        made.call = std::make_unique<group_exchange>(process, group, exchange);
+        made.call = std::make_unique<group_exchange>(process, group, exchange, is_device_memory);
         made.count = count_exchange;
         made.bytes = bytes_of(exchange);
     }

@@ -90,12 +90,12 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
 }
 
 group_exchange::group_exchange(local_process &process, process_group &group,
-                               const exchange_call &call)
+                               const exchange_call &call, bool (*ask)(const void *))
     : group_call(group), call_(call)
 {
     // Both are asked about, as find_device() takes for granted.
-    const bool sends = has_any(call.sends) && process.is_device_memory(call.send);
-    const bool receives = has_any(call.receives) && process.is_device_memory(call.receive);
+    const bool sends = has_any(call.sends) && process.is_device_memory(call.send, ask);
+    const bool receives = has_any(call.receives) && process.is_device_memory(call.receive, ask);
     on_device_ = sends || receives;
     work_ =
         std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size());

@@ -18,7 +18,9 @@ class local_process;
 
 class group_exchange final : public group_call {
   public:
-    group_exchange(local_process &process, process_group &group, const exchange_call &call);
+    // `ask`: see local_process::is_device_memory.
+    group_exchange(local_process &process, process_group &group, const exchange_call &call,
+                   bool (*ask)(const void *));
     ~group_exchange() override;
 
   private:

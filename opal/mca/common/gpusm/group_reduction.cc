@@ -99,14 +99,14 @@ reduction group_reduction::work::part(const reduction_call &call, std::size_t ra
 }
 
 group_reduction::group_reduction(local_process &process, process_group &group,
-                                 const reduction_call &call)
+                                 const reduction_call &call, bool (*ask)(const void *))
     : group_call(group), call_(call)
 {
     if (!receives(call, rank(), ranks())) {
         call_.receive = nullptr;
     }
-    on_device_ = process.is_device_memory(call_.input) &&
-                 (nullptr == call_.receive || process.is_device_memory(call_.receive));
+    on_device_ = process.is_device_memory(call_.input, ask) &&
+                 (nullptr == call_.receive || process.is_device_memory(call_.receive, ask));
     work_ =
         std::make_unique<work>(on_device_ ? process.gpu() : process.gpu_if_made(), group.size());
 }

@@ -20,7 +20,9 @@ class local_process;
 
 class group_reduction final : public group_call {
   public:
-    group_reduction(local_process &process, process_group &group, const reduction_call &call);
+    // `ask`: see local_process::is_device_memory.
+    group_reduction(local_process &process, process_group &group, const reduction_call &call,
+                    bool (*ask)(const void *));
     ~group_reduction() override;
 
   private:

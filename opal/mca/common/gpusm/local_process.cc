@@ -124,17 +124,17 @@ bool local_process::meets() const
     return meets_in_groups::yes == node_.own().view().header->meets.load(std::memory_order_relaxed);
 }
 
-bool local_process::is_device_memory(const void *buffer) const
+bool local_process::is_device_memory(const void *buffer, bool (*ask)(const void *)) const
 {
     if (nullptr == buffer) {
         return false;
     }
-    if (gpu_side *side = gpu_if_made(); side != nullptr) {
-        const std::lock_guard guard(side->lock);
-        return side->devices.facts_of(reinterpret_cast<std::uint64_t>(buffer)).on_device;
+    gpu_side *side = gpu_if_made();
+    if (nullptr == side) {
+        return ask(buffer);
     }
-    const driver_api *driver = driver_load();
-    return driver != nullptr && place_of(*driver, buffer).on_device;
+    const std::lock_guard guard(side->lock);
+    return side->devices.facts_of(reinterpret_cast<std::uint64_t>(buffer)).on_device;
 }
 
 gpu_side *local_process::gpu()

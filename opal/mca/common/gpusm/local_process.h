@@ -49,8 +49,9 @@ class local_process {
     // Null as long as it has not been made.
     gpu_side *gpu_if_made() const { return gpu_.load(std::memory_order_acquire); }
     bool uses_devices() const { return set_.use_cuda_ipc; }
-    // Whether the buffer (null: none) begins in device memory.
-    bool is_device_memory(const void *buffer) const;
+    // Whether the buffer (null: none) begins in device memory. `ask` is asked as long as there is
+    // no GPU side, so that a process with host memory only makes no call of the driver for it.
+    bool is_device_memory(const void *buffer, bool (*ask)(const void *)) const;
 
     // Who carries messages from now on; null: nobody. No call of the GPU side may be under way.
     void serve(message_services *messages);
