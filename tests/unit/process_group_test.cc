@@ -29,7 +29,7 @@ TEST(BoardWord, SaysHowFarItsOwnerIsInAMeeting)
     static_assert(meeting_stage::agrees == word.stage_in(2, 9));
     static_assert(meeting_stage::none == word.stage_in(2, 9 + board_places));
     static_assert(meeting_stage::ended == word.stage_in(2, 1));
-    static_assert(meeting_stage::left == word.stage_in(4, 9)); // another group has the board
+    static_assert(meeting_stage::closed == word.stage_in(4, 9)); // another group has the board
     static_assert(meeting_stage::revoked ==
                   board_word::of(2, 9, meeting_stage::revoked).stage_in(2, 9));
 }
@@ -210,11 +210,11 @@ TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatItsOwnerHasLeft)
         ASSERT_EQ(each->begin(&meeting), status::ok);
     }
     all[1] = nullptr;
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::closed));
     const auto another = make(1, {7, 2});
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::closed));
     another->say(0, "x", 1);
-    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::left));
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::closed));
     const peer_segment &shared = processes_[0].towards(processes_[1]).shared();
     EXPECT_EQ(others_board().find(shared, key), others_board::found::not_yet);
     others_board found;

@@ -84,6 +84,16 @@
     X(exscan_init)
 #define GPUSM_COLL_FUNCTIONS(X) GPUSM_COLL_EXCHANGES(X) GPUSM_COLL_REDUCTIONS(X)
 
+namespace gpusm {
+
+// Another component, and its function of which ours has taken the place; null: none.
+struct put_aside {
+    mca_coll_base_component_t *component;
+    decltype(mca_coll_base_component_t::collm_comm_query) query;
+};
+
+} // namespace gpusm
+
 struct mca_coll_gpusm_component_t {
     mca_coll_base_component_t super;
     int priority;              // coll_gpusm_priority
@@ -95,6 +105,7 @@ struct mca_coll_gpusm_component_t {
     gpusm::collective_counters counted;
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
+    gpusm::put_aside coll_cuda;     // gets no communicators
     mca_pml_base_module_t next_pml; // the functions whose places the interposer has
 };
 extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;

@@ -115,12 +115,6 @@ std::vector<int *> priorities_to_exceed()
 // coll/cuda would ask once more about each buffer, and finds none that is left for it: ours has all
 // the functions that it has. So it gets no communicators, unless the user has chosen its priority.
 // (A negative priority ends Open MPI 5.0.)
-struct put_aside {
-    mca_coll_base_component_t *component = nullptr;
-    decltype(mca_coll_base_component_t::collm_comm_query) query = nullptr;
-};
-put_aside coll_cuda;
-
 extern "C" mca_coll_base_module_t *no_module(ompi_communicator_t *, int *) noexcept
 {
     return nullptr;
@@ -129,7 +123,8 @@ extern "C" mca_coll_base_module_t *no_module(ompi_communicator_t *, int *) noexc
 void put_aside_coll_cuda()
 {
     bool is_set = false;
-    if (nullptr == priority_of("cuda", &is_set) || is_set || coll_cuda.component != nullptr) {
+    if (nullptr == priority_of("cuda", &is_set) || is_set ||
+        component.coll_cuda.component != nullptr) {
         return;
     }
     mca_base_component_list_item_t *each = nullptr;
@@ -139,7 +134,7 @@ void put_aside_coll_cuda()
         if (0 == std::strcmp("cuda", each->cli_component->mca_component_name)) {
             auto *its = reinterpret_cast<mca_coll_base_component_t *>(
                 const_cast<mca_base_component_t *>(each->cli_component));
-            coll_cuda = {its, its->collm_comm_query};
+            component.coll_cuda = {its, its->collm_comm_query};
             its->collm_comm_query = no_module;
         }
     }
@@ -148,7 +143,7 @@ void put_aside_coll_cuda()
 // Unless it has been unloaded.
 void put_back_coll_cuda()
 {
-    const put_aside was = std::exchange(coll_cuda, {});
+    const put_aside was = std::exchange(component.coll_cuda, {});
     Dl_info object;
     if (was.component != nullptr && 0 != dladdr(was.component, &object)) {
         was.component->collm_comm_query = was.query;

@@ -123,7 +123,8 @@ status group_call::leave()
 }
 
 // `ok`: nobody has. Each says why: it has met somebody who is gone, or who has left for that
-// reason; or the group's calls have been called off, of which this process may hear later.
+// reason; or the group's calls have been called off, of which this process may hear later. Who has
+// then given up the group says nothing any more.
 status group_call::first_that_left() const
 {
     for (std::size_t i = 0; i < group_.size(); ++i) {
@@ -132,6 +133,9 @@ status group_call::first_that_left() const
         }
         if (group_.is_at(i, meeting_, meeting_stage::revoked)) {
             return status::cancelled;
+        }
+        if (group_.is_at(i, meeting_, meeting_stage::closed)) {
+            return group_.has_lost_any() ? status::peer_gone : status::cancelled;
         }
     }
     return status::ok;

@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/process_group.h"
 
+#include <algorithm>
+
 namespace gpusm {
 
 process_group::process_group(board_list &boards, const board_key &key,
@@ -125,6 +127,13 @@ status process_group::reached(std::uint32_t meeting, meeting_stage least, std::s
         }
     }
     return status::ok;
+}
+
+bool process_group::has_lost_any() const
+{
+    return std::any_of(members_.begin(), members_.end(), [](const one &each) {
+        return each.process != nullptr && (each.process->closed() || each.process->has_ended());
+    });
 }
 
 // Its process, as far as the system tells; asked now and then, as that takes two system calls.

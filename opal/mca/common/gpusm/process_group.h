@@ -64,6 +64,8 @@ class process_group {
     {
         return rank != rank_ && stage == members_[rank].board.stage_in(meeting);
     }
+    // Whether a member's process has ended, as far as the system tells.
+    bool has_lost_any() const;
     void read(std::size_t rank, std::uint32_t meeting, void *said, std::size_t bytes) const
     {
         members_[rank].board.read(meeting, said, bytes);

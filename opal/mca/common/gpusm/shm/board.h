@@ -35,8 +35,9 @@ enum class meeting_stage : std::uint32_t {
     ended = 4,    // it reads and writes nothing of the others any more
     failed = 5,   // likewise, but it has not done its part, though all agreed
     withdrew = 6, // as `ended`, of one that has declined
-    left = 7,     // it takes no part, or is not in the group any more
-    revoked = 8,  // it takes no part, as the group's calls have been called off
+    left = 7,     // it takes no part
+    revoked = 8,  // likewise, as the group's calls have been called off
+    closed = 9,   // it is not in the group any more
 };
 
 // Of a place: the board's turn, the number of the last meeting there, and how far its owner is.
@@ -58,7 +59,7 @@ struct board_word {
         constexpr std::uint32_t stages = 1U << stage_bits;
         const auto low = static_cast<std::uint32_t>(value);
         if (static_cast<std::uint32_t>(value >> turn_shift) != turn) {
-            return meeting_stage::left;
+            return meeting_stage::closed;
         }
         const auto behind = static_cast<std::int32_t>((meeting << stage_bits) - (low & -stages));
         return 0 == behind  ? static_cast<meeting_stage>(low % stages)
