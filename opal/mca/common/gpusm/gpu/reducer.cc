@@ -2,26 +2,11 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/gpu/reducer.h"
 
-#include <algorithm>
-#include <cstdint>
-
 namespace gpusm {
-
-namespace {
-
-// By default 64. Two H200 sum 64 MiB of each in 249 us with 32 blocks, in 224 with 64 and in 215
-// with 128; 1 MiB and less take as long with all of these.
-unsigned blocks_for(std::uint32_t kernel_blocks)
-{
-    constexpr std::uint32_t most_blocks = 1U << 16;
-    return 2 * std::clamp(kernel_blocks, std::uint32_t{1}, most_blocks);
-}
-
-} // namespace
 
 reducer::reducer(const driver_api &driver, const device &on, const copy_limits &limits)
     : slot_launches(driver, on, &kernel_, reduce_slots, limits, "reductions"),
-      kernel_(driver, blocks_for(limits.kernel_blocks))
+      kernel_(driver, blocks_of(limits))
 {
 }
 

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/gpu/slot_launches.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace gpusm {
@@ -11,6 +12,12 @@ slot_launches::slot_launches(const driver_api &driver, const device &on, kernel_
     : driver_(driver), launches_(driver, on, kernel, kernel_streams, limits, copies),
       all_slots_(static_cast<std::uint32_t>((std::uint64_t{1} << slots) - 1))
 {
+}
+
+unsigned slot_launches::blocks_of(const copy_limits &limits)
+{
+    constexpr std::uint32_t most_blocks = 1U << 16;
+    return 2 * std::clamp(limits.kernel_blocks, std::uint32_t{1}, most_blocks);
 }
 
 void slot_launches::close(bool context_lives)
