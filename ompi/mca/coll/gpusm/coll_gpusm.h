@@ -12,7 +12,7 @@
 //   coll_gpusm_calls.h        what the collectives have in common
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_device.*       those by kernels, and coll_gpusm_started.cc what goes on after a call
-//   coll_gpusm_elements.*     operations and types, as kernels know them
+//   coll_gpusm_elements.h     operations and types, as kernels know them
 //   coll_gpusm_exchanges.cc   the collectives that move data, and coll_gpusm_blocks.h where to
 //   coll_gpusm_functions.cc   those that reduce, and coll_gpusm_scatter.cc those that scatter then
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them

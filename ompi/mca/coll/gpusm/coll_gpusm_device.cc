@@ -4,8 +4,8 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_elements.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_peers.h"
 
-#include "opal/mca/common/gpusm/common_gpusm_modex.h"
 #include "opal/mca/common/gpusm/group_exchange.h"
 #include "opal/mca/common/gpusm/group_reduction.h"
 #include "opal/mca/common/gpusm/local_process.h"
@@ -16,27 +16,6 @@
 #include <vector>
 
 namespace gpusm {
-
-namespace {
-
-// The process of that rank, if it can be reached from here.
-peer *find_peer(local_process &process, ompi_communicator_t *comm, int rank)
-{
-    const ompi_proc_t *proc = ompi_comm_peer_lookup(comm, rank);
-    const opal_process_name_t name = proc->super.proc_name;
-    for (std::size_t i = 0; peer *each = process.own_node().live_peer_at(i); ++i) {
-        if (each->identity().jobid == name.jobid && each->identity().vpid == name.vpid &&
-            !each->closed()) {
-            return each;
-        }
-    }
-    segment_place place;
-    return find_segment(proc->super, &place)
-               ? process.own_node().add_peer(place.identity, place.directory)
-               : nullptr;
-}
-
-} // namespace
 
 bool is_revoked(ompi_communicator_t *comm)
 {

@@ -49,9 +49,6 @@ class type_plans {
     std::unordered_map<ompi_datatype_t *, pointer> plans_;
 };
 
-// The plan of a datatype without looking for one that is kept; likewise null.
-type_plans::pointer make_plan(const ompi_datatype_t &type);
-
 } // namespace gpusm
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/ipc/legacy.h"
+#include "opal/mca/common/gpusm/window_copies.h"
 
 #include <algorithm>
 #include <ctime>
@@ -32,6 +33,16 @@ gpu_side::~gpu_side()
                                 return driver.mem_host_unregister(each.first);
                             }));
     }
+}
+
+window_copies &gpu_side::windows()
+{
+    if (nullptr == windows_) {
+        windows_ =
+            std::make_unique<window_copies>(*this, copy_limits{.kernel_blocks = set_.kernel_blocks,
+                                                               .batches = set_.use_batch_copies});
+    }
+    return *windows_;
 }
 
 void gpu_side::look_at_contexts()

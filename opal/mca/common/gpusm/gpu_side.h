@@ -26,6 +26,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,8 @@ enum class copy_part : std::uint8_t {
     stage = 1,  // of a stream
     bounce = 2, // a piece of a bounce
 };
+
+class window_copies;
 
 class gpu_side final : private bounce_services, private fd_passing_services {
   public:
@@ -62,6 +65,9 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     bounce_copies bounces;
     view_table views;
     view_directory described;
+
+    // Made when it is first asked for. Under the lock.
+    window_copies &windows();
 
     // Who carries messages from now on; null: nobody.
     void serve(message_services *messages) { messages_ = messages; }
@@ -157,6 +163,7 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     reach_table<std::uint32_t> marks_;
     carved_memory bounce_;
     carved_memory packed_host_;
+    std::unique_ptr<window_copies> windows_; // goes first: it needs the rest
 };
 
 } // namespace gpusm

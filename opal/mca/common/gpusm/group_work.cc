@@ -57,19 +57,12 @@ status group_work::map(peer &from, const remote_handle &handle, std::uint64_t ad
     if (status::ok == s && before != nullptr) {
         events_.push_back(before);
     }
-    if (status::not_ready != s) {
-        descriptors_ = nullptr;
-        out->is_ready = status::ok == s;
-        return s;
+    if (status::not_ready == s) {
+        return descriptors_.after_import(side_->fds, from.number, handle);
     }
-    if (nullptr == descriptors_) {
-        descriptors_ = std::make_shared<bool>(false);
-        give_up_ = clock::now() + std::chrono::seconds(10);
-        const auto come = [flag = descriptors_] { *flag = true; };
-        return side_->fds.ask(from.number, handle, come) ? status::busy : status::unsupported;
-    }
-    // Once they have come, they should have helped.
-    return !*descriptors_ && clock::now() < give_up_ ? status::busy : status::unsupported;
+    descriptors_.end();
+    out->is_ready = status::ok == s;
+    return s;
 }
 
 status group_work::ready(slot_launches &by) const

@@ -10,14 +10,13 @@
 #include "opal/mca/common/gpusm/gpu/executor.h"
 #include "opal/mca/common/gpusm/gpu/slot_launches.h"
 #include "opal/mca/common/gpusm/gpu_side.h"
+#include "opal/mca/common/gpusm/ipc/descriptor_wait.h"
 #include "opal/mca/common/gpusm/shm/peer.h"
 #include "opal/mca/common/gpusm/shm/wire.h"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -89,14 +88,11 @@ class group_work {
     void release(std::initializer_list<std::vector<their_memory> *> theirs);
 
   private:
-    using clock = std::chrono::steady_clock;
-
     gpu_side *const side_;
     device *on_ = nullptr;
     std::vector<exported *> offered_;
-    std::shared_ptr<bool> descriptors_; // asked for; true: an answer has come
-    clock::time_point give_up_{};       // waiting for them
-    std::vector<CUevent> events_;       // of the others, for the kernel to wait for
+    descriptor_wait descriptors_;
+    std::vector<CUevent> events_; // of the others, for the kernel to wait for
     completion end_;
     bool is_launched_ = false;
     unsigned refusals_ = 0; // of launches, in a row

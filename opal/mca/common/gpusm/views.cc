@@ -40,8 +40,9 @@ view *view_table::look_up(std::uint64_t address) const
                                                   : table[slot].load(std::memory_order_acquire);
 }
 
-view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan,
-                       bool is_persistent)
+// Null: nothing, or too much for a view.
+std::unique_ptr<view> view_table::make_view(std::uint64_t address, std::uint64_t count,
+                                            shared_plan plan)
 {
     const std::uint64_t element_bytes = plan->layout.element_bytes;
     if (0 == count || count > view_most_bytes / element_bytes) {
@@ -49,7 +50,6 @@ view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan
     }
     const std::int64_t extent = plan->layout.extent;
     const auto far = static_cast<std::int64_t>(count - 1) * extent;
-    const auto address = reinterpret_cast<std::uint64_t>(buffer);
     auto made = std::make_unique<view>();
     made->len_bytes = count * element_bytes;
     made->memory.address = address;
@@ -63,6 +63,17 @@ view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan
         address + static_cast<std::uint64_t>(plan->highest + std::max<std::int64_t>(far, 0));
     made->word_bits = plan->word_bits;
     made->plan = std::move(plan);
+    return made;
+}
+
+view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan,
+                       bool is_persistent)
+{
+    std::unique_ptr<view> made =
+        make_view(reinterpret_cast<std::uint64_t>(buffer), count, std::move(plan));
+    if (nullptr == made) {
+        return nullptr;
+    }
     made->is_persistent = is_persistent;
     {
         const std::lock_guard guard(side_.lock);
@@ -72,6 +83,18 @@ view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan
         // In the program's own call, as loading the kernel waits for kernels that run.
         (void)side_.copies.prepare_strided(*made->on);
     }
+    return give_slot(std::move(made));
+}
+
+view *view_table::open_mapped(std::uint64_t address, std::uint64_t count, shared_plan plan,
+                              device &on, bool kernel_touches)
+{
+    std::unique_ptr<view> made = make_view(address, count, std::move(plan));
+    if (nullptr == made) {
+        return nullptr;
+    }
+    made->on = &on;
+    made->kernel_touches = kernel_touches;
     return give_slot(std::move(made));
 }
 

@@ -77,6 +77,10 @@ class view_table final : public gap_services {
     // which strided_stays_in() has looked at. Null: there are too many views.
     view *open_mapped(const strided_side &memory, std::uint64_t len_bytes, device &on,
                       bool kernel_touches);
+    // The same for `count` elements of a plan, of which the caller knows that they lie in memory
+    // that is mapped here.
+    view *open_mapped(std::uint64_t address, std::uint64_t count, shared_plan plan, device &on,
+                      bool kernel_touches);
     // Nobody uses it any more. Any thread.
     void close(view *given);
     // Null: that is no address in a view. Any thread, without a lock.
@@ -124,6 +128,8 @@ class view_table final : public gap_services {
         std::uint64_t address;
     };
 
+    static std::unique_ptr<view> make_view(std::uint64_t address, std::uint64_t count,
+                                           shared_plan plan);
     view *look_up(std::uint64_t address) const;
     view *give_slot(std::unique_ptr<view> made);
     bool look_at_memory(view *of);
