@@ -17,7 +17,7 @@ system='libc|libm|libdl|librt|libpthread|ld-linux.*'
 # to the process.
 states_of() {
     objdump -tC "$1" | grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|rcache)_gpusm(_component|_module|_self)?$|_class$'
+        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|osc|rcache)_gpusm(_component|_module|_self)?$|_class$'
 }
 
 # in_openmpi: the case of components that are linked into Open MPI's libraries, or lie beside them because
@@ -26,7 +26,7 @@ in_openmpi() {
     folder=$GPUSM_OMPI_COMPONENT_DIR
     libraries=$(ldd "$build/tests/mpi/exchange" | sed -n 's/.*lib\(open-pal\|mpi\)\.so.* => \([^ ]*\) .*/\2/p')
     report "there are Open MPI's two libraries" "$([ "$(echo $libraries | wc -w)" -eq 2 ] || echo "$libraries")"
-    for component in accelerator btl coll rcache; do
+    for component in accelerator btl coll osc rcache; do
         report "ompi_info lists $component/gpusm once" \
             "$("$GPUSM_OMPI_INFO" --parsable | grep "^mca:$component:gpusm:version:.*component:" | sort | uniq -c |
                 awk '$1 != 1 { print } END { if (NR == 0) { print "not at all" } }')"
@@ -40,7 +40,7 @@ in_openmpi() {
     }
     if [ -e "$folder/mca_btl_gpusm.so" ]; then
         number=$(echo "$dsos" | grep -c .)
-        report "all components and the library are DSOs" "$([ "$number" -eq 5 ] || echo "$dsos")"
+        report "all components and the library are DSOs" "$([ "$number" -eq 6 ] || echo "$dsos")"
     else
         report "no component is a DSO" "$dsos"
         once "the driver table" 'gpusm::\(anonymous namespace\)::load_once\(\)::api'
@@ -48,7 +48,7 @@ in_openmpi() {
             "$(for file in $libraries; do nm -DC "$file" | grep ' U gpusm::' | sed "s,^,$file:," | grep -v 'libmpi\.so'; done)"
     fi
     once "what a process has once" 'gpusm::local_process::acquire\(.*\)'
-    for component in accelerator btl coll rcache; do
+    for component in accelerator btl coll osc rcache; do
         once "$component/gpusm" "mca_${component}_gpusm_component"
     done
 }
@@ -57,7 +57,7 @@ if [ "${GPUSM_TEST_COMPONENTS-}" = openmpi ]; then
     exit $failed
 fi
 
-for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll; do
+for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll ompi/mca/osc; do
     name=mca_${component##*/}_gpusm
     dso=$build/$component/gpusm/.libs/$name.so
     if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
@@ -68,7 +68,7 @@ for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll
     report "$name exports its component only" \
         "$([ "$symbols" = "${name}_component" ] || printf 'exported: %s\n' $symbols)"
     case $name in
-    *_btl_* | *_coll_*)
+    *_btl_* | *_coll_* | *_osc_*)
         report "$name has the library" "$(needed_by "$dso" | grep -q '^libmca_common_gpusm\.so$' || needed_by "$dso")"
         library='|libmca_common_gpusm' open='gpusm::'
         ;;

@@ -54,6 +54,8 @@ report "what puts the layers together includes these only, and no header of Open
         grep -v -E "$standard|include \"$common/" ; grep -ln common_gpusm $common/[a-bd-z]*.cc $common/[a-bd-z]*.h)"
 report "coll includes itself, what the process has once, groups, base, driver, devices and layouts only" \
     "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm/|$common/(base/|gpu/(device|driver|layout|strided_arguments).h|(common_gpusm_modex|exchange_call|group_(call|exchange|reduction)|local_process|meeting_schedule|process_group|reduction_call).h))" | grep -v -e _ompi.h:)"
+report "osc includes itself, headers of coll, what the process has once, copies and reductions for windows only" \
+    "$(includes_of ompi/mca/osc/gpusm "$standard|include \"(ompi/mca/osc/gpusm/|ompi/mca/coll/gpusm/coll_gpusm_(elements|ompi|peers|type_walk).h|$common/(base/|gpu/layout.h|(local_process|window_(copies|reduction)).h))" | grep -v -e _ompi.h:)"
 # Only choose() picks a mode by lengths and kinds of memory. What else looks at them:
 #   messages        counts offers that are over; takes gets without a device to where no GPU lock is
 #   device          a context for what will be mapped, if the buffer has none; which handle has a
@@ -78,7 +80,7 @@ report "kinds of memory pick a mode in choose.h only" \
 report "who needs the transport is given it" \
     "$(grep -rnE 'mca_btl_gpusm_component\.(transport|checks_for)' opal --include='*.cc' --include='*.h' |
         grep -v -E "^$btl/btl_gpusm_(component|pointer_check).cc:|:    gpusm::transport \*ours = mca_btl_gpusm_component.transport;$")"
-report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator/(base|accelerator)|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' ompi opal --include='*.cc' --include='*.h' | grep -v -E -e 'include "ompi/mca/coll/gpusm/' -e '_(opal|ompi)\.h:' -e 'openmpi_headers_begin\.h:')"
+report "Open MPI's headers come in through one door" "$(grep -rnE 'include ["<](opal_config|ompi/|opal/(class|constants|datatype|include|memoryhooks|runtime|threads|util|sys)|opal/mca/(base|accelerator/(base|accelerator)|btl/(base|btl)|rcache/(base|rcache)|mpool|pmix|hwloc|shmem|smsc|threads)[/.])' ompi opal --include='*.cc' --include='*.h' | grep -v -E -e 'include "ompi/mca/(coll|osc)/gpusm/' -e '_(opal|ompi)\.h:' -e 'openmpi_headers_begin\.h:')"
 report "files have at most 450 lines" "$(wc -l $sources | awk '$2 != "total" && $1 > 450 { print $2 ": " $1 " lines" }')"
 report "every file has its licence line" "$(for file in $(printf '%s\n' $everything | grep -E '\.(cc|cu|h|am|ac|m4|map|pml|ptx|sh|in)$') $scripts; do
     head -n 6 "$file" | grep -q 'SPDX-License-Identifier: BSD-3-Clause' || echo "$file"

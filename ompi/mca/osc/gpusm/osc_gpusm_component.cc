@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/osc/gpusm/osc_gpusm.h"
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_peers.h"
+
+#include "opal/mca/common/gpusm/base/abi.h"
+
+#include <string>
+#include <utility>
+
+namespace gpusm {
+
+namespace {
+
+ompi_osc_gpusm_component_t &component = mca_osc_gpusm_component;
+
+// Called while there is a window.
+extern "C" int progress() noexcept
+{
+    open_windows &open = *component.open;
+    bool any = false;
+    if (window_copies *copies = open.copies.load(std::memory_order_acquire); copies != nullptr) {
+        any = copies->progress();
+    }
+    any = open.requests.progress() || any;
+    const std::unique_lock guard(open.mutex, std::try_to_lock);
+    if (guard.owns_lock()) {
+        for (window *each : open.all) {
+            any = each->serve() || any;
+        }
+    }
+    return any ? 1 : 0;
+}
+
+// Whether all processes of that communicator can be reached, for this one.
+bool reaches_all(ompi_communicator_t *comm)
+{
+    local_process *process = local_process::acquire_if_made();
+    bool all = process != nullptr;
+    for (int i = 0; all && i < ompi_comm_size(comm); ++i) {
+        all = i == ompi_comm_rank(comm) || find_peer(*process, comm, i) != nullptr;
+    }
+    if (process != nullptr) {
+        process->release();
+    }
+    return all;
+}
+
+// Collective, as what it answers has to be the same on all.
+extern "C" int query(ompi_win_t *, void **, size_t, int, ompi_communicator_t *comm, opal_info_t *,
+                     int) noexcept
+{
+    if (component.priority < 0 || OMPI_COMM_IS_INTER(comm) ||
+        ompi_group_have_remote_peers(comm->c_local_group)) {
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    int mine = reaches_all(comm) ? 1 : 0;
+    int all = mine;
+    if (ompi_comm_size(comm) > 1 &&
+        OMPI_SUCCESS != comm->c_coll->coll_allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm,
+                                                     comm->c_coll->coll_allreduce_module)) {
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    return 1 == all ? component.priority : OMPI_ERR_NOT_AVAILABLE;
+}
+
+extern "C" int select(ompi_win_t *win, void **base, size_t size, int unit,
+                      ompi_communicator_t *comm, opal_info_t *info, int flavor, int *model) noexcept
+{
+    local_process *process = local_process::acquire_if_made(); // query() has seen it
+    if (nullptr == process) {
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    auto *module = new ompi_osc_gpusm_module_t{window_functions, nullptr};
+    const int rc = window::make(comm, base, size, unit, flavor, info, *process, &module->its);
+    if (OMPI_SUCCESS != rc) {
+        delete module;
+        return rc;
+    }
+    win->w_osc_module = &module->super;
+    *model = MPI_WIN_UNIFIED;
+    return OMPI_SUCCESS;
+}
+
+void register_counters()
+{
+    window_counters &counted = component.counted;
+    const struct {
+        const char *name;
+        const char *description;
+        window_counters::number &number;
+    } variables[] = {
+        {"device_copies", "Puts and gets that this process's device has made",
+         counted.device_copies},
+        {"device_bytes", "Bytes of those puts and gets", counted.device_bytes},
+        {"device_reductions", "Accumulates that kernels have carried out",
+         counted.device_reductions},
+        {"owner_bytes", "Bytes that only the owner of a window's memory could copy",
+         counted.owner_bytes},
+    };
+    for (const auto &each : variables) {
+        (void)mca_base_component_pvar_register(
+            &component.super.osc_version, each.name, each.description, OPAL_INFO_LVL_4,
+            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
+            MCA_BASE_VAR_BIND_NO_OBJECT,
+            static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
+                                              MCA_BASE_PVAR_FLAG_CONTINUOUS),
+            nullptr, nullptr, nullptr, &each.number);
+    }
+}
+
+extern "C" int component_register() noexcept
+{
+    const abi_part parts[] = {
+        GPUSM_ABI_CLASS(ompi_communicator_t), GPUSM_ABI_CLASS(ompi_datatype_t),
+        GPUSM_ABI_CLASS(ompi_request_t),      GPUSM_ABI_CLASS(ompi_win_t),
+        GPUSM_ABI_CLASS(opal_convertor_t),    GPUSM_ABI_VARIABLE(opal_accelerator),
+    };
+    const std::string why = GPUSM_ABI_DIFFERENCE(parts);
+    if (!why.empty()) {
+        opal_output(0, "osc/gpusm is not used: %s.", why.c_str());
+        return OMPI_ERR_NOT_AVAILABLE;
+    }
+    // Above osc/sm, which has 100.
+    component.priority = 110;
+    (void)mca_base_component_var_register(
+        &component.super.osc_version, "priority",
+        "Priority of osc/gpusm, which carries out windows of processes of one node, in host and "
+        "device memory; negative: it is not used",
+        MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
+        MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
+    register_counters();
+    return OMPI_SUCCESS;
+}
+
+extern "C" int component_init(bool, bool) noexcept
+{
+    component.open = new open_windows();
+    return OMPI_SUCCESS;
+}
+
+extern "C" int component_finalize() noexcept
+{
+    delete std::exchange(component.open, nullptr);
+    return OMPI_SUCCESS;
+}
+
+} // namespace
+
+void follow_progress(bool there_are)
+{
+    (void)(there_are ? opal_progress_register(progress) : opal_progress_unregister(progress));
+}
+
+} // namespace gpusm
+
+ompi_osc_gpusm_component_t mca_osc_gpusm_component = {
+    .super =
+        {
+            .osc_version =
+                {
+                    OMPI_OSC_BASE_VERSION_3_0_0,
+                    .mca_component_name = "gpusm",
+                    MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
+                                          OPAL_RELEASE_VERSION),
+                    .mca_register_component_params = gpusm::component_register,
+                },
+            .osc_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},
+            .osc_init = gpusm::component_init,
+            .osc_query = gpusm::query,
+            .osc_select = gpusm::select,
+            .osc_finalize = gpusm::component_finalize,
+        },
+};

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/osc/gpusm/osc_gpusm.h"
+
+#include <memory>
+#include <new>
+
+namespace gpusm {
+
+namespace {
+
+bool ask_accelerator(const void *address)
+{
+    int device = 0;
+    std::uint64_t flags = 0;
+    return nullptr != address && 0 < opal_accelerator.check_addr(address, &device, &flags);
+}
+
+elements packed_elements(void *packed, std::size_t bytes)
+{
+    return elements_of(packed, bytes, MPI_BYTE);
+}
+
+} // namespace
+
+bool window::is_device(const void *at) const
+{
+    return has_devices_ && process_.is_device_memory(at, ask_accelerator);
+}
+
+// --- the target's memory -------------------------------------------------------------------------
+
+int window::find(int target, std::ptrdiff_t at, const elements &theirs, place *out)
+{
+    window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    const byte_span span = theirs.span();
+    const auto bytes = static_cast<std::uint64_t>(span.end - span.lowest);
+    std::ptrdiff_t offset = 0;
+    if (__builtin_mul_overflow(at, nullptr == of.memory ? 1 : of.unit, &offset)) {
+        return MPI_ERR_RMA_RANGE;
+    }
+    if (nullptr == of.memory) { // an address of the target's
+        out->address = static_cast<std::uint64_t>(offset);
+        out->in =
+            find_attached(target, out->address + static_cast<std::uint64_t>(span.lowest), bytes);
+    } else {
+        out->address = of.memory->told.base + static_cast<std::uint64_t>(offset);
+        const std::uint64_t first = out->address + static_cast<std::uint64_t>(span.lowest);
+        out->in = covers(of.memory->told, first, bytes) ? of.memory.get() : nullptr;
+    }
+    if (nullptr == out->in) {
+        return MPI_ERR_RMA_RANGE;
+    }
+    out->here = theirs;
+    out->here.at =
+        nullptr == out->in->here ? nullptr : out->in->here + (out->address - out->in->told.base);
+    return OMPI_SUCCESS;
+}
+
+// --- copies --------------------------------------------------------------------------------------
+
+window_elements window::described(const elements &of, std::uint64_t address)
+{
+    window_elements out;
+    out.count = of.count;
+    out.len_bytes = of.bytes();
+    out.address = address;
+    if (of.has_gaps()) {
+        const std::lock_guard guard(tables_lock_);
+        out.plan = plans_.of(of.type);
+        out.len_bytes = nullptr == out.plan ? 0 : out.len_bytes;
+    } else {
+        out.address += static_cast<std::uint64_t>(of.type->super.true_lb);
+    }
+    return out;
+}
+
+// By this process's device, where one side at least is on it. True: it has been started, or *rc
+// says why it has failed; false: it is to be done in another way.
+bool window::move_on_device(bool is_put, const elements &mine, int target, const place &to,
+                            const elements &theirs, window_pending *request, int *rc)
+{
+    window_copies *by = mca_osc_gpusm_component.open->copies.load(std::memory_order_acquire);
+    if (nullptr == by) {
+        gpu_side *side = process_.gpu();
+        if (nullptr == side) {
+            return false;
+        }
+        const std::lock_guard guard(side->lock);
+        by = &side->windows();
+        mca_osc_gpusm_component.open->copies.store(by, std::memory_order_release);
+    }
+    window_copy what;
+    what.is_put = is_put;
+    what.mine = described(mine, reinterpret_cast<std::uint64_t>(mine.at));
+    what.in = to.in != nullptr ? to.in->mapped.get() : nullptr;
+    what.theirs = described(
+        theirs, what.in != nullptr ? to.address : reinterpret_cast<std::uint64_t>(to.here.at));
+    if (0 == what.mine.len_bytes || 0 == what.theirs.len_bytes) {
+        return false;
+    }
+    status s = status::busy;
+    *rc = wait_until([&] {
+        s = by->start(what, {&ranks_[static_cast<std::size_t>(target)].pending, request});
+        return status::busy != s;
+    });
+    if (status::ok == s) {
+        window_counters &counted = mca_osc_gpusm_component.counted;
+        counted.device_copies.fetch_add(1, std::memory_order_relaxed);
+        counted.device_bytes.fetch_add(what.mine.len_bytes, std::memory_order_relaxed);
+    }
+    return status::ok == s || OMPI_SUCCESS != *rc;
+}
+
+int window::move(bool is_put, const elements &mine, int target, const place &to,
+                 const elements &theirs, window_pending *request)
+{
+    const bool mine_on_device = is_device(mine.at + mine.span().lowest);
+    const bool is_here = to.here.at != nullptr;
+    if (is_here && !mine_on_device) {
+        is_put ? copy_elements(to.here, mine) : copy_elements(mine, to.here);
+        return OMPI_SUCCESS;
+    }
+    // What has gaps in host memory is packed by the processor.
+    const bool by_device = (mine_on_device || !mine.has_gaps()) &&
+                           (to.in->mapped != nullptr || (is_here && !theirs.has_gaps()));
+    int rc = OMPI_SUCCESS;
+    if (by_device && move_on_device(is_put, mine, target, to, theirs, request, &rc)) {
+        return rc;
+    }
+    return move_now(is_put, mine, target, to, theirs);
+}
+
+// By way of packed bytes in host memory.
+int window::move_now(bool is_put, const elements &mine, int target, const place &to,
+                     const elements &theirs)
+{
+    const std::size_t bytes = mine.bytes();
+    const bool mine_on_device = is_device(mine.at + mine.span().lowest);
+    std::unique_ptr<unsigned char[]> made;
+    unsigned char *packed = mine.at + mine.type->super.true_lb;
+    const bool is_packed = !mine_on_device && !mine.has_gaps();
+    if (!is_packed) {
+        made.reset(new (std::nothrow) unsigned char[bytes]);
+        packed = made.get();
+        if (nullptr == packed) {
+            return OMPI_ERR_OUT_OF_RESOURCE;
+        }
+    }
+    const elements all = packed_elements(packed, bytes);
+    // Between this process's buffer and the packed bytes.
+    const auto copy_mine = [&](bool out) {
+        if (is_packed) {
+            return static_cast<int>(OMPI_SUCCESS);
+        }
+        int rc = OMPI_SUCCESS;
+        window_pending pending;
+        const place between{nullptr, 0, all};
+        if (mine_on_device && move_on_device(out, mine, rank_, between, all, &pending, &rc)) {
+            return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
+        }
+        out ? pack_elements(mine, packed) : unpack_elements(mine, packed);
+        return rc;
+    };
+    const auto copy_theirs = [&] {
+        if (to.here.at != nullptr) {
+            is_put ? unpack_elements(to.here, packed) : pack_elements(to.here, packed);
+            return static_cast<int>(OMPI_SUCCESS);
+        }
+        int rc = OMPI_SUCCESS;
+        window_pending pending;
+        if (to.in->mapped != nullptr &&
+            move_on_device(is_put, all, target, to, theirs, &pending, &rc)) {
+            return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
+        }
+        return move_blocks(is_put, packed, target, to, theirs);
+    };
+    if (is_put) {
+        const int rc = copy_mine(true);
+        return OMPI_SUCCESS == rc ? copy_theirs() : rc;
+    }
+    const int rc = copy_theirs();
+    return OMPI_SUCCESS == rc ? copy_mine(false) : rc;
+}
+
+// Between packed bytes in host memory and the target's memory that is not mapped: by single copies,
+// or by its owner.
+int window::move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
+                        const elements &theirs)
+{
+    const window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    int rc = OMPI_SUCCESS;
+    const bool all = for_each_block(theirs, [&](std::ptrdiff_t offset, std::size_t bytes) {
+        const std::uint64_t address = to.address + static_cast<std::uint64_t>(offset);
+        auto *remote = reinterpret_cast<void *>(address);
+        int copied = OPAL_ERROR;
+        if (0 == to.in->told.on_device && of.single_copies != nullptr) {
+            copied =
+                is_put ? MCA_SMSC_CALL(copy_to, of.single_copies, packed, remote, bytes, nullptr)
+                       : MCA_SMSC_CALL(copy_from, of.single_copies, packed, remote, bytes, nullptr);
+        }
+        if (OPAL_SUCCESS != copied) {
+            rc = target == rank_ ? MPI_ERR_OTHER
+                                 : owner_.copy(is_put, target, address, packed, bytes);
+            mca_osc_gpusm_component.counted.owner_bytes.fetch_add(bytes, std::memory_order_relaxed);
+        }
+        packed += bytes;
+        return OMPI_SUCCESS == rc;
+    });
+    return all || OMPI_SUCCESS != rc ? rc : MPI_ERR_TYPE;
+}
+
+// --- operations ----------------------------------------------------------------------------------
+
+int window::start_move(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
+                       const elements &theirs, ompi_request_t **request, ompi_win_t *win)
+{
+    if (!may_access(target)) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    if (origin.bytes() != theirs.bytes()) {
+        return MPI_ERR_TRUNCATE;
+    }
+    if (0 == origin.bytes()) {
+        if (request != nullptr) {
+            *request = &ompi_request_empty;
+        }
+        return OMPI_SUCCESS;
+    }
+    place to;
+    int rc = find(target, at, theirs, &to);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    if (nullptr == request) {
+        return move(is_put, origin, target, to, theirs, nullptr);
+    }
+    window_requests &requests = mca_osc_gpusm_component.open->requests;
+    window_request *made = requests.make();
+    if (nullptr == made) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    rc = move(is_put, origin, target, to, theirs, made->pending);
+    if (OMPI_SUCCESS == rc) {
+        requests.start(made, win, request);
+    } else {
+        requests.drop(made);
+    }
+    return rc;
+}
+
+int window::put(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
+                ompi_request_t **request, ompi_win_t *win)
+{
+    return start_move(true, origin, target, at, theirs, request, win);
+}
+
+int window::get(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
+                ompi_request_t **request, ompi_win_t *win)
+{
+    return start_move(false, origin, target, at, theirs, request, win);
+}
+
+} // namespace gpusm

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// osc_gpusm_elements.h: elements of a datatype in memory, and their copies by processors.
+#ifndef GPUSM_OSC_ELEMENTS_H
+#define GPUSM_OSC_ELEMENTS_H
+
+#include "ompi/mca/osc/gpusm/osc_gpusm_ompi.h"
+
+#include "opal/mca/common/gpusm/gpu/layout.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace gpusm {
+
+// The bytes [lowest, end) from an address on.
+struct byte_span {
+    std::ptrdiff_t lowest = 0;
+    std::ptrdiff_t end = 0;
+};
+
+struct elements {
+    unsigned char *at = nullptr; // null where only the owner has an address
+    std::size_t count = 0;
+    ompi_datatype_t *type = nullptr;
+
+    std::size_t bytes() const { return count * type->super.size; }
+    bool has_gaps() const
+    {
+        return 0 == opal_datatype_is_contiguous_memory_layout(&type->super,
+                                                              static_cast<std::int32_t>(count));
+    }
+    // Of a type without gaps the bytes, else all from the first to the last. Not empty.
+    byte_span span() const
+    {
+        const std::ptrdiff_t far =
+            static_cast<std::ptrdiff_t>(count - 1) * (type->super.ub - type->super.lb);
+        return {type->super.true_lb + std::min<std::ptrdiff_t>(far, 0),
+                type->super.true_ub + std::max<std::ptrdiff_t>(far, 0)};
+    }
+};
+
+inline elements elements_of(const void *at, std::size_t count, ompi_datatype_t *type)
+{
+    return {static_cast<unsigned char *>(const_cast<void *>(at)), count, type};
+}
+
+// Both are as many bytes, in host memory. Not overlapping.
+void copy_elements(const elements &to, const elements &from);
+// The same where one is in device memory; Open MPI copies it, a block at a time.
+int copy_device_elements(const elements &to, const elements &from);
+
+// What one side has packed; `packed`, in host memory, has room for all. `from` and `to` may be in
+// device memory.
+void pack_elements(const elements &from, void *packed);
+void unpack_elements(const elements &to, const void *packed);
+
+// Calls each(offset of a block from the elements' address, its bytes) in packed order, as long as
+// that is true.
+template <typename Each> bool for_each_block(const elements &of, Each each)
+{
+    if (!of.has_gaps()) {
+        return each(static_cast<std::ptrdiff_t>(of.type->super.true_lb), of.bytes());
+    }
+    constexpr std::uintptr_t origin = std::uintptr_t{1} << 62; // far from both ends
+    opal_convertor_t convertor;
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    bool good =
+        OPAL_SUCCESS ==
+        opal_convertor_copy_and_prepare_for_send(
+            ompi_mpi_local_convertor, &of.type->super, static_cast<std::int32_t>(of.count),
+            reinterpret_cast<const void *>(origin), CONVERTOR_SKIP_ACCELERATOR_INIT, &convertor);
+    for (bool is_over = false; good && !is_over;) {
+        iovec blocks[64];
+        std::uint32_t count = 64;
+        std::size_t bytes = 0;
+        is_over = 0 != opal_convertor_raw(&convertor, blocks, &count, &bytes);
+        good = is_over || 0 != count;
+        for (std::uint32_t i = 0; good && i < count; ++i) {
+            const auto at = reinterpret_cast<std::uintptr_t>(blocks[i].iov_base);
+            good = 0 == blocks[i].iov_len ||
+                   each(static_cast<std::ptrdiff_t>(at - origin), blocks[i].iov_len);
+        }
+    }
+    OBJ_DESTRUCT(&convertor);
+    return good;
+}
+
+// The predefined type that all elements are made of, and how many of it one element is; null where
+// there is none, or more than one.
+ompi_datatype_t *basic_type_of(const ompi_datatype_t *type, std::size_t *in_each);
+
+// The plans of the datatypes used last. A datatype in here is not freed.
+class plan_cache {
+  public:
+    plan_cache() = default;
+    ~plan_cache();
+    plan_cache(const plan_cache &) = delete;
+    plan_cache &operator=(const plan_cache &) = delete;
+
+    // Null: there is none.
+    shared_plan of(ompi_datatype_t *type);
+
+  private:
+    static constexpr std::size_t most = 32;
+    struct known {
+        ompi_datatype_t *type;
+        shared_plan plan;
+    };
+    std::vector<known> known_; // the newest last
+};
+
+} // namespace gpusm
+
+#endif

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// osc_gpusm_functions.cc: what Open MPI calls, in its terms. Open MPI has looked at the arguments.
+#include "ompi/mca/osc/gpusm/osc_gpusm.h"
+
+namespace gpusm {
+
+namespace {
+
+window &its(ompi_win_t *win)
+{
+    return *reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module)->its;
+}
+
+elements given(const void *at, int count, ompi_datatype_t *type)
+{
+    return elements_of(at, static_cast<std::size_t>(count), type);
+}
+
+// Elements in the target's memory, which have no address here.
+elements there(int count, ompi_datatype_t *type)
+{
+    return elements_of(nullptr, static_cast<std::size_t>(count), type);
+}
+
+// Of operations that take one element of a predefined type.
+constexpr int one = 1;
+
+extern "C" int win_free(ompi_win_t *win) noexcept
+{
+    auto *module = reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module);
+    if (module->its->is_in_epoch()) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    const int rc = module->its->free();
+    delete module;
+    win->w_osc_module = nullptr;
+    return rc;
+}
+
+extern "C" int win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit,
+                                void *base) noexcept
+{
+    return its(win).query(rank, size, unit, base);
+}
+
+extern "C" int win_attach(ompi_win_t *win, void *base, size_t size) noexcept
+{
+    return its(win).attach(base, size);
+}
+
+extern "C" int win_detach(ompi_win_t *win, const void *base) noexcept
+{
+    return its(win).detach(base);
+}
+
+extern "C" int rput(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
+                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
+                    ompi_request_t **request) noexcept
+{
+    return its(win).put(given(origin, count, type), target, at, there(target_count, target_type),
+                        request, win);
+}
+
+extern "C" int put(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
+                   int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
+{
+    return rput(origin, count, type, target, at, target_count, target_type, win, nullptr);
+}
+
+extern "C" int rget(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
+                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
+                    ompi_request_t **request) noexcept
+{
+    return its(win).get(given(origin, count, type), target, at, there(target_count, target_type),
+                        request, win);
+}
+
+extern "C" int get(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
+                   int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
+{
+    return rget(origin, count, type, target, at, target_count, target_type, win, nullptr);
+}
+
+extern "C" int raccumulate(const void *origin, int count, ompi_datatype_t *type, int target,
+                           ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                           ompi_op_t *op, ompi_win_t *win, ompi_request_t **request) noexcept
+{
+    return its(win).accumulate(given(origin, count, type), nullptr, target, at,
+                               there(target_count, target_type), op, request);
+}
+
+extern "C" int accumulate(const void *origin, int count, ompi_datatype_t *type, int target,
+                          ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                          ompi_op_t *op, ompi_win_t *win) noexcept
+{
+    return raccumulate(origin, count, type, target, at, target_count, target_type, op, win,
+                       nullptr);
+}
+
+extern "C" int rget_accumulate(const void *origin, int count, ompi_datatype_t *type, void *result,
+                               int result_count, ompi_datatype_t *result_type, int target,
+                               ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                               ompi_op_t *op, ompi_win_t *win, ompi_request_t **request) noexcept
+{
+    const elements old = given(result, result_count, result_type);
+    return its(win).accumulate(given(origin, count, type), &old, target, at,
+                               there(target_count, target_type), op, request);
+}
+
+extern "C" int get_accumulate(const void *origin, int count, ompi_datatype_t *type, void *result,
+                              int result_count, ompi_datatype_t *result_type, int target,
+                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                              ompi_op_t *op, ompi_win_t *win) noexcept
+{
+    return rget_accumulate(origin, count, type, result, result_count, result_type, target, at,
+                           target_count, target_type, op, win, nullptr);
+}
+
+extern "C" int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,
+                            ptrdiff_t at, ompi_op_t *op, ompi_win_t *win) noexcept
+{
+    const elements old = given(result, one, type);
+    return its(win).accumulate(given(origin, one, type), &old, target, at, there(one, type), op,
+                               nullptr);
+}
+
+extern "C" int compare_and_swap(const void *origin, const void *compare, void *result,
+                                ompi_datatype_t *type, int target, ptrdiff_t at,
+                                ompi_win_t *win) noexcept
+{
+    return its(win).compare_and_swap(origin, compare, result, type, target, at);
+}
+
+extern "C" int fence(int assertion, ompi_win_t *win) noexcept
+{
+    return its(win).fence(assertion);
+}
+
+extern "C" int start(ompi_group_t *group, int, ompi_win_t *win) noexcept
+{
+    return its(win).start(group);
+}
+
+extern "C" int complete(ompi_win_t *win) noexcept
+{
+    return its(win).complete();
+}
+
+extern "C" int post(ompi_group_t *group, int, ompi_win_t *win) noexcept
+{
+    return its(win).post(group);
+}
+
+extern "C" int wait(ompi_win_t *win) noexcept
+{
+    return its(win).wait();
+}
+
+extern "C" int test(ompi_win_t *win, int *flag) noexcept
+{
+    opal_progress();
+    return its(win).test(flag);
+}
+
+extern "C" int lock(int type, int target, int assertion, ompi_win_t *win) noexcept
+{
+    return its(win).lock(type, target, assertion);
+}
+
+extern "C" int unlock(int target, ompi_win_t *win) noexcept
+{
+    return its(win).unlock(target);
+}
+
+extern "C" int lock_all(int assertion, ompi_win_t *win) noexcept
+{
+    return its(win).lock_all(assertion);
+}
+
+extern "C" int unlock_all(ompi_win_t *win) noexcept
+{
+    return its(win).unlock_all();
+}
+
+// Both copies of a window are one, and what processors have written is seen by the next load.
+extern "C" int sync(ompi_win_t *) noexcept
+{
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    opal_progress();
+    return OMPI_SUCCESS;
+}
+
+extern "C" int flush(int target, ompi_win_t *win) noexcept
+{
+    return its(win).flush(target);
+}
+
+extern "C" int flush_all(ompi_win_t *win) noexcept
+{
+    return its(win).flush_all();
+}
+
+} // namespace
+
+const ompi_osc_base_module_t window_functions = {
+    .osc_win_shared_query = win_shared_query,
+    .osc_win_attach = win_attach,
+    .osc_win_detach = win_detach,
+    .osc_free = win_free,
+    .osc_put = put,
+    .osc_get = get,
+    .osc_accumulate = accumulate,
+    .osc_compare_and_swap = compare_and_swap,
+    .osc_fetch_and_op = fetch_and_op,
+    .osc_get_accumulate = get_accumulate,
+    .osc_rput = rput,
+    .osc_rget = rget,
+    .osc_raccumulate = raccumulate,
+    .osc_rget_accumulate = rget_accumulate,
+    .osc_fence = fence,
+    .osc_start = start,
+    .osc_complete = complete,
+    .osc_post = post,
+    .osc_wait = wait,
+    .osc_test = test,
+    .osc_lock = lock,
+    .osc_unlock = unlock,
+    .osc_lock_all = lock_all,
+    .osc_unlock_all = unlock_all,
+    .osc_sync = sync,
+    .osc_flush = flush,
+    .osc_flush_all = flush_all,
+    // What is complete at the origin is so at the target, as one copy does both.
+    .osc_flush_local = flush,
+    .osc_flush_local_all = flush_all,
+};
+
+} // namespace gpusm

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/osc/gpusm/osc_gpusm.h"
+
+#include "ompi/mca/coll/gpusm/coll_gpusm_peers.h"
+
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/pages.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace gpusm {
+
+namespace {
+
+constexpr std::size_t alignment = 64; // of each process's part of memory that is allocated
+
+std::size_t rounded_up(std::size_t bytes, std::size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+// What each process tells the others.
+struct told_to_all {
+    window_memory memory;
+    std::uint64_t size;
+    std::int64_t unit;
+};
+
+} // namespace
+
+window::window(local_process &process, int flavor)
+    : process_(process), flavor_(flavor), owner_(*this)
+{
+}
+
+int window::agree(int mine)
+{
+    int all = mine;
+    if (size_ > 1) {
+        const int rc = comm_->c_coll->coll_allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, comm_,
+                                                     comm_->c_coll->coll_allreduce_module);
+        return OMPI_SUCCESS == rc ? all : rc;
+    }
+    return all;
+}
+
+// Zeroed memory that all processes have mapped: what they share, and behind it as many bytes for
+// each as it wants.
+int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes, bool each_at_page,
+                         unsigned char **data)
+{
+    const std::size_t page = system_page_bytes();
+    const auto ranks = static_cast<std::size_t>(size_);
+    sizes->assign(ranks, own_bytes);
+    int rc = size_ == 1
+                 ? OMPI_SUCCESS
+                 : comm_->c_coll->coll_allgather(&own_bytes, sizeof(own_bytes), MPI_BYTE,
+                                                 sizes->data(), sizeof(own_bytes), MPI_BYTE, comm_,
+                                                 comm_->c_coll->coll_allgather_module);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    const shared_layout where(ranks, MPI_WIN_FLAVOR_DYNAMIC == flavor_);
+    const std::size_t state = rounded_up(where.bytes, page);
+    std::size_t total = state;
+    bool fits = true;
+    for (std::size_t each : *sizes) {
+        const std::size_t room = each_at_page ? rounded_up(each, page) : each;
+        fits = fits && room >= each && total + room >= total;
+        total += room;
+    }
+    if (!fits) { // as all see
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    if (1 == size_) {
+        is_private_ = true;
+        mapped_ = static_cast<unsigned char *>(std::aligned_alloc(page, rounded_up(total, page)));
+        rc = nullptr == mapped_ ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+        if (mapped_ != nullptr) {
+            std::memset(mapped_, 0, state);
+        }
+    } else {
+        struct {
+            opal_shmem_ds_t segment;
+            int rc;
+        } made{};
+        if (0 == rank_) {
+            const segment &own = process_.own_node().own();
+            const std::string name =
+                own.directory() + "/osc_gpusm." + std::to_string(own.identity().jobid) + "." +
+                std::to_string(own.identity().vpid) + "." + ompi_comm_print_cid(comm_);
+            made.rc = opal_shmem_segment_create(&made.segment, name.c_str(), total);
+        }
+        rc = comm_->c_coll->coll_bcast(&made, sizeof(made), MPI_BYTE, 0, comm_,
+                                       comm_->c_coll->coll_bcast_module);
+        if (OMPI_SUCCESS != rc || OPAL_SUCCESS != made.rc) {
+            return OMPI_SUCCESS != rc ? rc : OMPI_ERR_OUT_OF_RESOURCE;
+        }
+        segment_ = made.segment;
+        mapped_ = static_cast<unsigned char *>(opal_shmem_segment_attach(&segment_));
+        rc = agree(nullptr == mapped_ ? 1 : 0);
+        if (0 == rank_) {
+            (void)opal_shmem_unlink(&segment_);
+        }
+        rc = rc > 0 ? OMPI_ERR_OUT_OF_RESOURCE : rc;
+    }
+    if (OMPI_SUCCESS == rc) {
+        shared_ = reinterpret_cast<shared_rank *>(mapped_);
+        pairs_ = reinterpret_cast<shared_pair *>(mapped_ + where.pairs);
+        attached_ = reinterpret_cast<attached_memory *>(mapped_ + where.attached);
+        *data = mapped_ + state;
+    }
+    return rc;
+}
+
+// Who can be, and how its host memory can be copied.
+void window::reach_peers()
+{
+    const bool single_copies =
+        mca_smsc != nullptr && !mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION);
+    for (int i = 0; i < size_; ++i) {
+        window_rank &of = ranks_[static_cast<std::size_t>(i)];
+        if (i == rank_) {
+            continue;
+        }
+        of.process = find_peer(process_, comm_, i);
+        of.is_kept = of.process != nullptr && status::ok == of.process->attach() &&
+                     of.process->keep_mapped();
+        opal_proc_t &proc = ompi_comm_peer_lookup(comm_, i)->super;
+        segment_place where;
+        if (single_copies && find_segment(proc, &where) && where.same_pids) {
+            of.single_copies = MCA_SMSC_CALL(get_endpoint, &proc);
+        }
+    }
+}
+
+bool window::reaches(const window_rank &of) const
+{
+    const window_region *memory = of.memory.get();
+    if (nullptr == memory || memory->here != nullptr || 0 == memory->told.len_bytes) {
+        return true;
+    }
+    unsigned char byte = 0;
+    return nullptr == memory->mapped && 0 == memory->told.on_device &&
+           of.single_copies != nullptr &&
+           OPAL_SUCCESS == MCA_SMSC_CALL(copy_from, of.single_copies, &byte,
+                                         reinterpret_cast<void *>(memory->told.base), 1, nullptr);
+}
+
+// Maps device memory now, in the program's own call, and not with the first operation.
+int window::map_memory()
+{
+    for (window_rank &of : ranks_) {
+        window_mapping *its = of.memory != nullptr ? of.memory->mapped.get() : nullptr;
+        if (nullptr == its || nullptr == of.process) {
+            continue;
+        }
+        const int rc = wait_until([&] {
+            const std::lock_guard guard(its->side().lock);
+            device *on = nullptr;
+            window_mapping::place found_at;
+            const window_region *own = ranks_[static_cast<std::size_t>(rank_)].memory.get();
+            const bool found = (own != nullptr && own->mapped != nullptr &&
+                                status::ok == own->mapped->preferred(&on)) ||
+                               status::ok == its->preferred(&on);
+            if (!found || status::busy != its->find(*on, &found_at)) {
+                if (found) {
+                    its->side().windows().prepare(*on);
+                }
+                return true;
+            }
+            return false;
+        });
+        if (OMPI_SUCCESS != rc) {
+            return rc;
+        }
+    }
+    return OMPI_SUCCESS;
+}
+
+int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, int unit,
+                   opal_info_t *info)
+{
+    int rc = ompi_comm_dup(comm, &comm_);
+    if (OMPI_SUCCESS != rc) {
+        comm_ = nullptr;
+        return rc;
+    }
+    rank_ = ompi_comm_rank(comm_);
+    size_ = ompi_comm_size(comm_);
+    ranks_ = std::vector<window_rank>(static_cast<std::size_t>(size_));
+    has_devices_ =
+        0 != std::strcmp(opal_accelerator_base_selected_component.base_version.mca_component_name,
+                         "null");
+    const bool is_allocated =
+        MPI_WIN_FLAVOR_ALLOCATE == flavor_ || MPI_WIN_FLAVOR_SHARED == flavor_;
+    bool apart = MPI_WIN_FLAVOR_ALLOCATE == flavor_;
+    int given = 0;
+    if (MPI_WIN_FLAVOR_SHARED == flavor_ && info != nullptr) {
+        (void)opal_info_get_bool(info, "alloc_shared_noncontig", &apart, &given);
+    }
+    std::vector<std::size_t> sizes;
+    unsigned char *data = nullptr;
+    const std::size_t own_bytes = !is_allocated                        ? 0
+                                  : MPI_WIN_FLAVOR_ALLOCATE == flavor_ ? rounded_up(size, alignment)
+                                                                       : size;
+    rc = share_memory(own_bytes, &sizes, apart, &data);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    reach_peers();
+
+    std::vector<unsigned char *> here(ranks_.size());
+    if (is_allocated) {
+        const std::size_t page = system_page_bytes();
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            here[i] = apart && 0 == sizes[i] ? nullptr : data;
+            data += apart ? rounded_up(sizes[i], page) : sizes[i];
+        }
+        *base = here[static_cast<std::size_t>(rank_)];
+    }
+    told_to_all mine{};
+    mine.unit = unit;
+    mine.size = size;
+    if (MPI_WIN_FLAVOR_DYNAMIC != flavor_) {
+        mine.memory = tell(*base, size);
+    }
+    std::vector<told_to_all> all(ranks_.size(), mine);
+    if (size_ > 1) {
+        rc = comm_->c_coll->coll_allgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine),
+                                           MPI_BYTE, comm_, comm_->c_coll->coll_allgather_module);
+        if (OMPI_SUCCESS != rc) {
+            return rc;
+        }
+    }
+    bool all_reached = MPI_WIN_FLAVOR_DYNAMIC != flavor_;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        ranks_[i].unit = static_cast<std::ptrdiff_t>(all[i].unit);
+        if (MPI_WIN_FLAVOR_DYNAMIC != flavor_) {
+            ranks_[i].memory = region_of(ranks_[i], all[i].memory);
+            if (is_allocated) {
+                ranks_[i].memory->here = here[i];
+            }
+            all_reached = reaches(ranks_[i]) && all_reached;
+        }
+    }
+    // Whoever has device memory serves the others, as what can be mapped depends on their device.
+    rc = agree(size_ == 1 || all_reached ? 0 : 1);
+    if (rc > 0) { // nobody asks before all serve
+        rc = agree(OMPI_SUCCESS == owner_.begin(comm_) ? 0 : 1);
+    }
+    return rc > 0 ? OMPI_ERR_OUT_OF_RESOURCE : rc;
+}
+
+int window::make(ompi_communicator_t *comm, void **base, std::size_t size, int unit, int flavor,
+                 opal_info_t *info, local_process &process, window **out)
+{
+    auto *made = new window(process, flavor);
+    int rc = made->set_up(comm, base, size, unit, info);
+    if (OMPI_SUCCESS != rc) {
+        delete made;
+        return rc;
+    }
+    {
+        open_windows &open = *mca_osc_gpusm_component.open;
+        const std::lock_guard guard(open.mutex);
+        open.all.push_back(made);
+        follow_progress(true);
+    }
+    // Needs the others' progress, so they have to be found there.
+    rc = made->map_memory();
+    if (OMPI_SUCCESS != rc) {
+        log_line(log_level::info, "a window's device memory is not mapped yet");
+    }
+    *out = made;
+    return OMPI_SUCCESS;
+}
+
+int window::free()
+{
+    int rc = complete_to_all();
+    // Nobody uses this process's memory any more, nor asks for it.
+    const int all = size_ == 1
+                        ? OMPI_SUCCESS
+                        : comm_->c_coll->coll_barrier(comm_, comm_->c_coll->coll_barrier_module);
+    {
+        open_windows &open = *mca_osc_gpusm_component.open;
+        const std::lock_guard guard(open.mutex);
+        open.all.erase(std::remove(open.all.begin(), open.all.end(), this), open.all.end());
+        if (open.all.empty()) {
+            follow_progress(false);
+        }
+    }
+    rc = OMPI_SUCCESS == rc ? all : rc;
+    delete this;
+    return rc;
+}
+
+window::~window()
+{
+    owner_.end();
+    for (window_rank &of : ranks_) {
+        end_memory(std::move(of.memory));
+        for (auto *all : {&of.attached, &of.joined}) {
+            for (auto &each : *all) {
+                end_memory(std::move(each));
+            }
+        }
+        if (of.single_copies != nullptr) {
+            MCA_SMSC_CALL(return_endpoint, of.single_copies);
+        }
+        if (of.is_kept) {
+            of.process->let_go();
+        }
+    }
+    if (!exports_.empty()) {
+        gpu_side &side = *process_.gpu();
+        const std::lock_guard guard(side.lock);
+        for (const export_of &each : exports_) {
+            side.exports.release(each.kept);
+        }
+    }
+    if (is_private_) {
+        std::free(mapped_);
+    } else if (mapped_ != nullptr) {
+        (void)opal_shmem_segment_detach(&segment_);
+    }
+    if (comm_ != nullptr) {
+        (void)ompi_comm_free(&comm_);
+    }
+    process_.release();
+}
+
+} // namespace gpusm

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "ompi/mca/osc/gpusm/osc_gpusm.h"
+
+#include <algorithm>
+
+namespace gpusm {
+
+bool window::anyone_is_gone() const
+{
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const window_rank &each) {
+        return each.process != nullptr && each.process->has_ended();
+    });
+}
+
+// All copies that `of` counts have ended.
+int window::wait_for(window_pending &of)
+{
+    // A look at the copies takes less time than Open MPI's progress.
+    constexpr unsigned looks = 16;
+    window_copies *copies = mca_osc_gpusm_component.open->copies.load(std::memory_order_acquire);
+    const auto have_ended = [&] {
+        for (unsigned i = 0; i < looks && 0 != of.copies.load(std::memory_order_acquire); ++i) {
+            (void)copies->progress();
+        }
+        return 0 == of.copies.load(std::memory_order_acquire);
+    };
+    const int rc = wait_until(have_ended);
+    if (of.has_failed.exchange(false, std::memory_order_relaxed)) {
+        return MPI_ERR_OTHER;
+    }
+    return rc;
+}
+
+bool window::may_access(int target) const
+{
+    const window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    return fence_is_open_ || all_are_locked_ || of.is_in_start ||
+           window_rank::lock::none != of.locked;
+}
+
+int window::translate(ompi_group_t *group, std::vector<int> *ranks) const
+{
+    const int count = ompi_group_size(group);
+    std::vector<int> given(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) {
+        given[static_cast<std::size_t>(i)] = i;
+    }
+    ranks->resize(given.size());
+    return 0 == count ? static_cast<int>(OMPI_SUCCESS)
+                      : ompi_group_translate_ranks(group, count, given.data(), comm_->c_local_group,
+                                                   ranks->data());
+}
+
+// --- completion ----------------------------------------------------------------------------------
+
+int window::complete_to(int target)
+{
+    const int rc = wait_for(ranks_[static_cast<std::size_t>(target)].pending);
+    std::atomic_thread_fence(std::memory_order_seq_cst); // what processors have written
+    return rc;
+}
+
+int window::complete_to_all()
+{
+    int rc = OMPI_SUCCESS;
+    for (int i = 0; i < size_; ++i) {
+        const int its = complete_to(i);
+        rc = OMPI_SUCCESS == rc ? its : rc;
+    }
+    return rc;
+}
+
+bool window::is_locked() const
+{
+    return all_are_locked_ ||
+           std::any_of(ranks_.begin(), ranks_.end(), [](const window_rank &each) {
+               return window_rank::lock::none != each.locked;
+           });
+}
+
+int window::flush(int target)
+{
+    return all_are_locked_ ||
+                   window_rank::lock::none != ranks_[static_cast<std::size_t>(target)].locked
+               ? complete_to(target)
+               : MPI_ERR_RMA_SYNC;
+}
+
+int window::flush_all()
+{
+    return is_locked() ? complete_to_all() : MPI_ERR_RMA_SYNC;
+}
+
+// --- fence ---------------------------------------------------------------------------------------
+
+int window::fence(int assertion)
+{
+    if (is_in_epoch()) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    const int rc = complete_to_all();
+    fence_is_open_ = 0 == (assertion & MPI_MODE_NOSUCCEED);
+    if (size_ == 1) {
+        return rc;
+    }
+    // Also of a fence that nothing precedes: others may access this process's memory once they have
+    // returned, and not before.
+    const int all = comm_->c_coll->coll_barrier(comm_, comm_->c_coll->coll_barrier_module);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return OMPI_SUCCESS == rc ? all : rc;
+}
+
+// --- post, start, complete, wait -----------------------------------------------------------------
+
+int window::start(ompi_group_t *group)
+{
+    if (!started_to_.empty()) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    int rc = translate(group, &started_to_);
+    for (int target : started_to_) {
+        window_rank &of = ranks_[static_cast<std::size_t>(target)];
+        const std::atomic<std::uint32_t> &posted = pairs_[target * size_ + rank_].posted;
+        if (OMPI_SUCCESS == rc) {
+            rc =
+                wait_until([&] { return of.seen_posts != posted.load(std::memory_order_acquire); });
+        }
+        ++of.seen_posts;
+        of.is_in_start = true;
+    }
+    fence_is_open_ = false;
+    is_started_ = true;
+    return rc;
+}
+
+int window::complete()
+{
+    if (!is_started_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    int rc = OMPI_SUCCESS;
+    for (int target : started_to_) {
+        const int its = complete_to(target);
+        rc = OMPI_SUCCESS == rc ? its : rc;
+        ranks_[static_cast<std::size_t>(target)].is_in_start = false;
+        pairs_[target * size_ + rank_].completed.fetch_add(1, std::memory_order_release);
+    }
+    started_to_.clear();
+    is_started_ = false;
+    return rc;
+}
+
+int window::post(ompi_group_t *group)
+{
+    if (is_posted_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    const int rc = translate(group, &posted_to_);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (int origin : posted_to_) {
+        pairs_[rank_ * size_ + origin].posted.fetch_add(1, std::memory_order_release);
+    }
+    is_posted_ = true;
+    return rc;
+}
+
+int window::wait()
+{
+    if (!is_posted_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    int flag = 0;
+    int rc = OMPI_SUCCESS;
+    const int waited = wait_until([&] {
+        rc = test(&flag);
+        return 0 != flag || OMPI_SUCCESS != rc;
+    });
+    return OMPI_SUCCESS == rc ? waited : rc;
+}
+
+int window::test(int *flag)
+{
+    if (!is_posted_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    const bool all = std::all_of(posted_to_.begin(), posted_to_.end(), [&](int origin) {
+        return ranks_[static_cast<std::size_t>(origin)].seen_completes !=
+               pairs_[rank_ * size_ + origin].completed.load(std::memory_order_acquire);
+    });
+    *flag = all ? 1 : 0;
+    if (all) {
+        for (int origin : posted_to_) {
+            ++ranks_[static_cast<std::size_t>(origin)].seen_completes;
+        }
+        posted_to_.clear();
+        is_posted_ = false;
+    }
+    return OMPI_SUCCESS;
+}
+
+// --- locks ---------------------------------------------------------------------------------------
+
+int window::take_lock(int type, int target, int assertion)
+{
+    window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    if (0 != (assertion & MPI_MODE_NOCHECK)) {
+        of.locked = window_rank::lock::not_checked;
+        return OMPI_SUCCESS;
+    }
+    shared_lock &its = shared_[target].lock;
+    const bool is_shared = MPI_LOCK_SHARED == type;
+    const std::uint32_t turn = its.take_place();
+    const int rc = wait_until(
+        [&] { return is_shared ? its.is_turn_of_reader(turn) : its.is_turn_of_writer(turn); });
+    if (OMPI_SUCCESS == rc) {
+        of.locked = is_shared ? window_rank::lock::shared : window_rank::lock::exclusive;
+    }
+    return rc;
+}
+
+int window::give_lock(int target)
+{
+    window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    const int rc = complete_to(target);
+    const window_rank::lock was = of.locked;
+    of.locked = window_rank::lock::none;
+    if (window_rank::lock::shared == was) {
+        shared_[target].lock.leave_as_reader();
+    } else if (window_rank::lock::exclusive == was) {
+        shared_[target].lock.leave_as_writer();
+    }
+    return rc;
+}
+
+int window::lock(int type, int target, int assertion)
+{
+    if (all_are_locked_ || is_started_ ||
+        window_rank::lock::none != ranks_[static_cast<std::size_t>(target)].locked) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    fence_is_open_ = false;
+    return take_lock(type, target, assertion);
+}
+
+int window::unlock(int target)
+{
+    if (all_are_locked_ ||
+        window_rank::lock::none == ranks_[static_cast<std::size_t>(target)].locked) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    return give_lock(target);
+}
+
+int window::lock_all(int assertion)
+{
+    if (is_locked() || is_started_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    fence_is_open_ = false;
+    all_are_locked_ = true;
+    int rc = OMPI_SUCCESS;
+    for (int i = 0; OMPI_SUCCESS == rc && i < size_; ++i) {
+        rc = take_lock(MPI_LOCK_SHARED, i, assertion);
+    }
+    return rc;
+}
+
+int window::unlock_all()
+{
+    if (!all_are_locked_) {
+        return MPI_ERR_RMA_SYNC;
+    }
+    int rc = OMPI_SUCCESS;
+    for (int i = 0; i < size_; ++i) {
+        const int its = give_lock(i);
+        rc = OMPI_SUCCESS == rc ? its : rc;
+    }
+    all_are_locked_ = false;
+    return rc;
+}
+
+} // namespace gpusm

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// osc_gpusm_window.h: a window, as one of its processes sees it: the memory of all of them, the
+// operations on it, and their synchronisation. All functions that MPI calls answer as Open MPI's
+// do.
+#ifndef GPUSM_OSC_WINDOW_H
+#define GPUSM_OSC_WINDOW_H
+
+#include "ompi/mca/osc/gpusm/osc_gpusm_elements.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_ompi.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_owner.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_requests.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_shared.h"
+
+#include "opal/mca/common/gpusm/base/lock.h"
+#include "opal/mca/common/gpusm/local_process.h"
+#include "opal/mca/common/gpusm/window_copies.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace gpusm {
+
+// Memory of one process that can be read and written.
+struct window_region {
+    window_memory told;
+    unsigned char *here = nullptr; // its address, where the processor may use it; else null
+    std::unique_ptr<window_mapping> mapped; // where it is device memory; null without a driver
+};
+
+// What is known of one process of the window.
+struct window_rank {
+    peer *process = nullptr; // null: this one
+    bool is_kept = false;    // its segment stays mapped
+    std::ptrdiff_t unit = 1; // of displacements, in bytes
+    mca_smsc_endpoint_t *single_copies =
+        nullptr;                           // null: its host memory cannot be copied from here
+    std::unique_ptr<window_region> memory; // null: of dynamic windows, or there is none
+    // Of dynamic windows, by index of attached_memory; `versions` say of when. And what lies in
+    // several of them.
+    std::vector<std::unique_ptr<window_region>> attached;
+    std::vector<std::uint32_t> versions;
+    std::uint32_t seen_changes = 0;
+    std::vector<std::unique_ptr<window_region>> joined;
+    window_pending pending;
+    enum class lock : std::uint8_t { none, shared, exclusive, not_checked };
+    lock locked = lock::none;
+    bool is_in_start = false; // of an access epoch that MPI_Win_start has begun
+    std::uint32_t seen_posts = 0;
+    std::uint32_t seen_completes = 0;
+};
+
+class window final : private owner_memory {
+  public:
+    // As osc_select has them. Collective; all succeed or fail.
+    static int make(ompi_communicator_t *comm, void **base, std::size_t size, int unit, int flavor,
+                    opal_info_t *info, local_process &process, window **out);
+    // Collective, too, and not in an epoch.
+    int free();
+    // But of fences.
+    bool is_in_epoch() const { return is_locked() || is_started_ || is_posted_; }
+
+    // --- operations. `request`: null, or where the request is to be.
+    int put(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
+            ompi_request_t **request, ompi_win_t *win);
+    int get(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
+            ompi_request_t **request, ompi_win_t *win);
+    // `result`: null for an accumulate; else what was there goes to it.
+    int accumulate(const elements &origin, const elements *result, int target, std::ptrdiff_t at,
+                   const elements &theirs, ompi_op_t *op, ompi_request_t **request);
+    int compare_and_swap(const void *origin, const void *compare, void *result,
+                         ompi_datatype_t *type, int target, std::ptrdiff_t at);
+
+    // --- synchronisation
+    int fence(int assertion);
+    int start(ompi_group_t *group);
+    int complete();
+    int post(ompi_group_t *group);
+    int wait();
+    int test(int *flag);
+    int lock(int type, int target, int assertion);
+    int unlock(int target);
+    int lock_all(int assertion);
+    int unlock_all();
+    int flush(int target);
+    int flush_all();
+
+    // --- memory
+    int attach(void *base, std::size_t size);
+    int detach(const void *base);
+    int query(int target, std::size_t *size, int *unit, void *base);
+
+    ompi_communicator_t *comm() const { return comm_; }
+    // Progress of what others want of this process's memory. Any thread.
+    bool serve() { return owner_.serve(); }
+
+  private:
+    window(local_process &process, int flavor);
+    ~window();
+
+    // osc_gpusm_make.cc
+    int set_up(ompi_communicator_t *comm, void **base, std::size_t size, int unit,
+               opal_info_t *info);
+    int share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes, bool each_at_page,
+                     unsigned char **data);
+    void reach_peers();
+    int map_memory();
+    bool reaches(const window_rank &of) const;
+    int agree(int mine); // the worst of all
+
+    // osc_gpusm_memory.cc
+    window_memory tell(void *base, std::size_t size);
+    attached_memory *attached_by(int rank) const
+    {
+        return attached_ + static_cast<std::size_t>(rank) * most_attached;
+    }
+    void look_at_attached(window_rank &of, int target);
+    window_region *find_attached(int target, std::uint64_t first, std::uint64_t bytes);
+    std::unique_ptr<window_region> region_of(const window_rank &of, const window_memory &told);
+    static void end_memory(std::unique_ptr<window_region> of);
+
+    // osc_gpusm_copies.cc
+    struct place {
+        window_region *in = nullptr;
+        std::uint64_t address = 0; // of the elements, in the owner's process
+        elements here;             // where the processor can use it
+    };
+    int find(int target, std::ptrdiff_t at, const elements &theirs, place *out);
+    int move(bool is_put, const elements &mine, int target, const place &to, const elements &theirs,
+             window_pending *request);
+    int move_now(bool is_put, const elements &mine, int target, const place &to,
+                 const elements &theirs);
+    bool move_on_device(bool is_put, const elements &mine, int target, const place &to,
+                        const elements &theirs, window_pending *request, int *rc);
+    int move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
+                    const elements &theirs);
+    window_elements described(const elements &of, std::uint64_t address);
+    bool is_device(const void *at) const;
+    int start_move(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
+                   const elements &theirs, ompi_request_t **request, ompi_win_t *win);
+    int copy_own(const elements &to, const elements &from);
+    int move_and_wait(bool is_put, const elements &mine, int target, const place &to,
+                      const elements &theirs);
+
+    // osc_gpusm_accumulate.cc
+    int lock_accumulates(int target);
+    void unlock_accumulates(int target);
+    int combine(const elements &origin, int target, const place &to, const elements &theirs,
+                ompi_op_t *op);
+    int combine_on_processor(const elements &origin, int target, const place &to,
+                             const elements &theirs, ompi_op_t *op);
+
+    // osc_gpusm_sync.cc
+    bool may_access(int target) const;
+    bool is_locked() const; // any process's memory
+    int complete_to(int target);
+    int complete_to_all();
+    int take_lock(int type, int target, int assertion);
+    int give_lock(int target);
+    // Makes progress until done() is true, or a process of the window has ended.
+    template <typename Done> int wait_until(Done done)
+    {
+        constexpr std::uint32_t rounds_between_looks = 8192; // a look at all takes system calls
+        for (std::uint32_t rounds = 1; !done(); ++rounds) {
+            opal_progress();
+            if (0 == rounds % rounds_between_looks && anyone_is_gone()) {
+                return done() ? static_cast<int>(OMPI_SUCCESS) : MPI_ERR_PROC_FAILED;
+            }
+        }
+        return OMPI_SUCCESS;
+    }
+    int wait_for(window_pending &of);
+    bool anyone_is_gone() const;
+    int translate(ompi_group_t *group, std::vector<int> *ranks) const;
+
+    // As owner_memory has it.
+    bool has(std::uint64_t address, std::uint64_t bytes) override;
+
+    local_process &process_;
+    const int flavor_;
+    ompi_communicator_t *comm_ = nullptr; // owned
+    int rank_ = 0;
+    int size_ = 0;
+    std::vector<window_rank> ranks_;
+
+    // Shared memory: the state, and behind it what was allocated.
+    opal_shmem_ds_t segment_{};
+    unsigned char *mapped_ = nullptr;
+    bool is_private_ = false; // there is one process only
+    shared_rank *shared_ = nullptr;
+    shared_pair *pairs_ = nullptr;        // of target t and origin o: t * size_ + o
+    attached_memory *attached_ = nullptr; // most_attached of each process; of dynamic windows
+
+    struct export_of {
+        const void *base;
+        exported *kept;
+    };
+    std::vector<export_of> exports_; // of this process's memory, in use by the window
+    bool has_devices_ = false;       // the accelerator knows device memory
+
+    optional_mutex tables_lock_; // of plans_, and of what is known to be attached
+    plan_cache plans_;
+    owner_service owner_;
+    bool fence_is_open_ = false;
+    bool all_are_locked_ = false;
+    bool is_posted_ = false;
+    bool is_started_ = false;
+    std::vector<int> posted_to_;
+    std::vector<int> started_to_;
+};
+
+} // namespace gpusm
+
+#endif
