@@ -44,6 +44,7 @@ struct window_counters {
 struct open_windows {
     std::mutex mutex; // of `all`
     std::vector<window *> all;
+    std::atomic<std::uint32_t> serving{0};        // of these, whose memory others may ask for
     std::atomic<window_copies *> copies{nullptr}; // once there are some
     window_requests requests;
 };

@@ -16,15 +16,6 @@ namespace gpusm {
 
 namespace {
 
-// Elements of a predefined type, as they lie in memory one behind the other.
-struct basic_elements {
-    ompi_datatype_t *type = nullptr;
-    std::size_t count = 0;
-
-    std::size_t extent() const { return static_cast<std::size_t>(type->super.ub - type->super.lb); }
-    std::size_t bytes() const { return count * extent(); }
-};
-
 // Whether elements of `of` lie in memory as those of its predefined type do.
 bool are_basic(const elements &of, const basic_elements &basic)
 {
@@ -72,53 +63,67 @@ void window::unlock_accumulates(int target)
 int window::combine(const elements &origin, int target, const place &to, const elements &theirs,
                     ompi_op_t *op)
 {
+    // The processor can use both as they are: most of them.
+    if (to.here.at != nullptr && origin.type == theirs.type &&
+        ompi_datatype_is_predefined(origin.type) && !is_device(origin.at)) {
+        return mca_coll_base_reduce_local(origin.at, to.here.at, static_cast<int>(origin.count),
+                                          origin.type, op, nullptr);
+    }
     std::size_t in_each = 0;
     const basic_elements basic{basic_type_of(theirs.type, &in_each), theirs.count * in_each};
     std::size_t in_origin = 0;
     if (nullptr == basic.type || basic.type != basic_type_of(origin.type, &in_origin)) {
         return MPI_ERR_TYPE;
     }
-    const std::optional<reduce_op> operation = operation_of(op);
-    const std::optional<reduce_type> element = element_of(basic.type);
-    const bool by_kernel = to.in->mapped != nullptr && operation && element &&
-                           is_defined(*operation, *element) &&
-                           basic.extent() == element_bytes(*element);
-    if (by_kernel) {
-        const auto describe = [&](const elements &of, std::uint64_t address) {
-            window_elements out = described(of, address);
-            if (are_basic(of, basic)) {
-                out = {of.type == basic.type ? address : out.address, basic.count, basic.bytes(),
-                       nullptr};
-            } else if (basic.extent() != basic.type->super.size) {
-                out.len_bytes = 0; // packed they are not elements that a kernel knows
-            }
-            return out;
-        };
-        const window_elements mine = describe(origin, reinterpret_cast<std::uint64_t>(origin.at));
-        const window_elements its = describe(theirs, to.address);
-        const bool can = 0 != mine.len_bytes && 0 != its.len_bytes &&
-                         (nullptr == mine.plan || is_device(origin.at + origin.span().lowest));
-        if (can) {
-            window_reduction reduces(*operation, *element, mine, its, *to.in->mapped);
-            status s = status::busy;
-            while (status::busy == (s = reduces.step())) {
-                opal_progress();
-            }
-            if (status::unsupported != s) {
-                mca_osc_gpusm_component.counted.device_reductions.fetch_add(
-                    1, std::memory_order_relaxed);
-                return status::ok == s ? OMPI_SUCCESS : OMPI_ERROR;
-            }
+    if (to.in->mapped != nullptr) {
+        const status s = combine_on_device(origin, to, theirs, basic, op);
+        if (status::unsupported != s) {
+            return status::ok == s ? OMPI_SUCCESS : OMPI_ERROR;
         }
     }
-    return combine_on_processor(origin, target, to, theirs, op);
+    return combine_on_processor(origin, target, to, theirs, basic, op);
+}
+
+// `unsupported`: nothing has been written.
+status window::combine_on_device(const elements &origin, const place &to, const elements &theirs,
+                                 const basic_elements &basic, ompi_op_t *op)
+{
+    const std::optional<reduce_op> operation = operation_of(op);
+    const std::optional<reduce_type> element = element_of(basic.type);
+    if (!operation || !element || !is_defined(*operation, *element) ||
+        basic.extent() != element_bytes(*element)) {
+        return status::unsupported;
+    }
+    const auto describe = [&](const elements &of, std::uint64_t address) {
+        window_elements out = described(of, address);
+        if (are_basic(of, basic)) {
+            out = {of.type == basic.type ? address : out.address, basic.count, basic.bytes(),
+                   nullptr};
+        } else if (basic.extent() != basic.type->super.size) {
+            out.len_bytes = 0; // packed they are not elements that a kernel knows
+        }
+        return out;
+    };
+    const window_elements mine = describe(origin, reinterpret_cast<std::uint64_t>(origin.at));
+    const window_elements its = describe(theirs, to.address);
+    if (0 == mine.len_bytes || 0 == its.len_bytes ||
+        (mine.plan != nullptr && !is_device(origin.at + origin.span().lowest))) {
+        return status::unsupported;
+    }
+    window_reduction reduces(*operation, *element, mine, its, *to.in->mapped);
+    status s = status::busy;
+    while (status::busy == (s = reduces.step())) {
+        opal_progress();
+    }
+    if (status::ok == s) {
+        mca_osc_gpusm_component.counted.device_reductions.fetch_add(1, std::memory_order_relaxed);
+    }
+    return s;
 }
 
 int window::combine_on_processor(const elements &origin, int target, const place &to,
-                                 const elements &theirs, ompi_op_t *op)
+                                 const elements &theirs, const basic_elements &basic, ompi_op_t *op)
 {
-    std::size_t in_each = 0;
-    const basic_elements basic{basic_type_of(theirs.type, &in_each), theirs.count * in_each};
     // Copies of what the processor cannot use as it is.
     std::unique_ptr<unsigned char[]> copies[2];
     const auto copy_of = [&](std::unique_ptr<unsigned char[]> &in) {

@@ -24,6 +24,9 @@ extern "C" int progress() noexcept
         any = copies->progress();
     }
     any = open.requests.progress() || any;
+    if (0 == open.serving.load(std::memory_order_relaxed)) {
+        return any ? 1 : 0;
+    }
     const std::unique_lock guard(open.mutex, std::try_to_lock);
     if (guard.owns_lock()) {
         for (window *each : open.all) {

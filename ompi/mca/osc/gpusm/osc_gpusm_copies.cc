@@ -9,13 +9,6 @@ namespace gpusm {
 
 namespace {
 
-bool ask_accelerator(const void *address)
-{
-    int device = 0;
-    std::uint64_t flags = 0;
-    return nullptr != address && 0 < opal_accelerator.check_addr(address, &device, &flags);
-}
-
 elements packed_elements(void *packed, std::size_t bytes)
 {
     return elements_of(packed, bytes, MPI_BYTE);
@@ -23,31 +16,22 @@ elements packed_elements(void *packed, std::size_t bytes)
 
 } // namespace
 
-bool window::is_device(const void *at) const
+bool window::ask_accelerator(const void *address)
 {
-    return has_devices_ && process_.is_device_memory(at, ask_accelerator);
+    int device = 0;
+    std::uint64_t flags = 0;
+    return nullptr != address && 0 < opal_accelerator.check_addr(address, &device, &flags);
 }
 
 // --- the target's memory -------------------------------------------------------------------------
 
-int window::find(int target, std::ptrdiff_t at, const elements &theirs, place *out)
+// Of a dynamic window, whose displacements are addresses of the target's.
+int window::find_in_dynamic(int target, std::ptrdiff_t at, const elements &theirs, place *out)
 {
-    window_rank &of = ranks_[static_cast<std::size_t>(target)];
     const byte_span span = theirs.span();
-    const auto bytes = static_cast<std::uint64_t>(span.end - span.lowest);
-    std::ptrdiff_t offset = 0;
-    if (__builtin_mul_overflow(at, nullptr == of.memory ? 1 : of.unit, &offset)) {
-        return MPI_ERR_RMA_RANGE;
-    }
-    if (nullptr == of.memory) { // an address of the target's
-        out->address = static_cast<std::uint64_t>(offset);
-        out->in =
-            find_attached(target, out->address + static_cast<std::uint64_t>(span.lowest), bytes);
-    } else {
-        out->address = of.memory->told.base + static_cast<std::uint64_t>(offset);
-        const std::uint64_t first = out->address + static_cast<std::uint64_t>(span.lowest);
-        out->in = covers(of.memory->told, first, bytes) ? of.memory.get() : nullptr;
-    }
+    out->address = static_cast<std::uint64_t>(at);
+    out->in = find_attached(target, out->address + static_cast<std::uint64_t>(span.lowest),
+                            static_cast<std::uint64_t>(span.end - span.lowest));
     if (nullptr == out->in) {
         return MPI_ERR_RMA_RANGE;
     }
@@ -112,15 +96,11 @@ bool window::move_on_device(bool is_put, const elements &mine, int target, const
     return status::ok == s || OMPI_SUCCESS != *rc;
 }
 
-int window::move(bool is_put, const elements &mine, int target, const place &to,
-                 const elements &theirs, window_pending *request)
+int window::move_otherwise(bool is_put, const elements &mine, int target, const place &to,
+                           const elements &theirs, window_pending *request)
 {
     const bool mine_on_device = is_device(mine.at + mine.span().lowest);
     const bool is_here = to.here.at != nullptr;
-    if (is_here && !mine_on_device) {
-        is_put ? copy_elements(to.here, mine) : copy_elements(mine, to.here);
-        return OMPI_SUCCESS;
-    }
     // What has gaps in host memory is packed by the processor.
     const bool by_device = (mine_on_device || !mine.has_gaps()) &&
                            (to.in->mapped != nullptr || (is_here && !theirs.has_gaps()));
@@ -212,8 +192,8 @@ int window::move_blocks(bool is_put, unsigned char *packed, int target, const pl
 
 // --- operations ----------------------------------------------------------------------------------
 
-int window::start_move(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
-                       const elements &theirs, ompi_request_t **request, ompi_win_t *win)
+int window::start(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
+                  const elements &theirs, ompi_request_t **request, ompi_win_t *win)
 {
     if (!may_access(target)) {
         return MPI_ERR_RMA_SYNC;
@@ -229,11 +209,8 @@ int window::start_move(bool is_put, const elements &origin, int target, std::ptr
     }
     place to;
     int rc = find(target, at, theirs, &to);
-    if (OMPI_SUCCESS != rc) {
-        return rc;
-    }
-    if (nullptr == request) {
-        return move(is_put, origin, target, to, theirs, nullptr);
+    if (OMPI_SUCCESS != rc || nullptr == request) {
+        return OMPI_SUCCESS == rc ? move(is_put, origin, target, to, theirs, nullptr) : rc;
     }
     window_requests &requests = mca_osc_gpusm_component.open->requests;
     window_request *made = requests.make();
@@ -247,18 +224,6 @@ int window::start_move(bool is_put, const elements &origin, int target, std::ptr
         requests.drop(made);
     }
     return rc;
-}
-
-int window::put(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
-                ompi_request_t **request, ompi_win_t *win)
-{
-    return start_move(true, origin, target, at, theirs, request, win);
-}
-
-int window::get(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
-                ompi_request_t **request, ompi_win_t *win)
-{
-    return start_move(false, origin, target, at, theirs, request, win);
 }
 
 } // namespace gpusm

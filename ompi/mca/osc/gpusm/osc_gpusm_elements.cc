@@ -5,7 +5,6 @@
 #include "ompi/mca/coll/gpusm/coll_gpusm_type_walk.h"
 
 #include <array>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -60,17 +59,13 @@ void unpack_elements(const elements &to, const void *packed)
     (void)packer(to, packer::direction::in).move(const_cast<void *>(packed), to.bytes());
 }
 
-void copy_elements(const elements &to, const elements &from)
+void copy_with_gaps(const elements &to, const elements &from)
 {
-    const bool to_gaps = to.has_gaps();
-    const bool from_gaps = from.has_gaps();
     unsigned char *into = to.at + to.type->super.true_lb;
     unsigned char *out_of = from.at + from.type->super.true_lb;
-    if (!to_gaps && !from_gaps) {
-        std::memmove(into, out_of, to.bytes());
-    } else if (!to_gaps) {
+    if (!to.has_gaps()) {
         pack_elements(from, into);
-    } else if (!from_gaps) {
+    } else if (!from.has_gaps()) {
         unpack_elements(to, out_of);
     } else {
         std::array<unsigned char, 16 * 1024> part;

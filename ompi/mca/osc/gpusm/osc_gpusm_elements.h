@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace gpusm {
@@ -49,7 +50,15 @@ inline elements elements_of(const void *at, std::size_t count, ompi_datatype_t *
 }
 
 // Both are as many bytes, in host memory. Not overlapping.
-void copy_elements(const elements &to, const elements &from);
+void copy_with_gaps(const elements &to, const elements &from);
+inline void copy_elements(const elements &to, const elements &from)
+{
+    if (to.has_gaps() || from.has_gaps()) {
+        copy_with_gaps(to, from);
+    } else {
+        std::memcpy(to.at + to.type->super.true_lb, from.at + from.type->super.true_lb, to.bytes());
+    }
+}
 // The same where one is in device memory; Open MPI copies it, a block at a time.
 int copy_device_elements(const elements &to, const elements &from);
 
@@ -88,6 +97,15 @@ template <typename Each> bool for_each_block(const elements &of, Each each)
     OBJ_DESTRUCT(&convertor);
     return good;
 }
+
+// Elements of a predefined type, as they lie in memory one behind the other.
+struct basic_elements {
+    ompi_datatype_t *type = nullptr;
+    std::size_t count = 0;
+
+    std::size_t extent() const { return static_cast<std::size_t>(type->super.ub - type->super.lb); }
+    std::size_t bytes() const { return count * extent(); }
+};
 
 // The predefined type that all elements are made of, and how many of it one element is; null where
 // there is none, or more than one.

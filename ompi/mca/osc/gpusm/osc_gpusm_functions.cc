@@ -59,8 +59,8 @@ extern "C" int rput(const void *origin, int count, ompi_datatype_t *type, int ta
                     int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                     ompi_request_t **request) noexcept
 {
-    return its(win).put(given(origin, count, type), target, at, there(target_count, target_type),
-                        request, win);
+    return its(win).start(true, given(origin, count, type), target, at,
+                          there(target_count, target_type), request, win);
 }
 
 extern "C" int put(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
@@ -73,8 +73,8 @@ extern "C" int rget(void *origin, int count, ompi_datatype_t *type, int target, 
                     int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                     ompi_request_t **request) noexcept
 {
-    return its(win).get(given(origin, count, type), target, at, there(target_count, target_type),
-                        request, win);
+    return its(win).start(false, given(origin, count, type), target, at,
+                          there(target_count, target_type), request, win);
 }
 
 extern "C" int get(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
@@ -140,7 +140,7 @@ extern "C" int fence(int assertion, ompi_win_t *win) noexcept
 
 extern "C" int start(ompi_group_t *group, int, ompi_win_t *win) noexcept
 {
-    return its(win).start(group);
+    return its(win).start_access(group);
 }
 
 extern "C" int complete(ompi_win_t *win) noexcept

@@ -271,6 +271,8 @@ int window::make(ompi_communicator_t *comm, void **base, std::size_t size, int u
         open_windows &open = *mca_osc_gpusm_component.open;
         const std::lock_guard guard(open.mutex);
         open.all.push_back(made);
+        made->serves_ = made->owner_.is_serving();
+        open.serving.fetch_add(made->serves_ ? 1 : 0, std::memory_order_relaxed);
         follow_progress(true);
     }
     // Needs the others' progress, so they have to be found there.
@@ -286,13 +288,12 @@ int window::free()
 {
     int rc = complete_to_all();
     // Nobody uses this process's memory any more, nor asks for it.
-    const int all = size_ == 1
-                        ? OMPI_SUCCESS
-                        : comm_->c_coll->coll_barrier(comm_, comm_->c_coll->coll_barrier_module);
+    const int all = meet();
     {
         open_windows &open = *mca_osc_gpusm_component.open;
         const std::lock_guard guard(open.mutex);
         open.all.erase(std::remove(open.all.begin(), open.all.end(), this), open.all.end());
+        open.serving.fetch_sub(serves_ ? 1 : 0, std::memory_order_relaxed);
         if (open.all.empty()) {
             follow_progress(false);
         }

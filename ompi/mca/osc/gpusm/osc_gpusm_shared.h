@@ -62,6 +62,8 @@ struct alignas(64) shared_rank {
     // Of dynamic windows: how many of its attached_memory have ever been used.
     std::atomic<std::uint32_t> attached;
     std::atomic<std::uint32_t> changes; // of what is attached
+    // Of the first process: how often any has come to where it waits for all.
+    alignas(64) std::atomic<std::uint64_t> arrivals;
 };
 
 // That each process can attach at the same time.

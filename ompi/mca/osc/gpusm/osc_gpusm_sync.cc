@@ -16,6 +16,10 @@ bool window::anyone_is_gone() const
 // All copies that `of` counts have ended.
 int window::wait_for(window_pending &of)
 {
+    if (0 == of.copies.load(std::memory_order_acquire) &&
+        !of.has_failed.load(std::memory_order_relaxed)) {
+        return OMPI_SUCCESS;
+    }
     // A look at the copies takes less time than Open MPI's progress.
     constexpr unsigned looks = 16;
     window_copies *copies = mca_osc_gpusm_component.open->copies.load(std::memory_order_acquire);
@@ -26,17 +30,7 @@ int window::wait_for(window_pending &of)
         return 0 == of.copies.load(std::memory_order_acquire);
     };
     const int rc = wait_until(have_ended);
-    if (of.has_failed.exchange(false, std::memory_order_relaxed)) {
-        return MPI_ERR_OTHER;
-    }
-    return rc;
-}
-
-bool window::may_access(int target) const
-{
-    const window_rank &of = ranks_[static_cast<std::size_t>(target)];
-    return fence_is_open_ || all_are_locked_ || of.is_in_start ||
-           window_rank::lock::none != of.locked;
+    return of.has_failed.exchange(false, std::memory_order_relaxed) ? MPI_ERR_OTHER : rc;
 }
 
 int window::translate(ompi_group_t *group, std::vector<int> *ranks) const
@@ -71,6 +65,19 @@ int window::complete_to_all()
     return rc;
 }
 
+// Waits until all processes have come here as often as this one. Not by a collective call, in which
+// only those that wait for a process that has ended itself would hear of that.
+int window::meet()
+{
+    std::atomic<std::uint64_t> &arrivals = shared_[0].arrivals;
+    ++meetings_;
+    arrivals.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint64_t all = meetings_ * static_cast<std::uint64_t>(size_);
+    const int rc = wait_until([&] { return arrivals.load(std::memory_order_acquire) >= all; });
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return rc;
+}
+
 bool window::is_locked() const
 {
     return all_are_locked_ ||
@@ -101,37 +108,37 @@ int window::fence(int assertion)
     }
     const int rc = complete_to_all();
     fence_is_open_ = 0 == (assertion & MPI_MODE_NOSUCCEED);
-    if (size_ == 1) {
-        return rc;
-    }
     // Also of a fence that nothing precedes: others may access this process's memory once they have
     // returned, and not before.
-    const int all = comm_->c_coll->coll_barrier(comm_, comm_->c_coll->coll_barrier_module);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const int all = meet();
     return OMPI_SUCCESS == rc ? all : rc;
 }
 
 // --- post, start, complete, wait -----------------------------------------------------------------
 
-int window::start(ompi_group_t *group)
+int window::start_access(ompi_group_t *group)
 {
-    if (!started_to_.empty()) {
+    if (is_started_ || is_locked()) {
         return MPI_ERR_RMA_SYNC;
     }
     int rc = translate(group, &started_to_);
-    for (int target : started_to_) {
-        window_rank &of = ranks_[static_cast<std::size_t>(target)];
+    for (std::size_t i = 0; OMPI_SUCCESS == rc && i < started_to_.size(); ++i) {
+        const int target = started_to_[i];
+        const window_rank &of = ranks_[static_cast<std::size_t>(target)];
         const std::atomic<std::uint32_t> &posted = pairs_[target * size_ + rank_].posted;
-        if (OMPI_SUCCESS == rc) {
-            rc =
-                wait_until([&] { return of.seen_posts != posted.load(std::memory_order_acquire); });
-        }
-        ++of.seen_posts;
-        of.is_in_start = true;
+        rc = wait_until([&] { return of.seen_posts != posted.load(std::memory_order_acquire); });
+    }
+    if (OMPI_SUCCESS != rc) {
+        started_to_.clear();
+        return rc;
+    }
+    for (int target : started_to_) {
+        ++ranks_[static_cast<std::size_t>(target)].seen_posts;
+        ranks_[static_cast<std::size_t>(target)].is_in_start = true;
     }
     fence_is_open_ = false;
     is_started_ = true;
-    return rc;
+    return OMPI_SUCCESS;
 }
 
 int window::complete()

@@ -65,10 +65,9 @@ class window final : private owner_memory {
     bool is_in_epoch() const { return is_locked() || is_started_ || is_posted_; }
 
     // --- operations. `request`: null, or where the request is to be.
-    int put(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
-            ompi_request_t **request, ompi_win_t *win);
-    int get(const elements &origin, int target, std::ptrdiff_t at, const elements &theirs,
-            ompi_request_t **request, ompi_win_t *win);
+    // A put, or a get.
+    int start(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
+              const elements &theirs, ompi_request_t **request, ompi_win_t *win);
     // `result`: null for an accumulate; else what was there goes to it.
     int accumulate(const elements &origin, const elements *result, int target, std::ptrdiff_t at,
                    const elements &theirs, ompi_op_t *op, ompi_request_t **request);
@@ -77,7 +76,7 @@ class window final : private owner_memory {
 
     // --- synchronisation
     int fence(int assertion);
-    int start(ompi_group_t *group);
+    int start_access(ompi_group_t *group);
     int complete();
     int post(ompi_group_t *group);
     int wait();
@@ -129,9 +128,41 @@ class window final : private owner_memory {
         std::uint64_t address = 0; // of the elements, in the owner's process
         elements here;             // where the processor can use it
     };
-    int find(int target, std::ptrdiff_t at, const elements &theirs, place *out);
+    // Where they are; refused if that is not all in the window.
+    int find(int target, std::ptrdiff_t at, const elements &theirs, place *out)
+    {
+        const window_rank &of = ranks_[static_cast<std::size_t>(target)];
+        window_region *in = of.memory.get();
+        if (nullptr == in) {
+            return find_in_dynamic(target, at, theirs, out);
+        }
+        const byte_span span = theirs.span();
+        const auto bytes = static_cast<std::uint64_t>(span.end - span.lowest);
+        std::ptrdiff_t offset = 0;
+        if (__builtin_mul_overflow(at, of.unit, &offset)) {
+            return MPI_ERR_RMA_RANGE;
+        }
+        out->in = in;
+        out->address = in->told.base + static_cast<std::uint64_t>(offset);
+        out->here = theirs;
+        out->here.at = nullptr == in->here ? nullptr : in->here + offset;
+        return covers(in->told, out->address + static_cast<std::uint64_t>(span.lowest), bytes)
+                   ? static_cast<int>(OMPI_SUCCESS)
+                   : MPI_ERR_RMA_RANGE;
+    }
+    int find_in_dynamic(int target, std::ptrdiff_t at, const elements &theirs, place *out);
+    // Copies, or starts to; counts in the target's pending copies, and in these.
     int move(bool is_put, const elements &mine, int target, const place &to, const elements &theirs,
-             window_pending *request);
+             window_pending *request)
+    {
+        if (to.here.at != nullptr && !is_device(mine.at + mine.span().lowest)) {
+            is_put ? copy_elements(to.here, mine) : copy_elements(mine, to.here);
+            return OMPI_SUCCESS;
+        }
+        return move_otherwise(is_put, mine, target, to, theirs, request);
+    }
+    int move_otherwise(bool is_put, const elements &mine, int target, const place &to,
+                       const elements &theirs, window_pending *request);
     int move_now(bool is_put, const elements &mine, int target, const place &to,
                  const elements &theirs);
     bool move_on_device(bool is_put, const elements &mine, int target, const place &to,
@@ -139,9 +170,11 @@ class window final : private owner_memory {
     int move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
                     const elements &theirs);
     window_elements described(const elements &of, std::uint64_t address);
-    bool is_device(const void *at) const;
-    int start_move(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
-                   const elements &theirs, ompi_request_t **request, ompi_win_t *win);
+    static bool ask_accelerator(const void *address);
+    bool is_device(const void *at) const
+    {
+        return has_devices_ && process_.is_device_memory(at, ask_accelerator);
+    }
     int copy_own(const elements &to, const elements &from);
     int move_and_wait(bool is_put, const elements &mine, int target, const place &to,
                       const elements &theirs);
@@ -151,12 +184,20 @@ class window final : private owner_memory {
     void unlock_accumulates(int target);
     int combine(const elements &origin, int target, const place &to, const elements &theirs,
                 ompi_op_t *op);
+    status combine_on_device(const elements &origin, const place &to, const elements &theirs,
+                             const basic_elements &basic, ompi_op_t *op);
     int combine_on_processor(const elements &origin, int target, const place &to,
-                             const elements &theirs, ompi_op_t *op);
+                             const elements &theirs, const basic_elements &basic, ompi_op_t *op);
 
     // osc_gpusm_sync.cc
-    bool may_access(int target) const;
+    bool may_access(int target) const
+    {
+        const window_rank &of = ranks_[static_cast<std::size_t>(target)];
+        return fence_is_open_ || all_are_locked_ || of.is_in_start ||
+               window_rank::lock::none != of.locked;
+    }
     bool is_locked() const; // any process's memory
+    int meet();
     int complete_to(int target);
     int complete_to_all();
     int take_lock(int type, int target, int assertion);
@@ -205,8 +246,10 @@ class window final : private owner_memory {
     optional_mutex tables_lock_; // of plans_, and of what is known to be attached
     plan_cache plans_;
     owner_service owner_;
+    bool serves_ = false; // others may ask for this process's memory
     bool fence_is_open_ = false;
     bool all_are_locked_ = false;
+    std::uint64_t meetings_ = 0;
     bool is_posted_ = false;
     bool is_started_ = false;
     std::vector<int> posted_to_;

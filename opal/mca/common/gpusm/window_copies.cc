@@ -223,6 +223,10 @@ bool window_copies::progress()
     const bool any = over != nullptr;
     while (over != nullptr) {
         copy_request *each = std::exchange(over, over->next);
+        if (status::ok != each->outcome) { // once more, in another way
+            each->outcome =
+                side_.views.copy_locked(each->destination, each->source, each->len_bytes);
+        }
         end(reinterpret_cast<job *>(each), each->outcome);
     }
     return any;
