@@ -157,6 +157,13 @@ constexpr subtest subtests[] = {
     {"collectives-recover", test_collectives_recover, ranks::everyone, true},
     {"collectives-revoked", test_collectives_revoked, ranks::everyone, true},
     {"collectives-survive", test_collectives_survive, ranks::everyone, true},
+    {"windows", test_windows, ranks::everyone, true},
+    {"windows-types", test_windows_types, ranks::everyone, true},
+    {"windows-flavours", test_windows_flavours, ranks::everyone, true},
+    {"windows-atomics", test_windows_atomics, ranks::everyone, true},
+    {"windows-epochs", test_windows_epochs, ranks::everyone, true},
+    {"windows-threads", test_windows_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"windows-errors", test_windows_errors, ranks::everyone, true},
     {"soak", test_soak, ranks::everyone, true},
     {"soak-threads", test_soak_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
     {"survive", test_survive, ranks::everyone, true},
@@ -181,12 +188,8 @@ bool parse(int argc, char **argv, context &c)
     c.sizes = usual;
     for (int i = 2; i < argc; ++i) {
         const std::string argument = argv[i];
-        if ("--allow-errors" == argument) {
-            c.allow_errors = true;
-            continue;
-        }
-        if ("--views" == argument) {
-            c.views = true;
+        if ("--allow-errors" == argument || "--views" == argument) {
+            ("--views" == argument ? c.views : c.allow_errors) = true;
             continue;
         }
         if (++i == argc) {

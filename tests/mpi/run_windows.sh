@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_windows.sh: operations on windows in host and device memory: all of them in every kind of
+# epoch, with derived datatypes, on windows of every flavour, by all ranks on the same numbers, by
+# threads, and what is wrong in them is refused.
+#   GPUSM_TEST_WINDOWS_KINDS  letters of --kinds instead of those that are there
+#   GPUSM_TEST_STOCK_WINDOWS  set: windows in host memory are those of Open MPI's own components, and
+#                             what these do wrong is not tried
+# shellcheck disable=SC2016,SC2154 # conditions are evaluated later; set by common.sh
+. "$(dirname "$0")/common.sh"
+let_others_run
+
+kinds=${GPUSM_TEST_WINDOWS_KINDS:-$kinds}
+few=$(echo "$kinds" | tr -cd HDM)
+# Without a device gpusm has no windows.
+stock=${GPUSM_TEST_STOCK_WINDOWS-}
+[ "$have_gpu" = yes ] || stock=yes
+stock_option=
+[ -z "$stock" ] || stock_option="-x GPUSM_TEST_STOCK_WINDOWS=$stock"
+
+# passes NAME SECONDS RANKS KINDS SUBTEST [OPTIONS OF MPIRUN] [-- OPTIONS OF THE SUBTEST]
+passes() {
+    name=$1
+    seconds=$2
+    ranks=$3
+    of=$4
+    what=$5
+    shift 5
+    options=
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        options="$options $1"
+        shift
+    done
+    [ $# -eq 0 ] || shift
+    # shellcheck disable=SC2086 # lists of options
+    launch "$seconds" "$ranks" $stock_option $options "$exchange" "$what" --kinds "$of" "$@"
+    judge "$name" 0 $? 'says "$what: passed, [1-9]"' "it does not pass"
+}
+for ranks in 1 2 4; do
+    passes "$ranks-ranks" 90 "$ranks" "$kinds" windows
+done
+for ranks in 3 8; do
+    passes "$ranks-ranks" 90 "$ranks" "$few" windows -- --max-size 65536
+done
+for each in types flavours; do
+    for ranks in 1 3; do
+        passes "$each-of-$ranks-ranks" 60 "$ranks" "$kinds" "windows-$each"
+    done
+done
+passes flavours-of-8-ranks 60 8 "$few" windows-flavours -- --rounds 10
+for each in atomics epochs errors; do
+    for ranks in 1 2 4; do
+        passes "$each-of-$ranks-ranks" 60 "$ranks" "$kinds" "windows-$each"
+    done
+done
+for ranks in 1 2 4; do
+    passes "threads-of-$ranks-ranks" 60 "$ranks" "$few" windows-threads
+done
+for each in atomics epochs; do
+    passes "$each-of-8-ranks" 60 8 "$few" "windows-$each"
+done
+passes every-pair-of-two-kinds 60 2 "$(echo "$kinds" | cut -c1-2)" windows -- --rounds 4 --max-size 4096
+finish
