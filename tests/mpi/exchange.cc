@@ -4,6 +4,7 @@
 // exchange.cc: START HERE. `exchange SUBTEST [options]` under mpirun sends messages between memory
 // of every kind and checks every byte. The shell drivers run_*.sh say which subtests run how.
 #include "tests/mpi/exchange.h"
+#include "tests/mpi/exchange_subtests.h"
 
 #include "bench/common/numbers.h"
 
@@ -41,145 +42,6 @@ void start_deadline()
     (void)alarm(static_cast<unsigned int>(0 < seconds ? seconds : default_deadline_s));
 }
 
-// Who takes part; the others of a job wait at the end.
-enum class ranks {
-    everyone,
-    pair,   // ranks 0 and 1
-    by_get, // these two, when messages of device memory go by get
-};
-
-// How MPI begins and ends.
-enum class frame {
-    usual,
-    finalize_at_exit, // MPI_Finalize comes when the CUDA driver has ended
-    own,              // by the subtest itself, without MPI_Init
-};
-
-struct subtest {
-    const char *name;
-    test_function *function;
-    ranks who;
-    bool context_first; // make the CUDA context before MPI_Init, as stock btl/smcuda needs it
-    int threads = MPI_THREAD_SINGLE; // the level that it needs
-    frame around = frame::usual;
-
-    int least_ranks() const { return ranks::everyone == who ? 1 : 2; }
-};
-
-constexpr subtest subtests[] = {
-    {"pairs", test_pairs, ranks::pair, true},
-    {"gather", test_gather, ranks::by_get, true},
-    {"gather-from-host", test_gather_from_host, ranks::by_get, true},
-    {"behind-end", test_behind_end, ranks::by_get, true},
-    {"alltoall", test_alltoall, ranks::everyone, true},
-    {"random", test_random, ranks::everyone, true},
-    {"any-source", test_any_source, ranks::everyone, true},
-    {"unexpected", test_unexpected, ranks::everyone, true},
-    {"many", test_many, ranks::pair, true},
-    {"truncation", test_truncation, ranks::pair, true},
-    {"truncation-at-end", test_truncation_at_end, ranks::pair, true},
-    {"datatypes", test_datatypes, ranks::pair, true},
-    {"random-types", test_random_types, ranks::everyone, true},
-    {"random-types-threads", test_random_types_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
-    {"views", test_views, ranks::everyone, true},
-    {"views-threads", test_views_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
-    {"packing", test_packing, ranks::everyone, true},
-    {"ways", test_ways, ranks::pair, true},
-    {"recovery", test_recovery, ranks::pair, true},
-    {"told", test_told, ranks::pair, true, MPI_THREAD_MULTIPLE},
-    {"first", test_first, ranks::pair, true},
-    {"late", test_late, ranks::pair, false},
-    {"late-pairs", test_pairs, ranks::pair, false},
-    {"self", test_self, ranks::everyone, true},
-    {"persistent", test_persistent, ranks::by_get, true},
-    {"context-lost", test_context_lost, ranks::by_get, true},
-    {"life", test_life, ranks::pair, true},
-    {"many-small", test_many_small, ranks::by_get, true},
-    {"idle-mapping", test_idle_mapping, ranks::by_get, true},
-    {"reuse", test_reuse, ranks::by_get, true},
-    {"cooperative-late", test_cooperative_late, ranks::pair, false},
-    {"locked", test_locked, ranks::pair, true},
-    {"locked-one-way", test_locked_one_way, ranks::pair, true},
-    {"locked-in-part", test_locked_in_part, ranks::by_get, true},
-    {"locked-later", test_locked_later, ranks::by_get, true},
-    {"locked-life", test_locked_life, ranks::pair, true},
-    {"threads-without-context", test_threads_without_context, ranks::pair, true,
-     MPI_THREAD_MULTIPLE},
-    {"context-switched", test_context_switched, ranks::by_get, true},
-    {"host-context-destroyed", test_host_context_destroyed, ranks::by_get, true},
-    {"device-switched", test_device_switched, ranks::by_get, true},
-    {"two-devices", test_two_devices, ranks::by_get, true},
-    {"never", test_never, ranks::pair, false},
-    {"closed", test_closed, ranks::pair, false},
-    {"elsewhere", test_elsewhere, ranks::by_get, true},
-    {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
-    {"work-waits", test_work_waits, ranks::by_get, true},
-    {"work-waits-child-ends", test_work_waits_child_ends, ranks::pair, true},
-    {"streamed-child", streamed_child, ranks::everyone, true},
-    {"foreign", test_foreign, ranks::by_get, true},
-    {"context-destroyed", test_context_destroyed, ranks::by_get, true},
-    {"primary-reset", test_primary_reset, ranks::by_get, true},
-    {"primary-released", test_primary_released, ranks::by_get, true},
-    {"primary-renewed", test_primary_renewed, ranks::by_get, true},
-    {"primary-again", test_primary_again, ranks::by_get, true},
-    {"finalize-at-exit", test_finalize_at_exit, ranks::pair, false, MPI_THREAD_SINGLE,
-     frame::finalize_at_exit},
-    {"threads", test_threads, ranks::pair, true, MPI_THREAD_MULTIPLE},
-    {"spawn", test_spawn, ranks::everyone, true},
-    {"spawned-child", spawned_child, ranks::everyone, true},
-    {"connect", test_connect, ranks::pair, true},
-    {"sessions", test_sessions, ranks::everyone, true, MPI_THREAD_SINGLE, frame::own},
-    {"session-threads", test_session_threads, ranks::everyone, true, MPI_THREAD_SINGLE, frame::own},
-    {"session-threads-later", test_session_threads_later, ranks::everyone, true, MPI_THREAD_SINGLE,
-     frame::own},
-    {"two-session-threads", test_two_session_threads, ranks::everyone, true, MPI_THREAD_SINGLE,
-     frame::own},
-    {"forks", test_forks, ranks::pair, true},
-    {"children", test_children, ranks::everyone, true},
-    {"children-and-threads", test_children, ranks::everyone, true, MPI_THREAD_MULTIPLE},
-    {"ending-child", ending_child, ranks::everyone, true},
-    {"lost-child", test_lost_child, ranks::everyone, true},
-    {"dying-child", dying_child, ranks::everyone, true},
-    {"left-child", test_left_child, ranks::everyone, true},
-    {"leaving-child", leaving_child, ranks::everyone, true},
-    {"out-of-reach", test_out_of_reach, ranks::everyone, false},
-    {"collectives", test_collectives, ranks::everyone, true},
-    {"collectives-content", test_collectives_content, ranks::everyone, true},
-    {"reductions", test_reductions, ranks::everyone, true},
-    {"reductions-types", test_reductions_types, ranks::everyone, true},
-    {"reductions-long", test_reductions_long, ranks::everyone, true},
-    {"reductions-inter", test_reductions_inter, ranks::everyone, true},
-    {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
-    {"reductions-startall", test_reductions_startall, ranks::everyone, true},
-    {"collective-stream", test_collective_stream, ranks::everyone, true},
-    {"collectives-alone", test_collectives_alone, ranks::everyone, true},
-    {"collectives-killed", test_collectives_killed, ranks::everyone, true},
-    {"collectives-recover", test_collectives_recover, ranks::everyone, true},
-    {"collectives-revoked", test_collectives_revoked, ranks::everyone, true},
-    {"collectives-survive", test_collectives_survive, ranks::everyone, true},
-    {"windows", test_windows, ranks::everyone, true},
-    {"windows-types", test_windows_types, ranks::everyone, true},
-    {"windows-flavours", test_windows_flavours, ranks::everyone, true},
-    {"windows-atomics", test_windows_atomics, ranks::everyone, true},
-    {"windows-epochs", test_windows_epochs, ranks::everyone, true},
-    {"windows-threads", test_windows_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
-    {"windows-errors", test_windows_errors, ranks::everyone, true},
-    {"soak", test_soak, ranks::everyone, true},
-    {"soak-threads", test_soak_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
-    {"survive", test_survive, ranks::everyone, true},
-    {"killed", test_killed, ranks::everyone, true},
-};
-
-const subtest *find_subtest(const char *name)
-{
-    for (const subtest &candidate : subtests) {
-        if (0 == std::strcmp(candidate.name, name)) {
-            return &candidate;
-        }
-    }
-    return nullptr;
-}
-
 bool parse(int argc, char **argv, context &c)
 {
     const std::vector<std::size_t> usual = {
@@ -188,8 +50,12 @@ bool parse(int argc, char **argv, context &c)
     c.sizes = usual;
     for (int i = 2; i < argc; ++i) {
         const std::string argument = argv[i];
-        if ("--allow-errors" == argument || "--views" == argument) {
-            ("--views" == argument ? c.views : c.allow_errors) = true;
+        if ("--allow-errors" == argument) {
+            c.allow_errors = true;
+            continue;
+        }
+        if ("--views" == argument) {
+            c.views = true;
             continue;
         }
         if (++i == argc) {

@@ -182,7 +182,7 @@ test_function test_collective_stream, test_collectives_killed, test_collectives_
     test_collectives_revoked, test_collectives_recover, test_collectives_alone;
 test_function test_first, test_self;
 test_function test_windows, test_windows_types, test_windows_flavours, test_windows_atomics,
-    test_windows_epochs, test_windows_errors, test_windows_threads;
+    test_windows_epochs, test_windows_errors, test_windows_survive, test_windows_threads;
 test_function test_soak, test_soak_threads, test_survive;
 test_function test_out_of_reach, test_children, ending_child, test_lost_child, dying_child,
     test_left_child, leaving_child;

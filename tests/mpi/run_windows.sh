@@ -14,9 +14,7 @@ let_others_run
 
 kinds=${GPUSM_TEST_WINDOWS_KINDS:-$kinds}
 few=$(echo "$kinds" | tr -cd HDM)
-# Without a device gpusm has no windows.
 stock=${GPUSM_TEST_STOCK_WINDOWS-}
-[ "$have_gpu" = yes ] || stock=yes
 stock_option=
 [ -z "$stock" ] || stock_option="-x GPUSM_TEST_STOCK_WINDOWS=$stock"
 
@@ -62,4 +60,21 @@ for each in atomics epochs; do
     passes "$each-of-8-ranks" 60 8 "$few" "windows-$each"
 done
 passes every-pair-of-two-kinds 60 2 "$(echo "$kinds" | cut -c1-2)" windows -- --rounds 4 --max-size 4096
+# What the driver refuses goes another way, or is tried once more.
+if need_softcuda windows-whose-driver-fails; then
+    for call in cuIpcGetMemHandle:1:2 cuIpcOpenMemHandle:1:2 cuIpcOpenMemHandle:0:217 cuModuleLoadData:0:2 cuMemcpyAsync:5:2 \
+        cuLaunchKernel:5:2 cuLaunchKernel:0:1 cuEventQuery:5:2 cuStreamCreateWithPriority:1:2; do
+        for each in windows windows-types; do
+            passes "$each-where-$call-fails" 60 2 D "$each" -x GPUSM_SOFTCUDA_FAIL="$call" \
+                -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so -- --max-size 65536
+        done
+    done
+fi
+# A process that is killed: who waits for it is told.
+if [ -z "$stock" ] && need_gpu windows-of-a-killed-process; then
+    launch 60 3 --with-ft ulfm "$exchange" windows-survive --kinds D
+    # A survivor may wait for the dead one in MPI_Finalize: docs/reliability.md.
+    judge windows-of-a-killed-process 0 0 '[ "$(count_in_output "windows: rank . survived")" -eq 2 ]' \
+        "not all who waited have been told" '! says FAILED' "who waited was told something else"
+fi
 finish

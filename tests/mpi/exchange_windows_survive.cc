@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_windows_survive.cc: a process of a window is killed: who waits for it hears of that.
+#include "tests/mpi/exchange.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include <mpi-ext.h>
+
+namespace gpusm::exchange {
+
+namespace {
+
+class device_window {
+  public:
+    device_window(context &c, memory_kind kind) : memory_(c.make(kind, bytes))
+    {
+        MPI_Win_create(memory_->data(), bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win_);
+        MPI_Win_set_errhandler(win_, MPI_ERRORS_RETURN);
+    }
+    MPI_Win get() const { return win_; }
+    MPI_Win *release() { return &win_; }
+
+    static constexpr int bytes = 4096;
+
+  private:
+    std::unique_ptr<buffer> memory_;
+    MPI_Win win_ = MPI_WIN_NULL;
+};
+
+} // namespace
+
+// The last rank has locked the first one's memory, and not posted, when it is killed.
+void test_windows_survive(context &c)
+{
+    const memory_kind kind = c.kinds.empty() ? memory_kind::host : c.kinds.front();
+    device_window locked(c, kind);
+    device_window fenced(c, kind);
+    device_window posted(c, kind);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    const int last = c.ranks - 1;
+    if (last == c.rank) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, locked.get());
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (last == c.rank) {
+        (void)std::raise(SIGKILL);
+    }
+    const auto is_told = [&](int rc, const char *what) {
+        int its = MPI_SUCCESS;
+        MPI_Error_class(rc, &its);
+        c.expect(MPIX_ERR_PROC_FAILED == its ? "" : "it returned " + std::to_string(rc), what);
+    };
+    at_step("MPI_Win_lock behind a killed rank");
+    is_told(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, locked.get()), "MPI_Win_lock");
+    at_step("MPI_Win_fence with a killed rank");
+    is_told(MPI_Win_fence(0, fenced.get()), "MPI_Win_fence");
+    at_step("MPI_Win_start to a killed rank");
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group one = MPI_GROUP_NULL;
+    MPI_Win_get_group(posted.get(), &all);
+    MPI_Group_incl(all, 1, &last, &one);
+    is_told(MPI_Win_start(one, 0, posted.get()), "MPI_Win_start");
+    at_step("MPI_Win_free with a killed rank");
+    is_told(MPI_Win_free(locked.release()), "MPI_Win_free");
+    is_told(MPI_Win_free(fenced.release()), "MPI_Win_free");
+    std::printf("windows: rank %d survived\n", c.rank);
+    (void)std::fflush(stdout);
+    at_step("MPI_Finalize of a survivor");
+    MPI_Finalize();
+    std::exit(0 == c.failures ? 0 : exit_wrong); // the results of all cannot be put together
+}
+
+} // namespace gpusm::exchange
