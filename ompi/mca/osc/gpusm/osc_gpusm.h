@@ -13,6 +13,7 @@
 //     osc_gpusm_copies.cc       puts and gets
 //     osc_gpusm_accumulate.cc   accumulates
 //     osc_gpusm_sync.cc         synchronisation
+//   osc_gpusm_at_once.h       what the processor does on the spot
 //   osc_gpusm_elements.*      elements of datatypes, and the processor's copies
 //   osc_gpusm_owner.*         memory that only its owner can touch
 //   osc_gpusm_requests.*      requests of operations

@@ -42,33 +42,10 @@ int reduce(const unsigned char *from, unsigned char *into, const basic_elements 
 
 } // namespace
 
-int window::lock_accumulates(int target)
-{
-    std::atomic<std::uint32_t> &who = shared_[target].accumulates;
-    const std::uint32_t mine = static_cast<std::uint32_t>(rank_) + 1;
-    const auto take = [&] {
-        std::uint32_t nobody = 0;
-        return who.compare_exchange_weak(nobody, mine, std::memory_order_acquire,
-                                         std::memory_order_relaxed);
-    };
-    return take() ? OMPI_SUCCESS : wait_until(take);
-}
-
-void window::unlock_accumulates(int target)
-{
-    shared_[target].accumulates.store(0, std::memory_order_release);
-}
-
 // With the target's lock. By a kernel where there is one for it.
 int window::combine(const elements &origin, int target, const place &to, const elements &theirs,
                     ompi_op_t *op)
 {
-    // The processor can use both as they are: most of them.
-    if (to.here.at != nullptr && origin.type == theirs.type &&
-        ompi_datatype_is_predefined(origin.type) && !is_device(origin.at)) {
-        return mca_coll_base_reduce_local(origin.at, to.here.at, static_cast<int>(origin.count),
-                                          origin.type, op, nullptr);
-    }
     std::size_t in_each = 0;
     const basic_elements basic{basic_type_of(theirs.type, &in_each), theirs.count * in_each};
     std::size_t in_origin = 0;
@@ -204,7 +181,7 @@ int window::accumulate(const elements &origin, const elements *result, int targe
     place to;
     int rc = find(target, at, theirs, &to);
     if (OMPI_SUCCESS == rc) {
-        rc = lock_accumulates(target);
+        rc = wait_until([&] { return takes_accumulates(target); });
     }
     if (OMPI_SUCCESS != rc) {
         return rc;
@@ -232,6 +209,7 @@ int window::compare_and_swap(const void *origin, const void *compare, void *resu
     if (!element || !is_integer(*element)) {
         return MPI_ERR_TYPE;
     }
+    swapped_type_.store(type, std::memory_order_relaxed);
     const std::size_t bytes = type->super.size;
     const elements theirs = elements_of(nullptr, 1, type);
     place to;
@@ -243,7 +221,7 @@ int window::compare_and_swap(const void *origin, const void *compare, void *resu
     std::array<unsigned char, most_bytes> was;
     const elements old = elements_of(was.data(), 1, type);
     rc = copy_own(elements_of(wanted.data(), 1, type), elements_of(compare, 1, type));
-    rc = OMPI_SUCCESS == rc ? lock_accumulates(target) : rc;
+    rc = OMPI_SUCCESS == rc ? wait_until([&] { return takes_accumulates(target); }) : rc;
     if (OMPI_SUCCESS != rc) {
         return rc;
     }

@@ -3,6 +3,7 @@
 //
 // osc_gpusm_functions.cc: what Open MPI calls, in its terms. Open MPI has looked at the arguments.
 #include "ompi/mca/osc/gpusm/osc_gpusm.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_at_once.h"
 
 namespace gpusm {
 
@@ -22,6 +23,15 @@ elements given(const void *at, int count, ompi_datatype_t *type)
 elements there(int count, ompi_datatype_t *type)
 {
     return elements_of(nullptr, static_cast<std::size_t>(count), type);
+}
+
+int move(bool is_put, const elements &origin, int target, ptrdiff_t at, const elements &theirs,
+         ompi_win_t *win)
+{
+    window &of = its(win);
+    return of.copies_at_once(is_put, origin, target, at, theirs)
+               ? static_cast<int>(OMPI_SUCCESS)
+               : of.start(is_put, origin, target, at, theirs, nullptr, win);
 }
 
 // Of operations that take one element of a predefined type.
@@ -66,7 +76,8 @@ extern "C" int rput(const void *origin, int count, ompi_datatype_t *type, int ta
 extern "C" int put(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
 {
-    return rput(origin, count, type, target, at, target_count, target_type, win, nullptr);
+    return move(true, given(origin, count, type), target, at, there(target_count, target_type),
+                win);
 }
 
 extern "C" int rget(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
@@ -80,7 +91,8 @@ extern "C" int rget(void *origin, int count, ompi_datatype_t *type, int target, 
 extern "C" int get(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
 {
-    return rget(origin, count, type, target, at, target_count, target_type, win, nullptr);
+    return move(false, given(origin, count, type), target, at, there(target_count, target_type),
+                win);
 }
 
 extern "C" int raccumulate(const void *origin, int count, ompi_datatype_t *type, int target,
@@ -95,8 +107,12 @@ extern "C" int accumulate(const void *origin, int count, ompi_datatype_t *type, 
                           ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
                           ompi_op_t *op, ompi_win_t *win) noexcept
 {
-    return raccumulate(origin, count, type, target, at, target_count, target_type, op, win,
-                       nullptr);
+    const elements mine = given(origin, count, type);
+    const elements theirs = there(target_count, target_type);
+    int rc = OMPI_SUCCESS;
+    return its(win).accumulates_at_once(mine, target, at, theirs, op, &rc)
+               ? rc
+               : its(win).accumulate(mine, nullptr, target, at, theirs, op, nullptr);
 }
 
 extern "C" int rget_accumulate(const void *origin, int count, ompi_datatype_t *type, void *result,
@@ -121,6 +137,10 @@ extern "C" int get_accumulate(const void *origin, int count, ompi_datatype_t *ty
 extern "C" int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,
                             ptrdiff_t at, ompi_op_t *op, ompi_win_t *win) noexcept
 {
+    int rc = OMPI_SUCCESS;
+    if (its(win).fetches_at_once(origin, result, type, target, at, op, &rc)) {
+        return rc;
+    }
     const elements old = given(result, one, type);
     return its(win).accumulate(given(origin, one, type), &old, target, at, there(one, type), op,
                                nullptr);
@@ -130,7 +150,9 @@ extern "C" int compare_and_swap(const void *origin, const void *compare, void *r
                                 ompi_datatype_t *type, int target, ptrdiff_t at,
                                 ompi_win_t *win) noexcept
 {
-    return its(win).compare_and_swap(origin, compare, result, type, target, at);
+    return its(win).swaps_at_once(origin, compare, result, type, target, at)
+               ? static_cast<int>(OMPI_SUCCESS)
+               : its(win).compare_and_swap(origin, compare, result, type, target, at);
 }
 
 extern "C" int fence(int assertion, ompi_win_t *win) noexcept

@@ -17,6 +17,7 @@
 #include "opal/mca/common/gpusm/local_process.h"
 #include "opal/mca/common/gpusm/window_copies.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,6 +64,18 @@ class window final : private owner_memory {
     int free();
     // But of fences.
     bool is_in_epoch() const { return is_locked() || is_started_ || is_posted_; }
+
+    // --- what most operations on host memory are: the processor's work at once
+    // (osc_gpusm_at_once.h). False: it is not that, or somebody else accumulates there, and nothing
+    // has happened.
+    bool copies_at_once(bool is_put, const elements &origin, int target, std::ptrdiff_t at,
+                        const elements &theirs);
+    bool accumulates_at_once(const elements &origin, int target, std::ptrdiff_t at,
+                             const elements &theirs, ompi_op_t *op, int *rc);
+    bool fetches_at_once(const void *origin, void *result, ompi_datatype_t *type, int target,
+                         std::ptrdiff_t at, ompi_op_t *op, int *rc);
+    bool swaps_at_once(const void *origin, const void *compare, void *result, ompi_datatype_t *type,
+                       int target, std::ptrdiff_t at);
 
     // --- operations. `request`: null, or where the request is to be.
     // A put, or a get.
@@ -180,8 +193,17 @@ class window final : private owner_memory {
                       const elements &theirs);
 
     // osc_gpusm_accumulate.cc
-    int lock_accumulates(int target);
-    void unlock_accumulates(int target);
+    bool takes_accumulates(int target)
+    {
+        std::uint32_t nobody = 0;
+        return shared_[target].accumulates.compare_exchange_strong(
+            nobody, static_cast<std::uint32_t>(rank_) + 1, std::memory_order_acquire,
+            std::memory_order_relaxed);
+    }
+    void unlock_accumulates(int target)
+    {
+        shared_[target].accumulates.store(0, std::memory_order_release);
+    }
     int combine(const elements &origin, int target, const place &to, const elements &theirs,
                 ompi_op_t *op);
     status combine_on_device(const elements &origin, const place &to, const elements &theirs,
@@ -246,6 +268,8 @@ class window final : private owner_memory {
     optional_mutex tables_lock_; // of plans_, and of what is known to be attached
     plan_cache plans_;
     owner_service owner_;
+    // Of a predefined type that has been found right for MPI_Compare_and_swap.
+    std::atomic<ompi_datatype_t *> swapped_type_{nullptr};
     bool serves_ = false; // others may ask for this process's memory
     bool fence_is_open_ = false;
     bool all_are_locked_ = false;
