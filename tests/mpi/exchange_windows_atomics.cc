@@ -266,11 +266,21 @@ class contest {
 // --rounds: updates of each counter by each rank.
 void test_windows_atomics(context &c)
 {
+    const bench::path_counters counters("osc_gpusm_");
     const int rounds = 0 < c.rounds ? c.rounds : 300;
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         contest(c, c.kinds[i], c.kinds[i], 0, rounds).run();
         contest(c, c.kinds[i], c.kind_at(i + 1), c.ranks - 1, rounds).run();
     }
+    // For the shell driver.
+    const bench::path_counts counts = counters.read();
+    const auto count_of = [&](const char *name) {
+        const auto found = counts.find(name);
+        return counts.end() == found ? 0ULL : found->second;
+    };
+    std::printf("windows: rank %d: device_copies %llu, device_reductions %llu, owner_bytes %llu\n",
+                c.rank, count_of("device_copies"), count_of("device_reductions"),
+                count_of("owner_bytes"));
 }
 
 } // namespace gpusm::exchange

@@ -60,6 +60,14 @@ for each in atomics epochs; do
     passes "$each-of-8-ranks" 60 8 "$few" "windows-$each"
 done
 passes every-pair-of-two-kinds 60 2 "$(echo "$kinds" | cut -c1-2)" windows -- --rounds 4 --max-size 4096
+# Mappable device memory is the devices' work; managed memory is copied by its owner.
+if [ -z "$stock" ] && need_gpu windows-by-devices; then
+    launch 60 2 "$exchange" windows-atomics --kinds D
+    judge windows-by-devices 0 $? 'says "rank 0: device_copies [1-9][0-9]*, device_reductions [1-9]"' \
+        "devices have copied and calculated nothing" 'says "rank 0: .*owner_bytes 0$"' "owners have copied"
+    launch 60 2 "$exchange" windows-atomics --kinds M
+    judge windows-by-owners 0 $? 'says "rank 0: .*owner_bytes [1-9]"' "owners have copied nothing"
+fi
 # What the driver refuses goes another way, or is tried once more.
 if need_softcuda windows-whose-driver-fails; then
     for call in cuIpcGetMemHandle:1:2 cuIpcOpenMemHandle:1:2 cuIpcOpenMemHandle:0:217 cuModuleLoadData:0:2 cuMemcpyAsync:5:2 \
