@@ -332,10 +332,30 @@ void not_attached(context &c, memory_kind kind)
     c.expect_true(MPI_SUCCESS != found, what + ": to detach it once more is an error");
 }
 
+// Refused when it is made, and not when it is touched.
+void more_than_there_is(context &c)
+{
+    const std::string what = "a window of more memory than there is";
+    at_step(what);
+    void *base = nullptr;
+    MPI_Win win = MPI_WIN_NULL;
+    MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    const int rc =
+        MPI_Win_allocate(MPI_Aint{1} << 46, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
+    c.expect_true(MPI_SUCCESS != rc, what + " is an error");
+}
+
 } // namespace
 
 void test_windows_errors(context &c)
 {
+    if (!c.kinds.empty() && !is_stock(memory_kind::host)) {
+        more_than_there_is(c);
+    }
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         errors(c, c.kinds[i], c.kind_at(i + 1)).run();
         not_attached(c, c.kinds[i]);

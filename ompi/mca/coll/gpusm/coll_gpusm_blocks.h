@@ -180,8 +180,8 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 // Can it be by kernels? Of blocks that all ranks know to have as many bytes.
 inline bool may_be_even(std::uint64_t bytes, const communicator *comm)
 {
-    return 0 != bytes && bytes <= exchange_most_bytes &&
-           bytes * elements(ompi_comm_size(comm)) <= exchange_most_bytes;
+    return 0 != bytes && bytes <= exchange_most_shared_bytes &&
+           bytes * elements(ompi_comm_size(comm)) <= exchange_most_shared_bytes;
 }
 
 inline bool is_root(int root, const communicator *comm)

@@ -59,7 +59,7 @@ int window::combine(const elements &origin, int target, const place &to, const e
     if (to.in->mapped != nullptr && !is_for_processor) {
         const status s = combine_on_device(origin, to, theirs, basic, op);
         if (status::unsupported != s) {
-            return status::ok == s ? OMPI_SUCCESS : OMPI_ERROR;
+            return status::ok == s ? static_cast<int>(OMPI_SUCCESS) : MPI_ERR_OTHER;
         }
     }
     return combine_on_processor(origin, target, to, theirs, basic, op);

@@ -14,6 +14,8 @@
 #include <string>
 #include <utility>
 
+#include <sys/statvfs.h>
+
 namespace gpusm {
 
 namespace {
@@ -23,6 +25,20 @@ constexpr std::size_t alignment = 64; // of each process's part of memory that i
 std::size_t rounded_up(std::size_t bytes, std::size_t to)
 {
     return (bytes + to - 1) / to * to;
+}
+
+// Pages come when they are touched, and SIGBUS where there are none any more.
+bool has_room(const std::string &directory, std::size_t bytes)
+{
+    struct statvfs about;
+    if (0 != statvfs(directory.c_str(), &about) || about.f_bavail > SIZE_MAX / about.f_frsize ||
+        bytes <= about.f_bavail * about.f_frsize) {
+        return true;
+    }
+    log_line(log_level::error, "a window takes %zu MiB of shared memory, and %s has %zu MiB left",
+             bytes >> 20, directory.c_str(),
+             static_cast<std::size_t>(about.f_bavail * about.f_frsize) >> 20);
+    return false;
 }
 
 // What each process tells the others.
@@ -95,11 +111,16 @@ int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes,
             const std::string name =
                 own.directory() + "/osc_gpusm." + std::to_string(own.identity().jobid) + "." +
                 std::to_string(own.identity().vpid) + "." + ompi_comm_print_cid(comm_);
-            made.rc = opal_shmem_segment_create(&made.segment, name.c_str(), total);
+            made.rc = has_room(own.directory(), total)
+                          ? opal_shmem_segment_create(&made.segment, name.c_str(), total)
+                          : OPAL_ERR_OUT_OF_RESOURCE;
         }
         rc = comm_->c_coll->coll_bcast(&made, sizeof(made), MPI_BYTE, 0, comm_,
                                        comm_->c_coll->coll_bcast_module);
         if (OMPI_SUCCESS != rc || OPAL_SUCCESS != made.rc) {
+            if (0 == rank_ && OPAL_SUCCESS == made.rc) {
+                (void)opal_shmem_unlink(&made.segment);
+            }
             return OMPI_SUCCESS != rc ? rc : OMPI_ERR_OUT_OF_RESOURCE;
         }
         segment_ = made.segment;

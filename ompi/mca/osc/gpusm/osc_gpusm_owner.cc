@@ -38,9 +38,15 @@ void owner_service::end()
     if (!is_serving_.exchange(false)) {
         return;
     }
-    const std::lock_guard guard(mutex_);
-    (void)ompi_request_cancel(asks_);
-    (void)ompi_request_wait(&asks_, MPI_STATUS_IGNORE);
+    {
+        const std::lock_guard guard(mutex_);
+        (void)ompi_request_cancel(asks_);
+        (void)ompi_request_wait(&asks_, MPI_STATUS_IGNORE);
+    }
+    // The last answers have arrived, but may not have been found complete here.
+    for (; !jobs_.empty(); opal_progress()) {
+        jobs_.remove_if([this](job &each) { return !go_on(&each); });
+    }
 }
 
 // A question has come: its first answer says whether it will be.
@@ -112,16 +118,8 @@ bool owner_service::serve()
     if (!guard.owns_lock() || MPI_REQUEST_NULL == asks_) {
         return false;
     }
-    bool any = hear();
-    for (auto each = jobs_.begin(); each != jobs_.end();) {
-        if (go_on(&*each)) {
-            ++each;
-        } else {
-            each = jobs_.erase(each);
-            any = true;
-        }
-    }
-    return any;
+    const bool any = hear();
+    return 0 != jobs_.remove_if([this](job &each) { return !go_on(&each); }) || any;
 }
 
 int owner_service::exchange(bool is_put, int target, std::uint64_t address, void *local,

@@ -57,7 +57,8 @@ struct window_rank {
 
 class window final : private owner_memory {
   public:
-    // As osc_select has them. Collective; all succeed or fail.
+    // As osc_select has them. Collective; all succeed or fail. Takes the caller's reference to the
+    // process, in any case.
     static int make(ompi_communicator_t *comm, void **base, std::size_t size, int unit, int flavor,
                     opal_info_t *info, local_process &process, window **out);
     // Collective, too, and not in an epoch.

@@ -27,6 +27,9 @@ inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
 // 16 MiB 77 and 76; four of them 71 and 75 for 4 MiB, 129 and 109 for 8 MiB.
 inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{16} << 20;
 
+// Where ranks share a device messages between them wait for time slices of 150 us.
+inline constexpr std::uint64_t exchange_most_shared_bytes = std::uint64_t{256} << 20;
+
 // Bytes that belong together, from the beginning of a buffer.
 struct exchange_block {
     std::int64_t offset = 0;

@@ -47,6 +47,9 @@ class group_call {
     std::size_t rank() const { return group_.rank(); }
     std::size_t ranks() const { return group_.size(); }
     peer &member(std::size_t of) const { return group_.member(of); }
+    // Members have been seen to share a device, in this call or one before.
+    bool ranks_share_a_device() const { return group_.shares_a_device; }
+    void note_shared_device() { group_.shares_a_device = true; }
     // Of tell() and hear().
     void say(const void *said, std::size_t bytes) { group_.say(meeting_, said, bytes); }
     void read(std::size_t from, void *said, std::size_t bytes) const

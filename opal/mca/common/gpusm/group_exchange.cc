@@ -16,7 +16,8 @@ namespace gpusm {
 
 namespace {
 
-static_assert(exchange_most_ranks <= gather_few_copies && exchange_most_bytes <= gather_most_len);
+static_assert(exchange_most_ranks <= gather_most_copies &&
+              exchange_most_shared_bytes <= gather_most_len);
 
 // What each process tells the others. Read as a peer's word.
 struct exchange_told {
@@ -24,9 +25,12 @@ struct exchange_told {
     exchange_kind kind;
     std::uint32_t root;
     std::uint32_t on_device; // not 0: it has device memory, though `memory` may say host
+    device_uuid device;      // where it is
     remote_handle source_in;
+    remote_handle target_in;                   // kind `none`: nobody else writes there
     std::uint64_t source[exchange_most_ranks]; // by rank: address of what is for that one
-    std::uint32_t bytes[exchange_most_ranks];
+    std::uint64_t target[exchange_most_ranks]; // and of where what comes from it is to be
+    std::uint32_t bytes[exchange_most_ranks];  // for that one
 };
 static_assert(sizeof(exchange_told) <= board_said_bytes &&
               std::is_trivially_copyable_v<exchange_told>);
@@ -34,33 +38,64 @@ static_assert(sizeof(exchange_told) <= board_said_bytes &&
 } // namespace
 
 struct group_exchange::work : group_work {
-    work(gpu_side *side, std::size_t ranks) : group_work(side), told(ranks), sources(ranks)
+    work(gpu_side *side, std::size_t ranks)
+        : group_work(side), told(ranks), sources(ranks), targets(ranks)
     {
-        copies.reserve(ranks);
     }
 
-    // Fills in what of *out is about memory. Anything but `ok`: others cannot map it.
-    status describe(const exchange_call &call, std::size_t rank, exchange_told *out);
+    // Fills in what of *out is about memory, of which others may write to what is received.
+    // Anything but `ok`: others cannot map it.
+    status describe(const exchange_call &call, std::size_t rank, bool others_write,
+                    exchange_told *out);
+    // The rank that launches for that one: itself, or the first on the same device. Kernels of
+    // processes that share a device run one after the other, with a switch between them.
+    std::size_t launcher_of(std::size_t rank) const;
+    bool shares_a_device() const;
 
     std::vector<exchange_told> told; // by rank, as what follows
     std::vector<their_memory> sources;
-    std::vector<gather_copy> copies; // of the members before `mapped`
-    std::size_t mapped = 0;
+    std::vector<their_memory> targets;
+    std::vector<gather_copy> copies; // of what is mapped so far
 };
 
-status group_exchange::work::describe(const exchange_call &call, std::size_t rank,
-                                      exchange_told *out)
+// Also where this call is not for kernels.
+bool group_exchange::work::shares_a_device() const
 {
-    std::uint64_t received_bytes = 0;
-    for (std::size_t i = 0; i < told.size(); ++i) {
-        const exchange_block &sent = call.sends[i];
-        received_bytes += call.receives[i].bytes;
-        if (std::max(received_bytes, sent.bytes) > exchange_most_bytes) {
-            return status::unsupported;
+    for (auto one = told.begin(); one != told.end(); ++one) {
+        const auto same = [&](const exchange_told &other) { return other.device == one->device; };
+        if (device_uuid{} != one->device && std::any_of(one + 1, told.end(), same)) {
+            return true;
         }
-        out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sent.offset);
-        out->bytes[i] = static_cast<std::uint32_t>(sent.bytes);
     }
+    return false;
+}
+
+std::size_t group_exchange::work::launcher_of(std::size_t rank) const
+{
+    const auto is_here = [&](const exchange_told &each) {
+        return memory_told::device == each.memory && each.device == told[rank].device;
+    };
+    const auto receives = [](const exchange_told &each) {
+        return std::any_of(std::begin(each.target), std::end(each.target),
+                           [](std::uint64_t place) { return 0 != place; });
+    };
+    const auto first = std::find_if(told.begin(), told.end(), is_here);
+    std::size_t most_copies = 0;
+    for (auto each = first; each != told.end(); ++each) {
+        if (is_here(*each) && receives(*each)) {
+            most_copies += told.size();
+            if (each != first && !names_export(each->target_in.kind)) {
+                return rank; // as on all ranks
+            }
+        }
+    }
+    return most_copies <= gather_most_copies ? static_cast<std::size_t>(first - told.begin())
+                                             : rank;
+}
+
+status group_exchange::work::describe(const exchange_call &call, std::size_t rank,
+                                      bool others_write, exchange_told *out)
+{
     const exchange_block sent = span_of(call.sends);
     const exchange_block received = span_of(call.receives);
     if (0 == sent.bytes && 0 == received.bytes) {
@@ -78,12 +113,35 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     if (status::ok == s && 0 != sent.bytes) {
         s = find_device(call.send, sent.offset, sent.bytes);
     }
+    if (status::ok == s) {
+        out->device = on()->uuid;
+    }
+    std::uint64_t received_bytes = 0;
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        const exchange_block &sends = call.sends[i];
+        const exchange_block &receives = call.receives[i];
+        received_bytes += receives.bytes;
+        if (std::max(received_bytes, sends.bytes) >
+            (others_write ? exchange_most_shared_bytes : exchange_most_bytes)) {
+            return status::unsupported;
+        }
+        out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sends.offset);
+        out->target[i] = 0 == receives.bytes ? 0
+                                             : address_of(call.receive) +
+                                                   static_cast<std::uint64_t>(receives.offset);
+        out->bytes[i] = static_cast<std::uint32_t>(sends.bytes);
+    }
+    // Who launches for this rank reads its own block, too.
     exchange_blocks others_read = call.sends;
-    others_read[rank] = {};
+    others_read[rank] = others_write ? others_read[rank] : exchange_block{};
     const exchange_block offered = span_of(others_read);
     if (status::ok == s && 0 != offered.bytes) {
         s = offer(static_cast<const unsigned char *>(call.send) + offered.offset, offered.bytes,
                   &out->source_in);
+    }
+    if (status::ok == s && others_write && 0 != received.bytes) {
+        s = offer(static_cast<unsigned char *>(call.receive) + received.offset, received.bytes,
+                  &out->target_in);
     }
     out->memory = status::ok == s ? memory_told::device : out->memory;
     return s;
@@ -110,7 +168,8 @@ bool group_exchange::tell()
     mine.kind = call_.kind;
     mine.root = call_.root;
     mine.on_device = on_device_ ? 1 : 0;
-    const status s = call_.can_be ? work_->describe(call_, rank(), &mine) : status::unsupported;
+    const status s = call_.can_be ? work_->describe(call_, rank(), ranks_share_a_device(), &mine)
+                                  : status::unsupported;
     if (status::ok != s && on_device_) {
         log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
     }
@@ -127,6 +186,9 @@ bool group_exchange::hear(std::size_t from)
 
 bool group_exchange::can_be()
 {
+    if (work_->shares_a_device()) {
+        note_shared_device(); // in time for the next call
+    }
     return std::all_of(work_->told.begin(), work_->told.end(), [&](const exchange_told &each) {
         return memory_told::host != each.memory && each.kind == call_.kind &&
                each.root == call_.root;
@@ -142,29 +204,49 @@ status group_exchange::map()
             return status::unsupported;
         }
     }
-    if (!has_any(call_.receives)) {
+    if (memory_told::device != its.told[rank()].memory || rank() != its.launcher_of(rank())) {
         return status::ok;
     }
     const std::lock_guard guard(its.side()->lock);
-    for (; its.mapped < ranks(); ++its.mapped) {
-        const std::size_t i = its.mapped;
-        const std::uint64_t source = its.told[i].source[rank()];
-        const std::uint32_t bytes = its.told[i].bytes[rank()];
+    its.copies.clear();
+    for (std::size_t to = 0; to < ranks(); ++to) {
+        if (memory_told::device == its.told[to].memory && rank() == its.launcher_of(to)) {
+            if (const status s = map_for(to); status::ok != s) {
+                return s;
+            }
+        }
+    }
+    return its.copies.empty() ? status::ok : its.ready(its.side()->gatherers.of(*its.on()));
+}
+
+// What that rank receives.
+status group_exchange::map_for(std::size_t to)
+{
+    work &its = *work_;
+    for (std::size_t i = 0; i < ranks(); ++i) {
+        const std::uint64_t source = its.told[i].source[to];
+        const std::uint64_t target = its.told[to].target[i];
+        const std::uint32_t bytes = its.told[i].bytes[to];
         if (0 == bytes) {
             continue;
         }
-        if (i == rank()) {
-            its.sources[i].here = source;
-        } else if (const status s =
-                       its.map(member(i), its.told[i].source_in, source, bytes, &its.sources[i]);
-                   status::ok != s) {
+        status s = status::ok;
+        std::uint64_t from = source;
+        std::uint64_t into = target;
+        if (i != rank()) {
+            s = its.map(member(i), its.told[i].source_in, source, bytes, &its.sources[i]);
+            from = its.sources[i].here + (source - its.sources[i].there);
+        }
+        if (status::ok == s && to != rank()) {
+            s = its.map(member(to), its.told[to].target_in, target, bytes, &its.targets[to]);
+            into = its.targets[to].here + (target - its.targets[to].there);
+        }
+        if (status::ok != s) {
             return s;
         }
-        its.copies.push_back(
-            {address_of(call_.receive) + static_cast<std::uint64_t>(call_.receives[i].offset),
-             its.sources[i].here, bytes, 0});
+        its.copies.push_back({into, from, bytes, 0});
     }
-    return its.ready(its.side()->gatherers.of(*its.on()));
+    return status::ok;
 }
 
 status group_exchange::carry_out()
@@ -181,7 +263,7 @@ status group_exchange::carry_out()
 
 void group_exchange::release()
 {
-    work_->release({&work_->sources});
+    work_->release({&work_->sources, &work_->targets});
 }
 
 } // namespace gpusm

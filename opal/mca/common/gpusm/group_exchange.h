@@ -30,6 +30,7 @@ class group_exchange final : public group_call {
     bool hear(std::size_t from) override;
     bool can_be() override;
     status map() override;
+    status map_for(std::size_t to);
     status carry_out() override;
     void release() override;
 

@@ -36,11 +36,11 @@ status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle 
 status group_work::map(peer &from, const remote_handle &handle, std::uint64_t address,
                        std::uint64_t bytes, their_memory *out)
 {
-    if (out->is_ready) {
-        return status::ok;
-    }
     if (!names_export(handle.kind) || !covers(handle, address, bytes)) {
         return status::bad_peer;
+    }
+    if (out->is_ready) {
+        return status::ok;
     }
     status s = status::ok;
     if (nullptr == out->mapped) {
@@ -48,6 +48,7 @@ status group_work::map(peer &from, const remote_handle &handle, std::uint64_t ad
     }
     if (status::ok == s) {
         out->here = out->mapped->local_base + (address - out->mapped->remote_base);
+        out->there = address;
         s = gpu_side::kernel_reads(*out->mapped, *on_) ? s : status::unsupported;
     }
     CUevent before = nullptr;

@@ -35,6 +35,7 @@ class group_work {
     struct their_memory {
         mapping *mapped = nullptr; // null: not needed, or not yet
         std::uint64_t here = 0;    // its address in this process
+        std::uint64_t there = 0;   // the same place, as its owner has it
         bool is_ready = false;     // to be read and written, by a kernel that waits for events
     };
 
@@ -54,8 +55,9 @@ class group_work {
     // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
     // cannot.
     status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);
-    // Where [address, address + bytes) of another process is in this one. Does nothing if it is
-    // mapped already. `busy`: not yet; else it cannot be had.
+    // Where [address, address + bytes) of another process is in this one: as far behind `here` as
+    // it is behind `there`. Does nothing if the memory is mapped already. `busy`: not yet; else it
+    // cannot be had.
     status map(peer &from, const remote_handle &handle, std::uint64_t address, std::uint64_t bytes,
                their_memory *out);
     // Can that kernel be launched?

@@ -31,6 +31,9 @@ class process_group {
     process_group(const process_group &) = delete;
     process_group &operator=(const process_group &) = delete;
 
+    // Kept for those who call: members have device memory on the same device.
+    bool shares_a_device = false;
+
     std::size_t size() const { return members_.size(); }
     std::size_t rank() const { return rank_; }
     peer &member(std::size_t rank) const { return *members_[rank].process; }

@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 21;
+inline constexpr std::uint32_t wire_version = 22;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -353,7 +353,7 @@ enum class board_standing : std::uint32_t {
 
 // Meetings of one group that a process can be in at a time.
 inline constexpr std::size_t board_places = 8;
-inline constexpr std::size_t board_said_bytes = 5 * cache_line_bytes;
+inline constexpr std::size_t board_said_bytes = 7 * cache_line_bytes;
 
 // Writer: the owner. The word is a board_word; what is said has a line for itself, as others look
 // at the word all the time.
@@ -361,7 +361,7 @@ struct board_place {
     alignas(cache_line_bytes) std::atomic<std::uint64_t> word;
     alignas(cache_line_bytes) unsigned char said[board_said_bytes];
 };
-static_assert(sizeof(board_place) == 6 * cache_line_bytes);
+static_assert(sizeof(board_place) == 8 * cache_line_bytes);
 
 // See shm/board.h. Writer: the owner.
 struct board {
@@ -373,7 +373,7 @@ struct board {
     std::atomic<board_standing> standing;
     board_place places[board_places];
 };
-static_assert(sizeof(board) == (1 + 6 * board_places) * cache_line_bytes);
+static_assert(sizeof(board) == (1 + 8 * board_places) * cache_line_bytes);
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
