@@ -22,6 +22,16 @@ for ranks in 1 2 3 4 9; do
 done
 passes with-events 2 collectives-content --mca btl_gpusm_use_cuda_events 1
 passes by-messages 2 collectives-content --mca coll_gpusm_use_devices 0
+# Of ranks that share a device one launches for all, but in a communicator's first call, in which they
+# find out.
+if need_softcuda one-launches-for-all; then
+    logged shared -x CUDA_VISIBLE_DEVICES=0 "$exchange" collectives-content --kinds D
+    status=$?
+    # The two logs by their number of launches.
+    launches=$(for log in "$work"/shared/*.log; do grep -c '^cuLaunchKernel .*libmca_common_gpusm' "$log" || true; done | sort -n | tr '\n' ' ')
+    judge one-launches-for-all 0 $status '[ "$(echo "$launches" | cut -d " " -f 2)" -gt $((3 * ${launches%% *})) ]' \
+        "both launch: $launches"
+fi
 # Who takes no part keeps nobody waiting.
 launch 120 1 --mca coll_gpusm_use_devices 0 "$exchange" collectives-content --kinds D : \
     -n 2 "$exchange" collectives-content --kinds D

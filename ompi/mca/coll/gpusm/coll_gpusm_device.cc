@@ -102,8 +102,12 @@ std::unique_ptr<process_group> device_calls::make_group(ompi_communicator_t *com
         members.push_back(i == ompi_comm_rank(comm) ? nullptr : find_peer(*process_, comm, i));
     }
     const ompi_comm_extended_cid_t id = comm->c_contextid;
-    return process_group::make(process_->boards(), {id.cid_base, id.cid_sub.u64, call}, members,
-                               static_cast<std::size_t>(ompi_comm_rank(comm)));
+    auto made = process_group::make(process_->boards(), {id.cid_base, id.cid_sub.u64, call},
+                                    members, static_cast<std::size_t>(ompi_comm_rank(comm)));
+    if (made != nullptr && group_ != nullptr) {
+        made->shares_a_device = group_->shares_a_device;
+    }
+    return made;
 }
 
 // Fills in what of *of is not, if ranks meet for such calls.
