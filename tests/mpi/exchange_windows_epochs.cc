@@ -175,6 +175,29 @@ class everyone {
         }
     }
 
+    // Of puts to one place, without waiting in between, the last one stays. MPI does not promise
+    // that, but programs rely on it.
+    void puts_in_order()
+    {
+        constexpr int times = 20;
+        const int target = (c_.rank + 1) % c_.ranks;
+        const int source = (c_.rank + c_.ranks - 1) % c_.ranks;
+        const std::string what = what_ + ", puts in order";
+        begin(what);
+        MPI_Barrier(MPI_COMM_WORLD);
+        c_.mpi(MPI_Win_lock(MPI_LOCK_SHARED, target, 0, *window_), what);
+        for (int time = 0; time < times; ++time) {
+            const std::size_t from = static_cast<std::size_t>(time) * number_bytes;
+            c_.mpi(MPI_Put(origin_.at(slot(0) + from), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
+                           MPI_INT64_T, *window_),
+                   what);
+        }
+        c_.mpi(MPI_Win_unlock(target, *window_), what);
+        MPI_Barrier(MPI_COMM_WORLD);
+        long_element().put(owned_.wanted(slot(source)), seed_of(source, 1) + number(0, times - 1));
+        end(epoch::locks, what);
+    }
+
     // The owner of the window is in a receive, which ends only when the accesses are complete.
     void while_owner_receives()
     {
@@ -360,6 +383,7 @@ void test_windows_epochs(context &c)
                 }
                 all.requests(from);
                 all.in_order();
+                all.puts_in_order();
                 all.while_owner_receives();
                 all.from_window();
             }

@@ -4,6 +4,7 @@
 
 #include "opal/mca/common/gpusm/base/log.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -139,6 +140,29 @@ status window_copies::find_theirs(const window_copy &what, device &on, side_of_c
     return status::ok;
 }
 
+bool window_copies::is_being_written(const written &now)
+{
+    if (0 == under_way_.load(std::memory_order_relaxed)) {
+        written_.clear();
+    }
+    if (written_.empty()) {
+        all_written_ = now;
+    } else if (now.begin < all_written_.end && all_written_.begin < now.end) {
+        const auto overlaps = [&](const written &each) {
+            return now.begin < each.end && each.begin < now.end;
+        };
+        if (most_written == written_.size() ||
+            std::any_of(written_.begin(), written_.end(), overlaps)) {
+            return true;
+        }
+    }
+    all_written_ = {std::min(all_written_.begin, now.begin), std::max(all_written_.end, now.end)};
+    if (written_.size() < most_written) {
+        written_.push_back(now);
+    }
+    return false;
+}
+
 status window_copies::start(const window_copy &what, const std::array<window_pending *, 2> &of)
 {
     device *on = nullptr;
@@ -155,9 +179,17 @@ status window_copies::start(const window_copy &what, const std::array<window_pen
     if (status::ok == s) {
         s = find_theirs(what, *on, &theirs);
     }
+    if (status::ok == s && what.is_put && what.in != nullptr) {
+        const written now = theirs.opened != nullptr
+                                ? written{theirs.opened->lowest, theirs.opened->end}
+                                : written{theirs.address, theirs.address + what.mine.len_bytes};
+        s = is_being_written(now) ? status::busy : s;
+    }
     if (status::ok != s) {
-        if (mine.opened != nullptr) {
-            side_.views.close(mine.opened);
+        for (view *each : {mine.opened, theirs.opened}) {
+            if (each != nullptr) {
+                side_.views.close(each);
+            }
         }
         return s;
     }

@@ -133,6 +133,15 @@ class window_copies {
         bool on_device = false;
         bool is_there = false;
     };
+    // Addresses that copies under way write in windows. MPI leaves it open in which order puts of
+    // an epoch arrive, but programs take it for theirs; so one that writes where another one does
+    // waits for that.
+    struct written {
+        std::uint64_t begin;
+        std::uint64_t end;
+    };
+    bool is_being_written(const written &now);
+
     status find_mine(const window_elements &mine, side_of_copy *out, device **on);
     status find_theirs(const window_copy &what, device &on, side_of_copy *out);
     void end(job *over, status outcome);
@@ -142,6 +151,9 @@ class window_copies {
     std::deque<job> jobs_;
     std::vector<job *> free_;
     std::atomic<std::uint32_t> under_way_{0};
+    static constexpr std::size_t most_written = 256; // then all are waited for
+    std::vector<written> written_;
+    written all_written_{}; // from the lowest to the highest of them
 };
 
 } // namespace gpusm
