@@ -83,6 +83,12 @@ for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll
     report "$name keeps no state beside its component" "$(states_of "$dso")"
 done
 
+# A function of C in an unnamed namespace is the only one of its name all the same.
+report "no two components have a C function of one name, as they may be linked into one library" \
+    "$(for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll ompi/mca/osc; do
+        nm "$build/$component"/gpusm/.libs/*.o | awk '$2 == "T" && $3 !~ /^_Z/ { print $3 }' | sort -u
+    done | sort | uniq -d)"
+
 library=$build/opal/mca/common/gpusm/.libs/libmca_common_gpusm.so
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
     skip libmca_common_gpusm "built with sanitizers"

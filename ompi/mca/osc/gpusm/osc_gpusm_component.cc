@@ -16,7 +16,7 @@ namespace {
 ompi_osc_gpusm_component_t &component = mca_osc_gpusm_component;
 
 // Called while there is a window.
-extern "C" int progress() noexcept
+extern "C" int osc_gpusm_progress() noexcept
 {
     open_windows &open = *component.open;
     bool any = false;
@@ -51,8 +51,8 @@ bool reaches_all(ompi_communicator_t *comm)
 }
 
 // Collective, as what it answers has to be the same on all.
-extern "C" int query(ompi_win_t *, void **, size_t, int, ompi_communicator_t *comm, opal_info_t *,
-                     int) noexcept
+extern "C" int osc_gpusm_query(ompi_win_t *, void **, size_t, int, ompi_communicator_t *comm,
+                               opal_info_t *, int) noexcept
 {
     if (component.priority < 0 || OMPI_COMM_IS_INTER(comm) ||
         ompi_group_have_remote_peers(comm->c_local_group)) {
@@ -68,8 +68,9 @@ extern "C" int query(ompi_win_t *, void **, size_t, int, ompi_communicator_t *co
     return 1 == all ? component.priority : OMPI_ERR_NOT_AVAILABLE;
 }
 
-extern "C" int select(ompi_win_t *win, void **base, size_t size, int unit,
-                      ompi_communicator_t *comm, opal_info_t *info, int flavor, int *model) noexcept
+extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, int unit,
+                                ompi_communicator_t *comm, opal_info_t *info, int flavor,
+                                int *model) noexcept
 {
     local_process *process = local_process::acquire_if_made(); // query() has seen it
     if (nullptr == process) {
@@ -113,7 +114,7 @@ void register_counters()
     }
 }
 
-extern "C" int component_register() noexcept
+extern "C" int osc_gpusm_register() noexcept
 {
     const abi_part parts[] = {
         GPUSM_ABI_CLASS(ompi_communicator_t), GPUSM_ABI_CLASS(ompi_datatype_t),
@@ -137,13 +138,13 @@ extern "C" int component_register() noexcept
     return OMPI_SUCCESS;
 }
 
-extern "C" int component_init(bool, bool) noexcept
+extern "C" int osc_gpusm_init(bool, bool) noexcept
 {
     component.open = new open_windows();
     return OMPI_SUCCESS;
 }
 
-extern "C" int component_finalize() noexcept
+extern "C" int osc_gpusm_finalize() noexcept
 {
     delete std::exchange(component.open, nullptr);
     return OMPI_SUCCESS;
@@ -153,7 +154,8 @@ extern "C" int component_finalize() noexcept
 
 void follow_progress(bool there_are)
 {
-    (void)(there_are ? opal_progress_register(progress) : opal_progress_unregister(progress));
+    (void)(there_are ? opal_progress_register(osc_gpusm_progress)
+                     : opal_progress_unregister(osc_gpusm_progress));
 }
 
 } // namespace gpusm
@@ -167,12 +169,12 @@ ompi_osc_gpusm_component_t mca_osc_gpusm_component = {
                     .mca_component_name = "gpusm",
                     MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
                                           OPAL_RELEASE_VERSION),
-                    .mca_register_component_params = gpusm::component_register,
+                    .mca_register_component_params = gpusm::osc_gpusm_register,
                 },
             .osc_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},
-            .osc_init = gpusm::component_init,
-            .osc_query = gpusm::query,
-            .osc_select = gpusm::select,
-            .osc_finalize = gpusm::component_finalize,
+            .osc_init = gpusm::osc_gpusm_init,
+            .osc_query = gpusm::osc_gpusm_query,
+            .osc_select = gpusm::osc_gpusm_select,
+            .osc_finalize = gpusm::osc_gpusm_finalize,
         },
 };

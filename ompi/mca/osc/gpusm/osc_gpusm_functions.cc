@@ -37,7 +37,7 @@ int move(bool is_put, const elements &origin, int target, ptrdiff_t at, const el
 // Of operations that take one element of a predefined type.
 constexpr int one = 1;
 
-extern "C" int win_free(ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_win_free(ompi_win_t *win) noexcept
 {
     auto *module = reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module);
     if (module->its->is_in_epoch()) {
@@ -49,63 +49,67 @@ extern "C" int win_free(ompi_win_t *win) noexcept
     return rc;
 }
 
-extern "C" int win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit,
-                                void *base) noexcept
+extern "C" int osc_gpusm_win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit,
+                                          void *base) noexcept
 {
     return its(win).query(rank, size, unit, base);
 }
 
-extern "C" int win_attach(ompi_win_t *win, void *base, size_t size) noexcept
+extern "C" int osc_gpusm_win_attach(ompi_win_t *win, void *base, size_t size) noexcept
 {
     return its(win).attach(base, size);
 }
 
-extern "C" int win_detach(ompi_win_t *win, const void *base) noexcept
+extern "C" int osc_gpusm_win_detach(ompi_win_t *win, const void *base) noexcept
 {
     return its(win).detach(base);
 }
 
-extern "C" int rput(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
-                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
-                    ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_rput(const void *origin, int count, ompi_datatype_t *type, int target,
+                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                              ompi_win_t *win, ompi_request_t **request) noexcept
 {
     return its(win).start(true, given(origin, count, type), target, at,
                           there(target_count, target_type), request, win);
 }
 
-extern "C" int put(const void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
-                   int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_put(const void *origin, int count, ompi_datatype_t *type, int target,
+                             ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                             ompi_win_t *win) noexcept
 {
     return move(true, given(origin, count, type), target, at, there(target_count, target_type),
                 win);
 }
 
-extern "C" int rget(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
-                    int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
-                    ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_rget(void *origin, int count, ompi_datatype_t *type, int target,
+                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                              ompi_win_t *win, ompi_request_t **request) noexcept
 {
     return its(win).start(false, given(origin, count, type), target, at,
                           there(target_count, target_type), request, win);
 }
 
-extern "C" int get(void *origin, int count, ompi_datatype_t *type, int target, ptrdiff_t at,
-                   int target_count, ompi_datatype_t *target_type, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_get(void *origin, int count, ompi_datatype_t *type, int target,
+                             ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+                             ompi_win_t *win) noexcept
 {
     return move(false, given(origin, count, type), target, at, there(target_count, target_type),
                 win);
 }
 
-extern "C" int raccumulate(const void *origin, int count, ompi_datatype_t *type, int target,
-                           ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                           ompi_op_t *op, ompi_win_t *win, ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_raccumulate(const void *origin, int count, ompi_datatype_t *type,
+                                     int target, ptrdiff_t at, int target_count,
+                                     ompi_datatype_t *target_type, ompi_op_t *op, ompi_win_t *win,
+                                     ompi_request_t **request) noexcept
 {
     return its(win).accumulate(given(origin, count, type), nullptr, target, at,
                                there(target_count, target_type), op, request);
 }
 
-extern "C" int accumulate(const void *origin, int count, ompi_datatype_t *type, int target,
-                          ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                          ompi_op_t *op, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_accumulate(const void *origin, int count, ompi_datatype_t *type,
+                                    int target, ptrdiff_t at, int target_count,
+                                    ompi_datatype_t *target_type, ompi_op_t *op,
+                                    ompi_win_t *win) noexcept
 {
     const elements mine = given(origin, count, type);
     const elements theirs = there(target_count, target_type);
@@ -115,27 +119,31 @@ extern "C" int accumulate(const void *origin, int count, ompi_datatype_t *type, 
                : its(win).accumulate(mine, nullptr, target, at, theirs, op, nullptr);
 }
 
-extern "C" int rget_accumulate(const void *origin, int count, ompi_datatype_t *type, void *result,
-                               int result_count, ompi_datatype_t *result_type, int target,
-                               ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                               ompi_op_t *op, ompi_win_t *win, ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_rget_accumulate(const void *origin, int count, ompi_datatype_t *type,
+                                         void *result, int result_count,
+                                         ompi_datatype_t *result_type, int target, ptrdiff_t at,
+                                         int target_count, ompi_datatype_t *target_type,
+                                         ompi_op_t *op, ompi_win_t *win,
+                                         ompi_request_t **request) noexcept
 {
     const elements old = given(result, result_count, result_type);
     return its(win).accumulate(given(origin, count, type), &old, target, at,
                                there(target_count, target_type), op, request);
 }
 
-extern "C" int get_accumulate(const void *origin, int count, ompi_datatype_t *type, void *result,
-                              int result_count, ompi_datatype_t *result_type, int target,
-                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                              ompi_op_t *op, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_get_accumulate(const void *origin, int count, ompi_datatype_t *type,
+                                        void *result, int result_count,
+                                        ompi_datatype_t *result_type, int target, ptrdiff_t at,
+                                        int target_count, ompi_datatype_t *target_type,
+                                        ompi_op_t *op, ompi_win_t *win) noexcept
 {
-    return rget_accumulate(origin, count, type, result, result_count, result_type, target, at,
-                           target_count, target_type, op, win, nullptr);
+    return osc_gpusm_rget_accumulate(origin, count, type, result, result_count, result_type, target,
+                                     at, target_count, target_type, op, win, nullptr);
 }
 
-extern "C" int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,
-                            ptrdiff_t at, ompi_op_t *op, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
+                                      int target, ptrdiff_t at, ompi_op_t *op,
+                                      ompi_win_t *win) noexcept
 {
     int rc = OMPI_SUCCESS;
     if (its(win).fetches_at_once(origin, result, type, target, at, op, &rc)) {
@@ -146,80 +154,80 @@ extern "C" int fetch_and_op(const void *origin, void *result, ompi_datatype_t *t
                                nullptr);
 }
 
-extern "C" int compare_and_swap(const void *origin, const void *compare, void *result,
-                                ompi_datatype_t *type, int target, ptrdiff_t at,
-                                ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_compare_and_swap(const void *origin, const void *compare, void *result,
+                                          ompi_datatype_t *type, int target, ptrdiff_t at,
+                                          ompi_win_t *win) noexcept
 {
     return its(win).swaps_at_once(origin, compare, result, type, target, at)
                ? static_cast<int>(OMPI_SUCCESS)
                : its(win).compare_and_swap(origin, compare, result, type, target, at);
 }
 
-extern "C" int fence(int assertion, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_fence(int assertion, ompi_win_t *win) noexcept
 {
     return its(win).fence(assertion);
 }
 
-extern "C" int start(ompi_group_t *group, int, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_start(ompi_group_t *group, int, ompi_win_t *win) noexcept
 {
     return its(win).start_access(group);
 }
 
-extern "C" int complete(ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_complete(ompi_win_t *win) noexcept
 {
     return its(win).complete();
 }
 
-extern "C" int post(ompi_group_t *group, int, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_post(ompi_group_t *group, int, ompi_win_t *win) noexcept
 {
     return its(win).post(group);
 }
 
-extern "C" int wait(ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_wait(ompi_win_t *win) noexcept
 {
     return its(win).wait();
 }
 
-extern "C" int test(ompi_win_t *win, int *flag) noexcept
+extern "C" int osc_gpusm_test(ompi_win_t *win, int *flag) noexcept
 {
     opal_progress();
     return its(win).test(flag);
 }
 
-extern "C" int lock(int type, int target, int assertion, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_lock(int type, int target, int assertion, ompi_win_t *win) noexcept
 {
     return its(win).lock(type, target, assertion);
 }
 
-extern "C" int unlock(int target, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_unlock(int target, ompi_win_t *win) noexcept
 {
     return its(win).unlock(target);
 }
 
-extern "C" int lock_all(int assertion, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_lock_all(int assertion, ompi_win_t *win) noexcept
 {
     return its(win).lock_all(assertion);
 }
 
-extern "C" int unlock_all(ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_unlock_all(ompi_win_t *win) noexcept
 {
     return its(win).unlock_all();
 }
 
 // Both copies of a window are one, and what processors have written is seen by the next load.
-extern "C" int sync(ompi_win_t *) noexcept
+extern "C" int osc_gpusm_sync(ompi_win_t *) noexcept
 {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     opal_progress();
     return OMPI_SUCCESS;
 }
 
-extern "C" int flush(int target, ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_flush(int target, ompi_win_t *win) noexcept
 {
     return its(win).flush(target);
 }
 
-extern "C" int flush_all(ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_flush_all(ompi_win_t *win) noexcept
 {
     return its(win).flush_all();
 }
@@ -227,36 +235,36 @@ extern "C" int flush_all(ompi_win_t *win) noexcept
 } // namespace
 
 const ompi_osc_base_module_t window_functions = {
-    .osc_win_shared_query = win_shared_query,
-    .osc_win_attach = win_attach,
-    .osc_win_detach = win_detach,
-    .osc_free = win_free,
-    .osc_put = put,
-    .osc_get = get,
-    .osc_accumulate = accumulate,
-    .osc_compare_and_swap = compare_and_swap,
-    .osc_fetch_and_op = fetch_and_op,
-    .osc_get_accumulate = get_accumulate,
-    .osc_rput = rput,
-    .osc_rget = rget,
-    .osc_raccumulate = raccumulate,
-    .osc_rget_accumulate = rget_accumulate,
-    .osc_fence = fence,
-    .osc_start = start,
-    .osc_complete = complete,
-    .osc_post = post,
-    .osc_wait = wait,
-    .osc_test = test,
-    .osc_lock = lock,
-    .osc_unlock = unlock,
-    .osc_lock_all = lock_all,
-    .osc_unlock_all = unlock_all,
-    .osc_sync = sync,
-    .osc_flush = flush,
-    .osc_flush_all = flush_all,
+    .osc_win_shared_query = osc_gpusm_win_shared_query,
+    .osc_win_attach = osc_gpusm_win_attach,
+    .osc_win_detach = osc_gpusm_win_detach,
+    .osc_free = osc_gpusm_win_free,
+    .osc_put = osc_gpusm_put,
+    .osc_get = osc_gpusm_get,
+    .osc_accumulate = osc_gpusm_accumulate,
+    .osc_compare_and_swap = osc_gpusm_compare_and_swap,
+    .osc_fetch_and_op = osc_gpusm_fetch_and_op,
+    .osc_get_accumulate = osc_gpusm_get_accumulate,
+    .osc_rput = osc_gpusm_rput,
+    .osc_rget = osc_gpusm_rget,
+    .osc_raccumulate = osc_gpusm_raccumulate,
+    .osc_rget_accumulate = osc_gpusm_rget_accumulate,
+    .osc_fence = osc_gpusm_fence,
+    .osc_start = osc_gpusm_start,
+    .osc_complete = osc_gpusm_complete,
+    .osc_post = osc_gpusm_post,
+    .osc_wait = osc_gpusm_wait,
+    .osc_test = osc_gpusm_test,
+    .osc_lock = osc_gpusm_lock,
+    .osc_unlock = osc_gpusm_unlock,
+    .osc_lock_all = osc_gpusm_lock_all,
+    .osc_unlock_all = osc_gpusm_unlock_all,
+    .osc_sync = osc_gpusm_sync,
+    .osc_flush = osc_gpusm_flush,
+    .osc_flush_all = osc_gpusm_flush_all,
     // What is complete at the origin is so at the target, as one copy does both.
-    .osc_flush_local = flush,
-    .osc_flush_local_all = flush_all,
+    .osc_flush_local = osc_gpusm_flush,
+    .osc_flush_local_all = osc_gpusm_flush_all,
 };
 
 } // namespace gpusm

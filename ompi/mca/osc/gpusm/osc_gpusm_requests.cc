@@ -10,7 +10,7 @@ namespace gpusm {
 
 namespace {
 
-extern "C" int request_free(ompi_request_t **given) noexcept
+extern "C" int osc_gpusm_request_free(ompi_request_t **given) noexcept
 {
     if (!REQUEST_COMPLETE(*given)) {
         return MPI_ERR_REQUEST;
@@ -23,21 +23,21 @@ extern "C" int request_free(ompi_request_t **given) noexcept
     return OMPI_SUCCESS;
 }
 
-extern "C" int request_cancel(ompi_request_t *, int) noexcept
+extern "C" int osc_gpusm_request_cancel(ompi_request_t *, int) noexcept
 {
     return MPI_ERR_REQUEST;
 }
 
-extern "C" void request_construct(window_request *request) noexcept
+extern "C" void osc_gpusm_request_construct(window_request *request) noexcept
 {
     request->req_type = OMPI_REQUEST_WIN;
-    request->req_free = request_free;
-    request->req_cancel = request_cancel;
+    request->req_free = osc_gpusm_request_free;
+    request->req_cancel = osc_gpusm_request_cancel;
     request->req_status._cancelled = 0;
     request->pending = nullptr;
 }
 
-OBJ_CLASS_INSTANCE(window_request, ompi_request_t, request_construct, nullptr);
+OBJ_CLASS_INSTANCE(window_request, ompi_request_t, osc_gpusm_request_construct, nullptr);
 
 } // namespace
 
@@ -55,7 +55,7 @@ void window_requests::drop(window_request *request)
 {
     request->req_complete = REQUEST_COMPLETED;
     ompi_request_t *its = request;
-    (void)request_free(&its);
+    (void)osc_gpusm_request_free(&its);
 }
 
 void window_requests::start(window_request *request, ompi_win_t *win, ompi_request_t **out)
