@@ -96,8 +96,13 @@ class call {
     unsigned long long times() const { return form::persistent == of_.how ? 2 : 1; }
 
     // Do kernels carry it out? Where it is known: who has nothing in a call that varies does not
-    // count.
-    bool is_known() const { return !of_.varied || mix::none == of_.hosts; }
+    // count, and long ones go by messages unless ranks share a device.
+    bool is_known() const
+    {
+        constexpr std::size_t all_ints = (16 << 20) / sizeof(int);
+        return (!of_.varied || mix::none == of_.hosts) &&
+               of_.n <= all_ints / static_cast<std::size_t>(ranks_);
+    }
     bool stays() const
     {
         const bool receives = kind::gather == of_.what    ? 0 == of_.root
@@ -106,9 +111,7 @@ class call {
         const bool all_on_device =
             mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
         const bool in_place = kind::alltoall == of_.what && of_.in_place;
-        constexpr std::size_t all_ints = (16 << 20) / sizeof(int);
-        const std::size_t most_ints = all_ints / static_cast<std::size_t>(ranks_);
-        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place && of_.n <= most_ints;
+        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place;
     }
     std::string describe() const
     {

@@ -20,6 +20,7 @@ passes() {
 for ranks in 1 2 3 4 9; do
     passes "$ranks-ranks" "$ranks" collectives
 done
+passes one-device 2 collectives -x CUDA_VISIBLE_DEVICES=0
 passes with-events 2 collectives-content --mca btl_gpusm_use_cuda_events 1
 passes by-messages 2 collectives-content --mca coll_gpusm_use_devices 0
 # Of ranks that share a device one launches for all, but in a communicator's first call, in which they
