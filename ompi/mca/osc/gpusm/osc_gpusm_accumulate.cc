@@ -44,7 +44,7 @@ int reduce(const unsigned char *from, unsigned char *into, const basic_elements 
 
 // With the target's lock. By a kernel where there is one for it.
 int window::combine(const elements &origin, int target, const place &to, const elements &theirs,
-                    ompi_op_t *op)
+                    const elements *fetched, ompi_op_t *op)
 {
     std::size_t in_each = 0;
     const basic_elements basic{basic_type_of(theirs.type, &in_each), theirs.count * in_each};
@@ -62,7 +62,7 @@ int window::combine(const elements &origin, int target, const place &to, const e
             return status::ok == s ? static_cast<int>(OMPI_SUCCESS) : MPI_ERR_OTHER;
         }
     }
-    return combine_on_processor(origin, target, to, theirs, basic, op);
+    return combine_on_processor(origin, target, to, theirs, fetched, basic, op);
 }
 
 // `unsupported`: nothing has been written.
@@ -103,7 +103,8 @@ status window::combine_on_device(const elements &origin, const place &to, const 
 }
 
 int window::combine_on_processor(const elements &origin, int target, const place &to,
-                                 const elements &theirs, const basic_elements &basic, ompi_op_t *op)
+                                 const elements &theirs, const elements *fetched,
+                                 const basic_elements &basic, ompi_op_t *op)
 {
     // Copies of what the processor cannot use as it is.
     std::unique_ptr<unsigned char[]> copies[2];
@@ -139,7 +140,12 @@ int window::combine_on_processor(const elements &origin, int target, const place
     if (nullptr == there.at) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    int rc = move_and_wait(false, there, target, to, theirs);
+    int rc = OMPI_SUCCESS;
+    if (fetched != nullptr && !is_device(fetched->at + fetched->span().lowest)) {
+        copy_elements(there, *fetched);
+    } else {
+        rc = move_and_wait(false, there, target, to, theirs);
+    }
     if (OMPI_SUCCESS == rc) {
         rc = reduce(mine_at, there.at, basic, op);
     }
@@ -195,7 +201,7 @@ int window::accumulate(const elements &origin, const elements *result, int targe
     }
     if (OMPI_SUCCESS == rc && takes_origin) {
         rc = MPI_REPLACE == op ? move_and_wait(true, origin, target, to, theirs)
-                               : combine(origin, target, to, theirs, op);
+                               : combine(origin, target, to, theirs, result, op);
     }
     unlock_accumulates(target);
     return rc;

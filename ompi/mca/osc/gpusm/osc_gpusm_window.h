@@ -205,12 +205,14 @@ class window final : private owner_memory {
     {
         shared_[target].accumulates.store(0, std::memory_order_release);
     }
+    // `fetched`: null, or what is there.
     int combine(const elements &origin, int target, const place &to, const elements &theirs,
-                ompi_op_t *op);
+                const elements *fetched, ompi_op_t *op);
     status combine_on_device(const elements &origin, const place &to, const elements &theirs,
                              const basic_elements &basic, ompi_op_t *op);
     int combine_on_processor(const elements &origin, int target, const place &to,
-                             const elements &theirs, const basic_elements &basic, ompi_op_t *op);
+                             const elements &theirs, const elements *fetched,
+                             const basic_elements &basic, ompi_op_t *op);
 
     // osc_gpusm_sync.cc
     bool may_access(int target) const
