@@ -13,24 +13,23 @@ bool window::anyone_is_gone() const
     });
 }
 
-// All copies that `of` counts have ended.
+// All copies that `of` counts have ended. They do, whoever has ended meanwhile, and until then it
+// is in use.
 int window::wait_for(window_pending &of)
 {
-    if (0 == of.copies.load(std::memory_order_acquire) &&
-        !of.has_failed.load(std::memory_order_relaxed)) {
-        return OMPI_SUCCESS;
-    }
     // A look at the copies takes less time than Open MPI's progress.
     constexpr unsigned looks = 16;
     window_copies *copies = mca_osc_gpusm_component.open->copies.load(std::memory_order_acquire);
-    const auto have_ended = [&] {
-        for (unsigned i = 0; i < looks && 0 != of.copies.load(std::memory_order_acquire); ++i) {
-            (void)copies->progress();
+    for (unsigned i = 1; 0 != of.copies.load(std::memory_order_acquire); ++i) {
+        (void)copies->progress();
+        if (0 == i % looks) {
+            opal_progress();
         }
-        return 0 == of.copies.load(std::memory_order_acquire);
-    };
-    const int rc = wait_until(have_ended);
-    return of.has_failed.exchange(false, std::memory_order_relaxed) ? MPI_ERR_OTHER : rc;
+    }
+    return of.has_failed.load(std::memory_order_relaxed) &&
+                   of.has_failed.exchange(false, std::memory_order_relaxed)
+               ? MPI_ERR_OTHER
+               : static_cast<int>(OMPI_SUCCESS);
 }
 
 int window::translate(ompi_group_t *group, std::vector<int> *ranks) const

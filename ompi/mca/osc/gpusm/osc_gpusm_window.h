@@ -38,8 +38,8 @@ struct window_rank {
     peer *process = nullptr; // null: this one
     bool is_kept = false;    // its segment stays mapped
     std::ptrdiff_t unit = 1; // of displacements, in bytes
-    mca_smsc_endpoint_t *single_copies =
-        nullptr;                           // null: its host memory cannot be copied from here
+    // Null: its host memory cannot be copied from here.
+    mca_smsc_endpoint_t *single_copies = nullptr;
     std::unique_ptr<window_region> memory; // null: of dynamic windows, or there is none
     // Of dynamic windows, by index of attached_memory; `versions` say of when. And what lies in
     // several of them.
@@ -107,7 +107,6 @@ class window final : private owner_memory {
     int detach(const void *base);
     int query(int target, std::size_t *size, int *unit, void *base);
 
-    ompi_communicator_t *comm() const { return comm_; }
     // Progress of what others want of this process's memory. Any thread.
     bool serve() { return owner_.serve(); }
 
