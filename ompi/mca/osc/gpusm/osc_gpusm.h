@@ -46,6 +46,7 @@ struct open_windows {
     std::mutex mutex; // of `all`
     std::vector<window *> all;
     std::atomic<std::uint32_t> serving{0};        // of these, whose memory others may ask for
+    std::atomic<std::uint32_t> rounds{0};         // of progress, while there is such a one
     std::atomic<window_copies *> copies{nullptr}; // once there are some
     window_requests requests;
 };

@@ -15,6 +15,14 @@ namespace {
 
 ompi_osc_gpusm_component_t &component = mca_osc_gpusm_component;
 
+// Several threads may count the same round, which does no harm.
+std::uint32_t next_round(std::atomic<std::uint32_t> *rounds)
+{
+    const std::uint32_t now = rounds->load(std::memory_order_relaxed) + 1;
+    rounds->store(now, std::memory_order_relaxed);
+    return now;
+}
+
 // Called while there is a window.
 extern "C" int osc_gpusm_progress() noexcept
 {
@@ -24,7 +32,10 @@ extern "C" int osc_gpusm_progress() noexcept
         any = copies->progress();
     }
     any = open.requests.progress() || any;
-    if (0 == open.serving.load(std::memory_order_relaxed)) {
+    // A look takes a third of a short message's time, and an answer many times that.
+    constexpr std::uint32_t rounds_between_looks = 8;
+    if (0 == open.serving.load(std::memory_order_relaxed) ||
+        0 != next_round(&open.rounds) % rounds_between_looks) {
         return any ? 1 : 0;
     }
     const std::unique_lock guard(open.mutex, std::try_to_lock);
