@@ -4,6 +4,7 @@
 // coll_gpusm_component.cc: what Open MPI sees first: the component, its parameters, and one module
 // for each communicator.
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_counters.h"
 
 #include "opal/mca/common/gpusm/base/abi.h"
 
@@ -236,14 +237,10 @@ extern "C" int component_close() noexcept
     return OMPI_SUCCESS;
 }
 
-void register_counters()
+void register_all_counters()
 {
     collective_counters &counted = component.counted;
-    const struct {
-        const char *name;
-        const char *description;
-        collective_counters::number &number;
-    } variables[] = {
+    const counter_variable variables[] = {
         {"device_reductions", "Reductions that the devices of all processes carried out",
          counted.device_reductions},
         {"device_bytes", "Bytes of this process's input to those reductions", counted.device_bytes},
@@ -255,15 +252,7 @@ void register_counters()
          counted.device_exchanges},
         {"exchanged_bytes", "Bytes that those have brought this process", counted.exchanged_bytes},
     };
-    for (const auto &each : variables) {
-        (void)mca_base_component_pvar_register(
-            &component.super.collm_version, each.name, each.description, OPAL_INFO_LVL_4,
-            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
-            MCA_BASE_VAR_BIND_NO_OBJECT,
-            static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
-                                              MCA_BASE_PVAR_FLAG_CONTINUOUS),
-            nullptr, nullptr, nullptr, &each.number);
-    }
+    register_counters(component.super.collm_version, variables);
 }
 
 extern "C" int component_register() noexcept
@@ -314,7 +303,7 @@ extern "C" int component_register() noexcept
         "memory; a buffer that finds no room in it goes through ordinary memory, which is slower",
         MCA_BASE_VAR_TYPE_SIZE_T, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_5,
         MCA_BASE_VAR_SCOPE_READONLY, &component.staging_bytes);
-    register_counters();
+    register_all_counters();
     return OMPI_SUCCESS;
 }
 

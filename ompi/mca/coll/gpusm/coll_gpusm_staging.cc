@@ -84,13 +84,6 @@ char *place_like(char *from, const char *original)
 
 } // namespace
 
-bool is_device_memory(const void *address)
-{
-    int device = 0;
-    std::uint64_t flags = 0;
-    return nullptr != address && 0 < opal_accelerator.check_addr(address, &device, &flags);
-}
-
 bool has_device_memory(const operands &of, const ompi_datatype_t *type)
 {
     return nullptr != device_data(of.send, layout_of(type, of.send_count)) ||

@@ -8,6 +8,7 @@
 #ifndef GPUSM_COLL_STAGING_H
 #define GPUSM_COLL_STAGING_H
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_accelerator.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 
 #include "opal/mca/common/gpusm/base/reach.h"
@@ -63,7 +64,6 @@ struct operands {
     bool receive_is_read = false;  // it holds input, too
 };
 
-bool is_device_memory(const void *address);
 // Whether one of the significant buffers begins in device memory.
 bool has_device_memory(const operands &of, const ompi_datatype_t *type);
 

@@ -19,48 +19,35 @@
 
 namespace gpusm {
 
-// Stands for the address of an element; far from both ends, so that nothing wraps around below it.
-inline constexpr std::uintptr_t type_walk_origin = std::uintptr_t{1} << 62;
-
-// For one element; it only computes addresses.
-class type_walk {
-  public:
-    explicit type_walk(const opal_datatype_t &type)
-    {
-        OBJ_CONSTRUCT(&convertor_, opal_convertor_t);
-        is_ready_ = OPAL_SUCCESS == opal_convertor_copy_and_prepare_for_send(
-                                        ompi_mpi_local_convertor, &type, 1,
-                                        reinterpret_cast<const void *>(type_walk_origin),
-                                        CONVERTOR_SKIP_ACCELERATOR_INIT, &convertor_);
-    }
-    ~type_walk() { OBJ_DESTRUCT(&convertor_); }
-    type_walk(const type_walk &) = delete;
-    type_walk &operator=(const type_walk &) = delete;
-
-    // Feeds all blocks, in packed order; at most so many bytes. False when there is no end.
-    bool feed(layout_builder &builder, std::size_t most_bytes)
-    {
-        bool is_over = false;
-        while (is_ready_ && !is_over) {
-            std::array<iovec, 256> blocks;
-            auto count = static_cast<std::uint32_t>(blocks.size());
-            std::size_t bytes = 0;
-            is_over = 0 != opal_convertor_raw(&convertor_, blocks.data(), &count, &bytes);
-            for (std::uint32_t i = 0; i < count; ++i) {
-                const auto at = reinterpret_cast<std::uintptr_t>(blocks[i].iov_base);
-                builder.add(static_cast<std::int64_t>(at - type_walk_origin), blocks[i].iov_len);
-            }
-            if ((0 == count && !is_over) || builder.total_bytes() > most_bytes) {
-                return false;
-            }
+// Calls each(offset of a block from the first element's address, its bytes) for all blocks of
+// `count` elements in packed order, as long as that answers true. False: it has not, or Open MPI
+// finds no end.
+template <typename Each>
+bool for_each_block(const opal_datatype_t &type, std::size_t count, Each each)
+{
+    // Stands for the address; far from both ends, so that nothing wraps around below it.
+    constexpr std::uintptr_t origin = std::uintptr_t{1} << 62;
+    opal_convertor_t convertor; // it only computes addresses
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    bool good = OPAL_SUCCESS == opal_convertor_copy_and_prepare_for_send(
+                                    ompi_mpi_local_convertor, &type, count,
+                                    reinterpret_cast<const void *>(origin),
+                                    CONVERTOR_SKIP_ACCELERATOR_INIT, &convertor);
+    for (bool is_over = false; good && !is_over;) {
+        std::array<iovec, 256> blocks;
+        auto found = static_cast<std::uint32_t>(blocks.size());
+        std::size_t bytes = 0;
+        is_over = 0 != opal_convertor_raw(&convertor, blocks.data(), &found, &bytes);
+        good = is_over || 0 != found;
+        for (std::uint32_t i = 0; good && i < found; ++i) {
+            const auto at = reinterpret_cast<std::uintptr_t>(blocks[i].iov_base);
+            good = 0 == blocks[i].iov_len ||
+                   each(static_cast<std::ptrdiff_t>(at - origin), blocks[i].iov_len);
         }
-        return is_over;
     }
-
-  private:
-    opal_convertor_t convertor_;
-    bool is_ready_;
-};
+    OBJ_DESTRUCT(&convertor);
+    return good;
+}
 
 // The plan of a datatype; null when there is none: of one that has no bytes, or too many blocks, or
 // that Open MPI tells of wrongly.
@@ -72,7 +59,11 @@ inline shared_plan make_plan(const ompi_datatype_t &type)
     }
     try {
         layout_builder builder;
-        if (!type_walk(layout).feed(builder, layout.size) || builder.total_bytes() != layout.size) {
+        const auto add = [&](std::ptrdiff_t offset, std::size_t len_bytes) {
+            builder.add(offset, len_bytes);
+            return builder.total_bytes() <= layout.size;
+        };
+        if (!for_each_block(layout, 1, add) || builder.total_bytes() != layout.size) {
             return nullptr;
         }
         std::optional<datatype_plan> plan = builder.finish(layout.ub - layout.lb);

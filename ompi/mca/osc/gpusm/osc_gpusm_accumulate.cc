@@ -52,7 +52,7 @@ int window::combine(const elements &origin, int target, const place &to, const e
     if (nullptr == basic.type || basic.type != basic_type_of(origin.type, &in_origin)) {
         return MPI_ERR_TYPE;
     }
-    // A few numbers of the processor's: two copies take 13 us, to pack them and a launch 20 (H200).
+    // MPI_Fetch_and_op of 8 bytes from host memory takes 24.5 us so, and 31 by a kernel (H200).
     constexpr std::size_t few_bytes = 1024;
     const bool is_for_processor =
         origin.bytes() <= few_bytes && !is_device(origin.at + origin.span().lowest);

@@ -2,6 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/osc/gpusm/osc_gpusm.h"
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_counters.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_peers.h"
 
 #include "opal/mca/common/gpusm/base/abi.h"
@@ -98,14 +99,10 @@ extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, int u
     return OMPI_SUCCESS;
 }
 
-void register_counters()
+void register_all_counters()
 {
     window_counters &counted = component.counted;
-    const struct {
-        const char *name;
-        const char *description;
-        window_counters::number &number;
-    } variables[] = {
+    const counter_variable variables[] = {
         {"device_copies", "Puts and gets that this process's device has made",
          counted.device_copies},
         {"device_bytes", "Bytes of those puts and gets", counted.device_bytes},
@@ -114,15 +111,7 @@ void register_counters()
         {"owner_bytes", "Bytes that only the owner of a window's memory could copy",
          counted.owner_bytes},
     };
-    for (const auto &each : variables) {
-        (void)mca_base_component_pvar_register(
-            &component.super.osc_version, each.name, each.description, OPAL_INFO_LVL_4,
-            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, nullptr,
-            MCA_BASE_VAR_BIND_NO_OBJECT,
-            static_cast<mca_base_pvar_flag_t>(MCA_BASE_PVAR_FLAG_READONLY |
-                                              MCA_BASE_PVAR_FLAG_CONTINUOUS),
-            nullptr, nullptr, nullptr, &each.number);
-    }
+    register_counters(component.super.osc_version, variables);
 }
 
 extern "C" int osc_gpusm_register() noexcept
@@ -145,7 +134,7 @@ extern "C" int osc_gpusm_register() noexcept
         "device memory; negative: it is not used",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
-    register_counters();
+    register_all_counters();
     return OMPI_SUCCESS;
 }
 

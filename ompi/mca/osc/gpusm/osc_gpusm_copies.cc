@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/osc/gpusm/osc_gpusm.h"
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_type_walk.h"
+
 #include <memory>
 #include <new>
 
@@ -15,13 +17,6 @@ elements packed_elements(void *packed, std::size_t bytes)
 }
 
 } // namespace
-
-bool window::ask_accelerator(const void *address)
-{
-    int device = 0;
-    std::uint64_t flags = 0;
-    return nullptr != address && 0 < opal_accelerator.check_addr(address, &device, &flags);
-}
 
 // --- the target's memory -------------------------------------------------------------------------
 
@@ -170,7 +165,7 @@ int window::move_blocks(bool is_put, unsigned char *packed, int target, const pl
 {
     const window_rank &of = ranks_[static_cast<std::size_t>(target)];
     int rc = OMPI_SUCCESS;
-    const bool all = for_each_block(theirs, [&](std::ptrdiff_t offset, std::size_t bytes) {
+    const auto copy = [&](std::ptrdiff_t offset, std::size_t bytes) {
         const std::uint64_t address = to.address + static_cast<std::uint64_t>(offset);
         auto *remote = reinterpret_cast<void *>(address);
         int copied = OPAL_ERROR;
@@ -186,7 +181,9 @@ int window::move_blocks(bool is_put, unsigned char *packed, int target, const pl
         }
         packed += bytes;
         return OMPI_SUCCESS == rc;
-    });
+    };
+    const bool all = theirs.has_gaps() ? for_each_block(theirs.type->super, theirs.count, copy)
+                                       : copy(theirs.type->super.true_lb, theirs.bytes());
     return all || OMPI_SUCCESS != rc ? rc : MPI_ERR_TYPE;
 }
 

@@ -67,37 +67,6 @@ int copy_device_elements(const elements &to, const elements &from);
 void pack_elements(const elements &from, void *packed);
 void unpack_elements(const elements &to, const void *packed);
 
-// Calls each(offset of a block from the elements' address, its bytes) in packed order, as long as
-// that is true.
-template <typename Each> bool for_each_block(const elements &of, Each each)
-{
-    if (!of.has_gaps()) {
-        return each(static_cast<std::ptrdiff_t>(of.type->super.true_lb), of.bytes());
-    }
-    constexpr std::uintptr_t origin = std::uintptr_t{1} << 62; // far from both ends
-    opal_convertor_t convertor;
-    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
-    bool good =
-        OPAL_SUCCESS ==
-        opal_convertor_copy_and_prepare_for_send(
-            ompi_mpi_local_convertor, &of.type->super, static_cast<std::int32_t>(of.count),
-            reinterpret_cast<const void *>(origin), CONVERTOR_SKIP_ACCELERATOR_INIT, &convertor);
-    for (bool is_over = false; good && !is_over;) {
-        iovec blocks[64];
-        std::uint32_t count = 64;
-        std::size_t bytes = 0;
-        is_over = 0 != opal_convertor_raw(&convertor, blocks, &count, &bytes);
-        good = is_over || 0 != count;
-        for (std::uint32_t i = 0; good && i < count; ++i) {
-            const auto at = reinterpret_cast<std::uintptr_t>(blocks[i].iov_base);
-            good = 0 == blocks[i].iov_len ||
-                   each(static_cast<std::ptrdiff_t>(at - origin), blocks[i].iov_len);
-        }
-    }
-    OBJ_DESTRUCT(&convertor);
-    return good;
-}
-
 // Elements of a predefined type, as they lie in memory one behind the other.
 struct basic_elements {
     ompi_datatype_t *type = nullptr;

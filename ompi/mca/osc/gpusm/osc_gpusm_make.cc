@@ -44,7 +44,6 @@ bool has_room(const std::string &directory, std::size_t bytes)
 // What each process tells the others.
 struct told_to_all {
     window_memory memory;
-    std::uint64_t size;
     std::int64_t unit;
 };
 
@@ -140,7 +139,7 @@ int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes,
     return rc;
 }
 
-// Who can be, and how its host memory can be copied.
+// Finds the other processes, and whether their host memory can be copied from here.
 void window::reach_peers()
 {
     const bool single_copies =
@@ -248,7 +247,6 @@ int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, int
     }
     told_to_all mine{};
     mine.unit = unit;
-    mine.size = size;
     if (MPI_WIN_FLAVOR_DYNAMIC != flavor_) {
         mine.memory = tell(*base, size);
     }

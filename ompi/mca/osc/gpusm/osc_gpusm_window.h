@@ -7,6 +7,7 @@
 #ifndef GPUSM_OSC_WINDOW_H
 #define GPUSM_OSC_WINDOW_H
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_accelerator.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_elements.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_ompi.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_owner.h"
@@ -183,10 +184,9 @@ class window final : private owner_memory {
     int move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
                     const elements &theirs);
     window_elements described(const elements &of, std::uint64_t address);
-    static bool ask_accelerator(const void *address);
     bool is_device(const void *at) const
     {
-        return has_devices_ && process_.is_device_memory(at, ask_accelerator);
+        return has_devices_ && process_.is_device_memory(at, is_device_memory);
     }
     int copy_own(const elements &to, const elements &from);
     int move_and_wait(bool is_put, const elements &mine, int target, const place &to,
