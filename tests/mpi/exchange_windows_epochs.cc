@@ -175,26 +175,36 @@ class everyone {
         }
     }
 
-    // Of puts to one place, without waiting in between, the last one stays. MPI does not promise
-    // that, but programs rely on it.
+    // Of two puts to one place, without waiting in between, the second one stays. MPI does not
+    // promise that, but programs rely on it.
     void puts_in_order()
     {
-        constexpr int times = 20;
+        constexpr std::size_t times = 50;
         const int target = (c_.rank + 1) % c_.ranks;
         const int source = (c_.rank + c_.ranks - 1) % c_.ranks;
         const std::string what = what_ + ", puts in order";
+        const auto nth = [&](std::size_t k) { return slot(0) + k * number_bytes; };
         begin(what);
         MPI_Barrier(MPI_COMM_WORLD);
         c_.mpi(MPI_Win_lock(MPI_LOCK_SHARED, target, 0, *window_), what);
-        for (int time = 0; time < times; ++time) {
-            const std::size_t from = static_cast<std::size_t>(time) * number_bytes;
-            c_.mpi(MPI_Put(origin_.at(slot(0) + from), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
+        for (std::size_t time = 0; time < times; ++time) {
+            for (const std::size_t k : {2 * time, 2 * time + 1}) {
+                c_.mpi(MPI_Put(origin_.at(nth(k)), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
+                               MPI_INT64_T, *window_),
+                       what);
+            }
+            c_.mpi(MPI_Win_flush(target, *window_), what);
+            c_.mpi(MPI_Get(result_.at(nth(time)), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
                            MPI_INT64_T, *window_),
                    what);
+            c_.mpi(MPI_Win_flush(target, *window_), what);
+            long_element().combine(rule::replace, origin_.wanted(nth(2 * time + 1)),
+                                   result_.wanted(nth(time)));
         }
         c_.mpi(MPI_Win_unlock(target, *window_), what);
         MPI_Barrier(MPI_COMM_WORLD);
-        long_element().put(owned_.wanted(slot(source)), seed_of(source, 1) + number(0, times - 1));
+        long_element().put(owned_.wanted(slot(source)),
+                           seed_of(source, 1) + number(0, 2 * times - 1));
         end(epoch::locks, what);
     }
 
