@@ -176,30 +176,34 @@ class everyone {
     }
 
     // Of two puts to one place, without waiting in between, the second one stays. MPI does not
-    // promise that, but programs rely on it.
-    void puts_in_order()
+    // promise that, but programs rely on it. With `second_from_host` its origin is in host memory.
+    void puts_in_order(bool second_from_host)
     {
         constexpr std::size_t times = 50;
         const int target = (c_.rank + 1) % c_.ranks;
         const int source = (c_.rank + c_.ranks - 1) % c_.ranks;
-        const std::string what = what_ + ", puts in order";
+        const std::string what =
+            what_ + (second_from_host ? ", puts in order, from host memory" : ", puts in order");
         const auto nth = [&](std::size_t k) { return slot(0) + k * number_bytes; };
         begin(what);
         MPI_Barrier(MPI_COMM_WORLD);
         c_.mpi(MPI_Win_lock(MPI_LOCK_SHARED, target, 0, *window_), what);
         for (std::size_t time = 0; time < times; ++time) {
-            for (const std::size_t k : {2 * time, 2 * time + 1}) {
-                c_.mpi(MPI_Put(origin_.at(nth(k)), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
-                               MPI_INT64_T, *window_),
-                       what);
+            const std::size_t last = nth(2 * time + 1);
+            for (const void *from :
+                 {static_cast<const void *>(origin_.at(nth(2 * time))),
+                  second_from_host ? static_cast<const void *>(origin_.wanted(last))
+                                   : static_cast<const void *>(origin_.at(last))}) {
+                c_.mpi(
+                    MPI_Put(from, 1, MPI_INT64_T, target, at(c_.rank, 0), 1, MPI_INT64_T, *window_),
+                    what);
             }
             c_.mpi(MPI_Win_flush(target, *window_), what);
             c_.mpi(MPI_Get(result_.at(nth(time)), 1, MPI_INT64_T, target, at(c_.rank, 0), 1,
                            MPI_INT64_T, *window_),
                    what);
             c_.mpi(MPI_Win_flush(target, *window_), what);
-            long_element().combine(rule::replace, origin_.wanted(nth(2 * time + 1)),
-                                   result_.wanted(nth(time)));
+            long_element().combine(rule::replace, origin_.wanted(last), result_.wanted(nth(time)));
         }
         c_.mpi(MPI_Win_unlock(target, *window_), what);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -393,7 +397,8 @@ void test_windows_epochs(context &c)
                 }
                 all.requests(from);
                 all.in_order();
-                all.puts_in_order();
+                all.puts_in_order(false);
+                all.puts_in_order(true);
                 all.while_owner_receives();
                 all.from_window();
             }

@@ -68,6 +68,10 @@ if [ -z "$stock" ] && need_gpu windows-by-devices; then
     launch 60 2 "$exchange" windows-atomics --kinds M
     judge windows-by-owners 0 $? 'says "rank 0: .*owner_bytes [1-9]"' "owners have copied nothing"
 fi
+# Devices copy into host memory, and the processor as well.
+case $kinds in
+*M*R* | *R*M*) passes epochs-of-host-memory 60 1 MR windows-epochs ;;
+esac
 # What the driver refuses goes another way, or is tried once more.
 if need_softcuda windows-whose-driver-fails; then
     for call in cuIpcGetMemHandle:1:2 cuIpcOpenMemHandle:1:2 cuIpcOpenMemHandle:0:217 cuModuleLoadData:0:2 cuMemcpyAsync:5:2 \

@@ -91,6 +91,18 @@ bool window::move_on_device(bool is_put, const elements &mine, int target, const
     return status::ok == s || OMPI_SUCCESS != *rc;
 }
 
+void window::wait_for_puts(const place &to)
+{
+    window_copies *by = mca_osc_gpusm_component.open->copies.load(std::memory_order_acquire);
+    const byte_span span = to.here.span();
+    while (by != nullptr && by->writes_to(to.here.at + span.lowest,
+                                          static_cast<std::uint64_t>(span.end - span.lowest))) {
+        if (!by->progress()) {
+            opal_progress();
+        }
+    }
+}
+
 int window::move_otherwise(bool is_put, const elements &mine, int target, const place &to,
                            const elements &theirs, window_pending *request)
 {
@@ -139,6 +151,9 @@ int window::move_now(bool is_put, const elements &mine, int target, const place 
     };
     const auto copy_theirs = [&] {
         if (to.here.at != nullptr) {
+            if (is_put && has_copies_to(target)) {
+                wait_for_puts(to);
+            }
             is_put ? unpack_elements(to.here, packed) : pack_elements(to.here, packed);
             return static_cast<int>(OMPI_SUCCESS);
         }

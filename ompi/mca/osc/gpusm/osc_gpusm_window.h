@@ -170,11 +170,21 @@ class window final : private owner_memory {
              window_pending *request)
     {
         if (to.here.at != nullptr && !is_device(mine.at + mine.span().lowest)) {
+            if (is_put && has_copies_to(target)) {
+                wait_for_puts(to);
+            }
             is_put ? copy_elements(to.here, mine) : copy_elements(mine, to.here);
             return OMPI_SUCCESS;
         }
         return move_otherwise(is_put, mine, target, to, theirs, request);
     }
+    bool has_copies_to(int target) const
+    {
+        return 0 != ranks_[static_cast<std::size_t>(target)].pending.copies.load(
+                        std::memory_order_relaxed);
+    }
+    // Puts under way to that place in host memory have ended.
+    void wait_for_puts(const place &to);
     int move_otherwise(bool is_put, const elements &mine, int target, const place &to,
                        const elements &theirs, window_pending *request);
     int move_now(bool is_put, const elements &mine, int target, const place &to,

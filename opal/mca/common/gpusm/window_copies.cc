@@ -140,27 +140,34 @@ status window_copies::find_theirs(const window_copy &what, device &on, side_of_c
     return status::ok;
 }
 
-bool window_copies::is_being_written(const written &now)
+bool window_copies::is_being_written(const written &by)
 {
     if (0 == under_way_.load(std::memory_order_relaxed)) {
         written_.clear();
     }
-    if (written_.empty()) {
-        all_written_ = now;
-    } else if (now.begin < all_written_.end && all_written_.begin < now.end) {
-        const auto overlaps = [&](const written &each) {
-            return now.begin < each.end && each.begin < now.end;
-        };
-        if (most_written == written_.size() ||
-            std::any_of(written_.begin(), written_.end(), overlaps)) {
-            return true;
-        }
-    }
-    all_written_ = {std::min(all_written_.begin, now.begin), std::max(all_written_.end, now.end)};
+    const auto overlaps = [&by](const written &each) {
+        return by.begin < each.end && each.begin < by.end;
+    };
+    return !written_.empty() && overlaps(all_written_) &&
+           (most_written == written_.size() ||
+            std::any_of(written_.begin(), written_.end(), overlaps));
+}
+
+void window_copies::note_written(const written &by)
+{
+    all_written_ = written_.empty() ? by
+                                    : written{std::min(all_written_.begin, by.begin),
+                                              std::max(all_written_.end, by.end)};
     if (written_.size() < most_written) {
-        written_.push_back(now);
+        written_.push_back(by);
     }
-    return false;
+}
+
+bool window_copies::writes_to(const void *begin, std::uint64_t len_bytes)
+{
+    const auto address = reinterpret_cast<std::uint64_t>(begin);
+    const std::lock_guard guard(side_.lock);
+    return is_being_written({address, address + len_bytes});
 }
 
 status window_copies::start(const window_copy &what, const std::array<window_pending *, 2> &of)
@@ -179,11 +186,15 @@ status window_copies::start(const window_copy &what, const std::array<window_pen
     if (status::ok == s) {
         s = find_theirs(what, *on, &theirs);
     }
-    if (status::ok == s && what.is_put && what.in != nullptr) {
+    if (status::ok == s && what.is_put) {
         const written now = theirs.opened != nullptr
                                 ? written{theirs.opened->lowest, theirs.opened->end}
                                 : written{theirs.address, theirs.address + what.mine.len_bytes};
-        s = is_being_written(now) ? status::busy : s;
+        if (is_being_written(now)) {
+            s = status::busy;
+        } else {
+            note_written(now);
+        }
     }
     if (status::ok != s) {
         for (view *each : {mine.opened, theirs.opened}) {

@@ -114,6 +114,8 @@ class window_copies {
     status start(const window_copy &what, const std::array<window_pending *, 2> &of);
     // Hands back what has ended. True: something has.
     bool progress();
+    // Copies under way write some of these bytes in a window.
+    bool writes_to(const void *begin, std::uint64_t len_bytes);
 
     // --- under the GPU lock
 
@@ -140,7 +142,8 @@ class window_copies {
         std::uint64_t begin;
         std::uint64_t end;
     };
-    bool is_being_written(const written &now);
+    bool is_being_written(const written &by);
+    void note_written(const written &by);
 
     status find_mine(const window_elements &mine, side_of_copy *out, device **on);
     status find_theirs(const window_copy &what, device &on, side_of_copy *out);
