@@ -12,10 +12,11 @@
 #   OPAL_CPPFLAGS            its development headers, and the five that no installation has
 #   OPAL_CXXFLAGS            -mcx16 where its inline atomics need it
 #   OPAL_LIBS                libopen-pal, libpmix, libhwloc
+#   OMPI_COMPONENT_LIBS      Open MPI's own library above that
 #   MPI_CPPFLAGS MPI_LIBS    what its mpicc gives an MPI program
 AC_DEFUN([GPUSM_OPENMPI], [
 AC_ARG_WITH([openmpi],
-    [AS_HELP_STRING([--with-openmpi=PREFIX], [Open MPI 5.0.x, installed with --with-devel-headers (default: the mpicc in PATH)])],
+    [AS_HELP_STRING([--with-openmpi=PREFIX], [Open MPI 5.0.x or 6.x, installed with --with-devel-headers (default: the mpicc in PATH)])],
     [], [with_openmpi=])
 AC_ARG_WITH([openmpi-source],
     [AS_HELP_STRING([--with-openmpi-source=DIR], [source tree of the same Open MPI; five headers that no installation has are taken from it])],
@@ -28,13 +29,13 @@ AS_CASE([$with_openmpi],
     [""|yes], [
         gpusm_mpicc=`command -v mpicc 2>/dev/null`
         AS_IF([test -z "$gpusm_mpicc"],
-              [AC_MSG_ERROR([no Open MPI found: there is no mpicc in PATH; install Open MPI 5.0 and pass --with-openmpi=PREFIX, or let ./quickstart build it])])
+              [AC_MSG_ERROR([no Open MPI found: there is no mpicc in PATH; install Open MPI 5.0 or 6 and pass --with-openmpi=PREFIX, or let ./quickstart build it])])
         OMPI_BIN_DIR=`dirname "$gpusm_mpicc"`],
     [OMPI_BIN_DIR="$with_openmpi/bin"])
 OMPI_INFO="$OMPI_BIN_DIR/ompi_info"
 MPIRUN="$OMPI_BIN_DIR/mpirun"
 AS_IF([test ! -x "$OMPI_INFO" || test ! -x "$OMPI_BIN_DIR/mpicc"],
-      [AC_MSG_ERROR([$OMPI_BIN_DIR has no ompi_info and mpicc of an Open MPI; pass --with-openmpi=PREFIX of an Open MPI 5.0])])
+      [AC_MSG_ERROR([$OMPI_BIN_DIR has no ompi_info and mpicc of an Open MPI; pass --with-openmpi=PREFIX of an Open MPI 5.0 or 6])])
 gpusm_info () {
     OMPI_MCA_mca_base_component_show_load_errors=0 "$OMPI_INFO" --parsable "$[@]" 2>/dev/null
 }
@@ -45,9 +46,9 @@ OMPI_LIB_DIR=`gpusm_path libdir`
 OMPI_DATA_DIR=`gpusm_path pkgdatadir`
 AC_MSG_RESULT([$OMPI_PREFIX (version ${OMPI_VERSION:-unknown})])
 AS_CASE([$OMPI_VERSION],
-    [5.0.*], [],
-    [""], [AC_MSG_ERROR([$OMPI_INFO does not say its version; pass --with-openmpi=PREFIX of a released Open MPI 5.0])],
-    [AC_MSG_ERROR([Open MPI in $OMPI_PREFIX is version $OMPI_VERSION, but gpusm needs 5.0.x; pass --with-openmpi=PREFIX of one, or let ./quickstart build it])])
+    [5.0.*|6.*], [],
+    [""], [AC_MSG_ERROR([$OMPI_INFO does not say its version; pass --with-openmpi=PREFIX of an Open MPI 5.0 or 6])],
+    [AC_MSG_ERROR([Open MPI in $OMPI_PREFIX is version $OMPI_VERSION, but gpusm needs 5.0.x or 6.x; pass --with-openmpi=PREFIX of one, or let ./quickstart build it])])
 
 # The first folder that Open MPI scans is the one that belongs to the installation; distributions
 # move it, so the parameter is asked before the folder that the build had in mind.
@@ -122,6 +123,8 @@ GPUSM_OPAL_NEEDS([hwloc], [hwloc.h], [hwloc], [libhwloc-dev])
 GPUSM_OPAL_NEEDS([pmix], [pmix.h], [pmix], [libpmix-dev])
 GPUSM_OPAL_NEEDS([libevent], [event2/event.h], [], [libevent-dev])
 OPAL_LIBS="$OPAL_LIBS -lopen-pal $gpusm_needed_libs"
+# Open MPI 6 has two libraries that programs link, one for each ABI, over one that components link.
+AS_IF([test -e "$OMPI_LIB_DIR/libopen_mpi.so"], [OMPI_COMPONENT_LIBS=-lopen_mpi], [OMPI_COMPONENT_LIBS=-lmpi])
 
 # --- what PMIx says of components ---------------------------------------------------------------
 # mpirun gives every process what PMIx's file of parameters sets, under Open MPI's names, too. Debian's

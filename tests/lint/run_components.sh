@@ -17,7 +17,7 @@ system='libc|libm|libdl|librt|libpthread|ld-linux.*'
 # to the process.
 states_of() {
     objdump -tC "$1" | grep -E '[[:space:]]\.(data|bss|tdata|tbss)[[:space:]].*(gpusm|rcache|accelerator|staged)' |
-        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|osc|rcache)_gpusm(_component|_module|_self)?$|_class$'
+        grep -v -E '(driver_load|load_once)\(\)::api|gpusm::.*known\(\)::made|gpusm::threads_(flag|have_begun)|::current_(sink|threshold|retry)|mca_(accelerator|btl|coll|osc|rcache)_gpusm(_component(_ptr)?|_module|_self)?$|_class$'
 }
 
 # in_openmpi: the case of components that are linked into Open MPI's libraries, or lie beside them because

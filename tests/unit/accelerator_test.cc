@@ -161,6 +161,33 @@ SOFT_ALONE(Accelerator, StreamsAndEventsAreMadeWhereTheyAreUsedAndEndWithThatCon
     EXPECT_TRUE(nullptr == event.on && nullptr == stream.on);
 }
 
+ALONE(Accelerator, AStreamWaitsForAnEventOfAnotherOne)
+{
+    (void)start();
+    accelerator tested(driver());
+    lazy_stream first;
+    lazy_stream second;
+    lazy_event event;
+    EXPECT_EQ(tested.let_wait(&second, &event), status::ok) << "it was not recorded";
+    const CUdeviceptr there = allocate(1000);
+    const CUdeviceptr also = allocate(1000);
+    EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &first), status::ok);
+    EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &second), status::ok);
+    EXPECT_EQ(tested.synchronize(&first), status::ok);
+    EXPECT_EQ(tested.synchronize(&second), status::ok);
+    gate closed(first.handle);
+    EXPECT_EQ(tested.record(&event, &first), status::ok);
+    EXPECT_EQ(tested.let_wait(&second, &event), status::ok);
+    EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &second), status::ok);
+    EXPECT_EQ(CU(cuStreamQuery)(second.handle), CUDA_ERROR_NOT_READY);
+    closed.open();
+    EXPECT_EQ(tested.synchronize(&second), status::ok);
+    EXPECT_EQ(tested.query(&event), status::ok) << "it was before";
+    tested.destroy(&event);
+    tested.destroy(&first);
+    tested.destroy(&second);
+}
+
 ALONE(Accelerator, AllocatesRegistersAndTellsAboutMemoryAndDevices)
 {
     accelerator tested(driver());

@@ -70,8 +70,8 @@ TEST(ReductionCall, ScatteredPartsAreTheBlocksOfTheRanks)
     EXPECT_EQ(part_of(call, 2, 4).first, 6U);
     EXPECT_EQ(part_of(call, 2, 4).count, 3U);
     EXPECT_EQ(part_of(call, 2, 4).to, 0U);
-    const int parts[] = {0, 7, 5};
-    call.parts = parts;
+    call.parts = {0, 7, 5};
+    call.has_parts = true;
     EXPECT_EQ(part_of(call, 0, 3).count, 0U);
     EXPECT_EQ(part_of(call, 2, 3).first, 7U);
     EXPECT_EQ(part_of(call, 2, 3).count, 5U);

@@ -105,7 +105,7 @@ struct mca_coll_gpusm_component_t {
     gpusm::collective_counters counted;
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
-    gpusm::put_aside coll_cuda;     // gets no communicators
+    gpusm::put_aside stock;         // coll/cuda or coll/accelerator: gets no communicators
     mca_pml_base_module_t next_pml; // the functions whose places the interposer has
 };
 extern "C" OPAL_DECLSPEC mca_coll_gpusm_component_t mca_coll_gpusm_component;

@@ -16,7 +16,7 @@ namespace gpusm {
 
 using blocks = exchange_blocks;
 
-inline std::uint64_t bytes_of(int count, const datatype *type)
+inline std::uint64_t bytes_of(count_type count, const datatype *type)
 {
     return elements(count) * type->super.size;
 }
@@ -29,7 +29,7 @@ inline blocks same_blocks(std::size_t ranks, const exchange_block &each)
     return made;
 }
 
-inline blocks even_blocks(std::size_t ranks, int count, const datatype *type)
+inline blocks even_blocks(std::size_t ranks, count_type count, const datatype *type)
 {
     blocks made{};
     for (std::size_t i = 0; i < ranks; ++i) {
@@ -39,13 +39,13 @@ inline blocks even_blocks(std::size_t ranks, int count, const datatype *type)
     return made;
 }
 
-inline blocks varied_blocks(std::size_t ranks, const int *counts, const int *places,
+inline blocks varied_blocks(std::size_t ranks, counts_type counts, places_type places,
                             const datatype *type)
 {
     const std::ptrdiff_t extent = type->super.ub - type->super.lb;
     blocks made{};
     for (std::size_t i = 0; i < ranks; ++i) {
-        made[i] = {places[i] * extent, bytes_of(counts[i], type)};
+        made[i] = {place_at(places, i) * extent, count_at(counts, i) * type->super.size};
     }
     return made;
 }
@@ -71,7 +71,7 @@ struct call_maker {
         made.can_be = made.can_be && (is_plain(type) || !has_any(from));
     }
     // Only for, or from, that rank.
-    static blocks one_block(std::size_t rank, int count, const datatype *type)
+    static blocks one_block(std::size_t rank, count_type count, const datatype *type)
     {
         blocks only{};
         only[rank].bytes = bytes_of(count, type);
@@ -88,8 +88,9 @@ struct call_maker {
     const std::size_t me;
 };
 
-inline exchange_call allgathered(const void *send, int count, const datatype *type, void *receive,
-                                 const datatype *receive_type, const blocks &from, call_maker call)
+inline exchange_call allgathered(const void *send, count_type count, const datatype *type,
+                                 void *receive, const datatype *receive_type, const blocks &from,
+                                 call_maker call)
 {
     if (MPI_IN_PLACE == send) {
         call.receive(receive, receive_type, call.but_mine(from));
@@ -116,8 +117,9 @@ inline exchange_call exchanged_by_all(const void *send, const datatype *type, co
 }
 
 // `from`: of the root.
-inline exchange_call gathered(const void *send, int count, const datatype *type, void *receive,
-                              const datatype *receive_type, const blocks &from, call_maker call)
+inline exchange_call gathered(const void *send, count_type count, const datatype *type,
+                              void *receive, const datatype *receive_type, const blocks &from,
+                              call_maker call)
 {
     const bool is_in_place = MPI_IN_PLACE == send;
     if (call.made.root == call.me) {
@@ -131,7 +133,7 @@ inline exchange_call gathered(const void *send, int count, const datatype *type,
 
 // `to`: of the root.
 inline exchange_call scattered(const void *send, const datatype *type, const blocks &to,
-                               void *receive, int count, const datatype *receive_type,
+                               void *receive, count_type count, const datatype *receive_type,
                                call_maker call)
 {
     const bool is_in_place = MPI_IN_PLACE == receive;
@@ -147,12 +149,12 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 // --- the collectives -----------------------------------------------------------------------------
 
 // Their arguments, as declared and as passed on.
-#define GPUSM_SENT const void *send, int send_count, datatype *send_type
+#define GPUSM_SENT const void *send, count_type send_count, datatype *send_type
 #define GPUSM_SENT_BY_RANK                                                                         \
-    const void *send, const int *send_counts, const int *send_places, datatype *send_type
-#define GPUSM_RECEIVED void *receive, int receive_count, datatype *receive_type
+    const void *send, counts_type send_counts, places_type send_places, datatype *send_type
+#define GPUSM_RECEIVED void *receive, count_type receive_count, datatype *receive_type
 #define GPUSM_RECEIVED_BY_RANK                                                                     \
-    void *receive, const int *receive_counts, const int *receive_places, datatype *receive_type
+    void *receive, counts_type receive_counts, places_type receive_places, datatype *receive_type
 
 #define GPUSM_OF_ALLGATHER GPUSM_SENT, GPUSM_RECEIVED, communicator *comm
 #define GPUSM_OF_ALLGATHERV GPUSM_SENT, GPUSM_RECEIVED_BY_RANK, communicator *comm

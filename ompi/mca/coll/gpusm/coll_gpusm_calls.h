@@ -7,11 +7,11 @@
 #define GPUSM_COLL_CALLS_H
 
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_versions.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -36,6 +36,20 @@ inline std::size_t elements(int count)
     return count < 0 ? 0 : static_cast<std::size_t>(count);
 }
 
+inline std::size_t elements(std::size_t count)
+{
+    return count;
+}
+
+inline std::size_t elements_of_all(counts_type counts, const communicator *comm)
+{
+    std::size_t all = 0;
+    for (std::size_t rank = 0; rank < elements(ompi_comm_size(comm)); ++rank) {
+        all += count_at(counts, rank);
+    }
+    return all;
+}
+
 // Every rank sends `sent` elements and gets `received`. In place, the input is in the buffer that
 // the result goes to.
 inline operands of_exchange(const void *send, std::size_t sent, void *receive, std::size_t received)
@@ -46,14 +60,15 @@ inline operands of_exchange(const void *send, std::size_t sent, void *receive, s
     return {send, sent, receive, received, received, false};
 }
 
-inline operands of_allreduce(const void *send, void *receive, int count)
+inline operands of_allreduce(const void *send, void *receive, count_type count)
 {
     return of_exchange(send, elements(count), receive, elements(count));
 }
 
 // Only the root has a receive buffer; between two groups it has nothing else, and the rest of its
 // group has neither.
-inline operands of_reduce(const void *send, void *receive, int count, int root, communicator *comm)
+inline operands of_reduce(const void *send, void *receive, count_type count, int root,
+                          communicator *comm)
 {
     const bool is_inter = OMPI_COMM_IS_INTER(comm);
     const bool is_root = is_inter ? MPI_ROOT == root : ompi_comm_rank(comm) == root;
@@ -61,15 +76,14 @@ inline operands of_reduce(const void *send, void *receive, int count, int root, 
     return of_exchange(send, sends ? elements(count) : 0, receive, is_root ? elements(count) : 0);
 }
 
-inline operands of_reduce_scatter(const void *send, void *receive, const int *counts,
+inline operands of_reduce_scatter(const void *send, void *receive, counts_type counts,
                                   communicator *comm)
 {
-    const int *end = counts + ompi_comm_size(comm);
-    return of_exchange(send, std::accumulate(counts, end, std::size_t{0}), receive,
-                       elements(counts[ompi_comm_rank(comm)]));
+    return of_exchange(send, elements_of_all(counts, comm), receive,
+                       count_at(counts, elements(ompi_comm_rank(comm))));
 }
 
-inline operands of_reduce_scatter_block(const void *send, void *receive, int count,
+inline operands of_reduce_scatter_block(const void *send, void *receive, count_type count,
                                         communicator *comm)
 {
     return of_exchange(send, elements(count) * elements(ompi_comm_size(comm)), receive,
@@ -77,7 +91,7 @@ inline operands of_reduce_scatter_block(const void *send, void *receive, int cou
 }
 
 // The first rank gets nothing. In place, its receive buffer is read all the same.
-inline operands of_exscan(const void *send, void *receive, int count, communicator *comm)
+inline operands of_exscan(const void *send, void *receive, count_type count, communicator *comm)
 {
     return of_exchange(send, elements(count), receive,
                        0 == ompi_comm_rank(comm) ? 0 : elements(count));
@@ -95,7 +109,7 @@ template <typename Address> Address shifted(Address buffer, std::ptrdiff_t bytes
 // the buffers are. All ranks have the same count and datatype, so all cut alike, those with host
 // memory too: they do not know what the others have. Between two groups some have no count.
 template <typename Reduce>
-int in_pieces(const void *send, void *receive, int count, const datatype *type,
+int in_pieces(const void *send, void *receive, count_type count, const datatype *type,
               const communicator *comm, Reduce reduce)
 {
     constexpr std::size_t piece_bytes = std::size_t{16} * 1024 * 1024;
@@ -103,12 +117,13 @@ int in_pieces(const void *send, void *receive, int count, const datatype *type,
     if (elements(count) <= most || OMPI_COMM_IS_INTER(comm)) {
         return reduce(send, receive, count);
     }
-    const int piece = static_cast<int>(std::max<std::size_t>(most, 1));
+    const auto piece = static_cast<count_type>(std::max<std::size_t>(most, 1));
     const std::ptrdiff_t extent = type->super.ub - type->super.lb;
     int rc = OMPI_SUCCESS;
-    for (int done = 0; done < count && OMPI_SUCCESS == rc; done += std::min(piece, count - done)) {
-        rc = reduce(shifted(send, extent * done), shifted(receive, extent * done),
-                    std::min(piece, count - done));
+    for (count_type done = 0; done < count && OMPI_SUCCESS == rc;
+         done += std::min(piece, count - done)) {
+        const std::ptrdiff_t at = extent * static_cast<std::ptrdiff_t>(done);
+        rc = reduce(shifted(send, at), shifted(receive, at), std::min(piece, count - done));
     }
     return rc;
 }
@@ -134,24 +149,27 @@ inline reduction_call call_of(reduction_kind kind, const void *send, void *recei
     return made;
 }
 
-inline reduction_call reduce_call(const void *send, void *receive, int count, int root)
+inline reduction_call reduce_call(const void *send, void *receive, count_type count, int root)
 {
     reduction_call made = call_of(reduction_kind::reduce, send, receive, elements(count));
     made.root = static_cast<std::uint32_t>(root);
     return made;
 }
 
-inline reduction_call scatter_call(const void *send, void *receive, const int *counts,
+inline reduction_call scatter_call(const void *send, void *receive, counts_type counts,
                                    const communicator *comm)
 {
-    const int *end = counts + ompi_comm_size(comm);
-    reduction_call made = call_of(reduction_kind::reduce_scatter, send, receive,
-                                  std::accumulate(counts, end, std::size_t{0}));
-    made.parts = counts;
+    reduction_call made =
+        call_of(reduction_kind::reduce_scatter, send, receive, elements_of_all(counts, comm));
+    const std::size_t ranks = std::min(elements(ompi_comm_size(comm)), made.parts.size());
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        made.parts[rank] = count_at(counts, rank);
+    }
+    made.has_parts = true;
     return made;
 }
 
-inline reduction_call scatter_block_call(const void *send, void *receive, int count,
+inline reduction_call scatter_block_call(const void *send, void *receive, count_type count,
                                          const communicator *comm)
 {
     return call_of(reduction_kind::reduce_scatter, send, receive,
@@ -240,18 +258,19 @@ int init_reduction(base_module *module, const reduction_call &call, const operan
 #define GPUSM_SCATTER_ARGUMENTS(counts)                                                            \
     const void *send, void *receive, counts, datatype *type, ompi_op_t *op, communicator *comm
 extern "C" {
-int coll_gpusm_reduce_scatter(GPUSM_SCATTER_ARGUMENTS(const int *counts),
+int coll_gpusm_reduce_scatter(GPUSM_SCATTER_ARGUMENTS(counts_type counts),
                               base_module *module) noexcept;
-int coll_gpusm_ireduce_scatter(GPUSM_SCATTER_ARGUMENTS(const int *counts), ompi_request_t **request,
-                               base_module *module) noexcept;
-int coll_gpusm_reduce_scatter_init(GPUSM_SCATTER_ARGUMENTS(const int *counts), ompi_info_t *info,
+int coll_gpusm_ireduce_scatter(GPUSM_SCATTER_ARGUMENTS(counts_type counts),
+                               ompi_request_t **request, base_module *module) noexcept;
+int coll_gpusm_reduce_scatter_init(GPUSM_SCATTER_ARGUMENTS(counts_type counts), ompi_info_t *info,
                                    ompi_request_t **request, base_module *module) noexcept;
-int coll_gpusm_reduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(int count),
+int coll_gpusm_reduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(count_type count),
                                     base_module *module) noexcept;
-int coll_gpusm_ireduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(int count), ompi_request_t **request,
-                                     base_module *module) noexcept;
-int coll_gpusm_reduce_scatter_block_init(GPUSM_SCATTER_ARGUMENTS(int count), ompi_info_t *info,
-                                         ompi_request_t **request, base_module *module) noexcept;
+int coll_gpusm_ireduce_scatter_block(GPUSM_SCATTER_ARGUMENTS(count_type count),
+                                     ompi_request_t **request, base_module *module) noexcept;
+int coll_gpusm_reduce_scatter_block_init(GPUSM_SCATTER_ARGUMENTS(count_type count),
+                                         ompi_info_t *info, ompi_request_t **request,
+                                         base_module *module) noexcept;
 }
 #undef GPUSM_SCATTER_ARGUMENTS
 

@@ -5,6 +5,7 @@
 // for each communicator.
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_counters.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_versions.h"
 
 #include "opal/mca/common/gpusm/base/abi.h"
 
@@ -60,6 +61,29 @@ extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *
     set_exchanges(*module);
     set_reductions(*module);
     module->on_devices = new device_calls();
+    if (modules_enter_functions) {
+#define GPUSM_ENTER(name)                                                                          \
+    if (nullptr != module->coll_##name) {                                                          \
+        comm->c_coll->coll_##name = module->coll_##name;                                           \
+        comm->c_coll->coll_##name##_module = module;                                               \
+    }
+        GPUSM_COLL_FUNCTIONS(GPUSM_ENTER)
+#undef GPUSM_ENTER
+    }
+    return OMPI_SUCCESS;
+}
+
+// Modules are disabled from the highest priority downwards.
+extern "C" int module_disable(mca_coll_base_module_t *base, ompi_communicator_t *comm) noexcept
+{
+    const auto *module = static_cast<mca_coll_gpusm_module_t *>(base);
+#define GPUSM_TAKE_OUT(name)                                                                       \
+    if (module == comm->c_coll->coll_##name##_module) {                                            \
+        comm->c_coll->coll_##name = module->next.coll_##name;                                      \
+        comm->c_coll->coll_##name##_module = module->next.coll_##name##_module;                    \
+    }
+    GPUSM_COLL_FUNCTIONS(GPUSM_TAKE_OUT)
+#undef GPUSM_TAKE_OUT
     return OMPI_SUCCESS;
 }
 
@@ -69,6 +93,9 @@ extern "C" mca_coll_base_module_t *comm_query(ompi_communicator_t *, int *priori
         component.priority < 0 ? nullptr : OBJ_NEW(mca_coll_gpusm_module_t);
     if (nullptr != module) {
         module->coll_module_enable = module_enable;
+        if (modules_enter_functions) {
+            module->coll_module_disable = module_disable;
+        }
         *priority = component.priority;
     }
     return module;
@@ -96,8 +123,8 @@ int *priority_of(const char *name, bool *is_set = nullptr)
 // processor: not of those that know device memory, or only pass calls on, which may be above us.
 std::vector<int *> priorities_to_exceed()
 {
-    static constexpr std::string_view others[] = {"cuda",       "gpusm", "hcoll",
-                                                  "monitoring", "sync",  "ucc"};
+    static constexpr std::string_view others[] = {"accelerator", "cuda", "gpusm", "hcoll",
+                                                  "monitoring",  "sync", "ucc"};
     std::vector<int *> found;
     mca_base_component_list_item_t *each = nullptr;
     OPAL_LIST_FOREACH(each, &ompi_coll_base_framework.framework_components,
@@ -113,38 +140,39 @@ std::vector<int *> priorities_to_exceed()
     return found;
 }
 
-// coll/cuda would ask once more about each buffer, and finds none that is left for it: ours has all
-// the functions that it has. So it gets no communicators, unless the user has chosen its priority.
-// (A negative priority ends Open MPI 5.0.)
+// coll/cuda, coll/accelerator in Open MPI 6, would ask once more about each buffer, and finds none
+// that is left for it: ours has all the functions that it has, and what the newer one does with
+// host memory besides goes by messages. So it gets no communicators, unless the user has chosen its
+// priority. (A negative priority ends Open MPI 5.0.)
 extern "C" mca_coll_base_module_t *no_module(ompi_communicator_t *, int *) noexcept
 {
     return nullptr;
 }
 
-void put_aside_coll_cuda()
+void put_aside_stock()
 {
     bool is_set = false;
-    if (nullptr == priority_of("cuda", &is_set) || is_set ||
-        component.coll_cuda.component != nullptr) {
+    if (nullptr == priority_of(stock_component, &is_set) || is_set ||
+        component.stock.component != nullptr) {
         return;
     }
     mca_base_component_list_item_t *each = nullptr;
     OPAL_LIST_FOREACH(each, &ompi_coll_base_framework.framework_components,
                       mca_base_component_list_item_t)
     {
-        if (0 == std::strcmp("cuda", each->cli_component->mca_component_name)) {
+        if (0 == std::strcmp(stock_component, each->cli_component->mca_component_name)) {
             auto *its = reinterpret_cast<mca_coll_base_component_t *>(
                 const_cast<mca_base_component_t *>(each->cli_component));
-            component.coll_cuda = {its, its->collm_comm_query};
+            component.stock = {its, its->collm_comm_query};
             its->collm_comm_query = no_module;
         }
     }
 }
 
 // Unless it has been unloaded.
-void put_back_coll_cuda()
+void put_back_stock()
 {
-    const put_aside was = std::exchange(component.coll_cuda, {});
+    const put_aside was = std::exchange(component.stock, {});
     Dl_info object;
     if (was.component != nullptr && 0 != dladdr(was.component, &object)) {
         was.component->collm_comm_query = was.query;
@@ -216,7 +244,7 @@ extern "C" int init_query(bool, bool) noexcept
         // Who is not available is unloaded.
         return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
     }
-    put_aside_coll_cuda();
+    put_aside_stock();
     rise_above_the_others();
     meet_others(component.use_devices && is_above_the_others());
     component.pool = new staging_pool(component.staging_bytes);
@@ -227,7 +255,7 @@ extern "C" int init_query(bool, bool) noexcept
 
 extern "C" int component_close() noexcept
 {
-    put_back_coll_cuda();
+    put_back_stock();
     delete component.started;
     delete component.requests;
     delete component.pool;
@@ -316,7 +344,7 @@ mca_coll_gpusm_component_t mca_coll_gpusm_component = {
         {
             .collm_version =
                 {
-                    MCA_COLL_BASE_VERSION_2_4_0,
+                    GPUSM_COLL_BASE_VERSION,
                     .mca_component_name = "gpusm",
                     MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
                                           OPAL_RELEASE_VERSION),
@@ -328,3 +356,9 @@ mca_coll_gpusm_component_t mca_coll_gpusm_component = {
             .collm_comm_query = gpusm::comm_query,
         },
 };
+
+extern "C" {
+#ifdef MCA_BASE_COMPONENT_INIT // by which Open MPI 6 finds what is a part of its library
+MCA_BASE_COMPONENT_INIT(ompi, coll, gpusm)
+#endif
+}

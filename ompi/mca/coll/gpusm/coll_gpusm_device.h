@@ -47,7 +47,6 @@ struct persistent_call {
     device_calls &calls;
     ompi_communicator_t *comm; // referenced
     any_call what;
-    std::vector<int> parts; // what that says of them
     std::unique_ptr<process_group> group;
     meeting_schedule schedule;
 };

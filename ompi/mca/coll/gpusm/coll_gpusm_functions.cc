@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <type_traits>
 
 namespace gpusm {
@@ -16,8 +15,9 @@ namespace {
 
 // --- allreduce -----------------------------------------------------------------------------------
 
-extern "C" int coll_gpusm_allreduce(const void *send, void *receive, int count, datatype *type,
-                                    ompi_op_t *op, communicator *comm, base_module *module) noexcept
+extern "C" int coll_gpusm_allreduce(const void *send, void *receive, count_type count,
+                                    datatype *type, ompi_op_t *op, communicator *comm,
+                                    base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
     if (is_reduced(
@@ -27,16 +27,16 @@ extern "C" int coll_gpusm_allreduce(const void *send, void *receive, int count, 
         return rc;
     }
     const auto &next = next_of(module);
-    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, count_type n) {
         return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
             return next.coll_allreduce(s, r, n, type, op, comm, next.coll_allreduce_module);
         });
     });
 }
 
-extern "C" int coll_gpusm_iallreduce(const void *send, void *receive, int count, datatype *type,
-                                     ompi_op_t *op, communicator *comm, ompi_request_t **request,
-                                     base_module *module) noexcept
+extern "C" int coll_gpusm_iallreduce(const void *send, void *receive, count_type count,
+                                     datatype *type, ompi_op_t *op, communicator *comm,
+                                     ompi_request_t **request, base_module *module) noexcept
 {
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
@@ -58,9 +58,10 @@ extern "C" int coll_gpusm_iallreduce(const void *send, void *receive, int count,
                         });
 }
 
-extern "C" int coll_gpusm_allreduce_init(const void *send, void *receive, int count, datatype *type,
-                                         ompi_op_t *op, communicator *comm, ompi_info_t *info,
-                                         ompi_request_t **request, base_module *module) noexcept
+extern "C" int coll_gpusm_allreduce_init(const void *send, void *receive, count_type count,
+                                         datatype *type, ompi_op_t *op, communicator *comm,
+                                         ompi_info_t *info, ompi_request_t **request,
+                                         base_module *module) noexcept
 {
     const auto &next = next_of(module);
     return init_reduction(
@@ -74,7 +75,7 @@ extern "C" int coll_gpusm_allreduce_init(const void *send, void *receive, int co
 
 // --- reduce --------------------------------------------------------------------------------------
 
-extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_reduce(const void *send, void *receive, count_type count, datatype *type,
                                  ompi_op_t *op, int root, communicator *comm,
                                  base_module *module) noexcept
 {
@@ -84,14 +85,14 @@ extern "C" int coll_gpusm_reduce(const void *send, void *receive, int count, dat
         return rc;
     }
     const auto &next = next_of(module);
-    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, count_type n) {
         return call_staged(pool(), of_reduce(from, to, n, root, comm), type, [&](auto *s, auto *r) {
             return next.coll_reduce(s, r, n, type, op, root, comm, next.coll_reduce_module);
         });
     });
 }
 
-extern "C" int coll_gpusm_ireduce(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_ireduce(const void *send, void *receive, count_type count, datatype *type,
                                   ompi_op_t *op, int root, communicator *comm,
                                   ompi_request_t **request, base_module *module) noexcept
 {
@@ -115,8 +116,8 @@ extern "C" int coll_gpusm_ireduce(const void *send, void *receive, int count, da
                         });
 }
 
-extern "C" int coll_gpusm_reduce_init(const void *send, void *receive, int count, datatype *type,
-                                      ompi_op_t *op, int root, communicator *comm,
+extern "C" int coll_gpusm_reduce_init(const void *send, void *receive, count_type count,
+                                      datatype *type, ompi_op_t *op, int root, communicator *comm,
                                       ompi_info_t *info, ompi_request_t **request,
                                       base_module *module) noexcept
 {
@@ -131,7 +132,7 @@ extern "C" int coll_gpusm_reduce_init(const void *send, void *receive, int count
 
 // --- scan and exscan -----------------------------------------------------------------------------
 
-extern "C" int coll_gpusm_scan(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_scan(const void *send, void *receive, count_type count, datatype *type,
                                ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
@@ -141,14 +142,14 @@ extern "C" int coll_gpusm_scan(const void *send, void *receive, int count, datat
         return rc;
     }
     const auto &next = next_of(module);
-    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, count_type n) {
         return call_staged(pool(), of_allreduce(from, to, n), type, [&](auto *s, auto *r) {
             return next.coll_scan(s, r, n, type, op, comm, next.coll_scan_module);
         });
     });
 }
 
-extern "C" int coll_gpusm_iscan(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_iscan(const void *send, void *receive, count_type count, datatype *type,
                                 ompi_op_t *op, communicator *comm, ompi_request_t **request,
                                 base_module *module) noexcept
 {
@@ -172,9 +173,10 @@ extern "C" int coll_gpusm_iscan(const void *send, void *receive, int count, data
                         });
 }
 
-extern "C" int coll_gpusm_scan_init(const void *send, void *receive, int count, datatype *type,
-                                    ompi_op_t *op, communicator *comm, ompi_info_t *info,
-                                    ompi_request_t **request, base_module *module) noexcept
+extern "C" int coll_gpusm_scan_init(const void *send, void *receive, count_type count,
+                                    datatype *type, ompi_op_t *op, communicator *comm,
+                                    ompi_info_t *info, ompi_request_t **request,
+                                    base_module *module) noexcept
 {
     const auto &next = next_of(module);
     return init_reduction(module, call_of(reduction_kind::scan, send, receive, elements(count)),
@@ -185,7 +187,7 @@ extern "C" int coll_gpusm_scan_init(const void *send, void *receive, int count, 
                           });
 }
 
-extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_exscan(const void *send, void *receive, count_type count, datatype *type,
                                  ompi_op_t *op, communicator *comm, base_module *module) noexcept
 {
     int rc = OMPI_SUCCESS;
@@ -195,14 +197,14 @@ extern "C" int coll_gpusm_exscan(const void *send, void *receive, int count, dat
         return rc;
     }
     const auto &next = next_of(module);
-    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, int n) {
+    return in_pieces(send, receive, count, type, comm, [&](auto *from, auto *to, count_type n) {
         return call_staged(pool(), of_exscan(from, to, n, comm), type, [&](auto *s, auto *r) {
             return next.coll_exscan(s, r, n, type, op, comm, next.coll_exscan_module);
         });
     });
 }
 
-extern "C" int coll_gpusm_iexscan(const void *send, void *receive, int count, datatype *type,
+extern "C" int coll_gpusm_iexscan(const void *send, void *receive, count_type count, datatype *type,
                                   ompi_op_t *op, communicator *comm, ompi_request_t **request,
                                   base_module *module) noexcept
 {
@@ -226,9 +228,10 @@ extern "C" int coll_gpusm_iexscan(const void *send, void *receive, int count, da
                         });
 }
 
-extern "C" int coll_gpusm_exscan_init(const void *send, void *receive, int count, datatype *type,
-                                      ompi_op_t *op, communicator *comm, ompi_info_t *info,
-                                      ompi_request_t **request, base_module *module) noexcept
+extern "C" int coll_gpusm_exscan_init(const void *send, void *receive, count_type count,
+                                      datatype *type, ompi_op_t *op, communicator *comm,
+                                      ompi_info_t *info, ompi_request_t **request,
+                                      base_module *module) noexcept
 {
     const auto &next = next_of(module);
     return init_reduction(module, call_of(reduction_kind::exscan, send, receive, elements(count)),
@@ -242,11 +245,11 @@ extern "C" int coll_gpusm_exscan_init(const void *send, void *receive, int count
 // --- reduce_local --------------------------------------------------------------------------------
 
 // No other process takes part, so long buffers go in pieces that fit page-locked memory.
-extern "C" int coll_gpusm_reduce_local(const void *in, void *inout, int count, datatype *type,
-                                       ompi_op_t *op, base_module *module) noexcept
+extern "C" int coll_gpusm_reduce_local(const void *in, void *inout, count_type count,
+                                       datatype *type, ompi_op_t *op, base_module *module) noexcept
 {
     const auto &next = next_of(module);
-    const auto reduce = [&](const void *from, void *to, int n) {
+    const auto reduce = [&](const void *from, void *to, count_type n) {
         const operands of{from, elements(n), to, elements(n), elements(n), true};
         return call_staged(pool(), of, type, [&](auto *s, auto *r) {
             return next.coll_reduce_local(s, r, n, type, op, next.coll_reduce_local_module);
@@ -258,10 +261,11 @@ extern "C" int coll_gpusm_reduce_local(const void *in, void *inout, int count, d
     constexpr std::ptrdiff_t piece_bytes = 4 * 1024 * 1024;
     const std::ptrdiff_t extent = type->super.ub - type->super.lb;
     const std::ptrdiff_t most = piece_bytes / std::max<std::ptrdiff_t>(std::abs(extent), 1);
-    const int piece = static_cast<int>(std::max<std::ptrdiff_t>(most, 1));
+    const auto piece = static_cast<count_type>(std::max<std::ptrdiff_t>(most, 1));
     int rc = OMPI_SUCCESS;
-    for (int done = 0; done < count && OMPI_SUCCESS == rc; done += std::min(piece, count - done)) {
-        const std::ptrdiff_t at = extent * done;
+    for (count_type done = 0; done < count && OMPI_SUCCESS == rc;
+         done += std::min(piece, count - done)) {
+        const std::ptrdiff_t at = extent * static_cast<std::ptrdiff_t>(done);
         rc = reduce(static_cast<const char *>(in) + at, static_cast<char *>(inout) + at,
                     std::min(piece, count - done));
     }

@@ -5,6 +5,14 @@
 #ifndef GPUSM_COLL_OMPI_H
 #define GPUSM_COLL_OMPI_H
 
+// count_disp_array.h of Open MPI 6 gives these a const void *, as only C allows, in functions that
+// are not used here: declared for that, and not defined.
+#include <cstdint>
+std::intptr_t opal_count_array_create(const void *);
+std::intptr_t opal_count_array_create_c(const void *);
+std::intptr_t opal_disp_array_create(const void *);
+std::intptr_t opal_disp_array_create_c(const void *);
+
 // clang-format off: this order is the point
 #include "opal/mca/common/gpusm/base/openmpi_headers_begin.h"
 #include "mpi.h"

@@ -4,13 +4,11 @@
 // coll_gpusm_scatter.cc: the reductions whose result is scattered, as coll_gpusm_functions.cc.
 #include "ompi/mca/coll/gpusm/coll_gpusm_calls.h"
 
-#include <numeric>
-
 namespace gpusm {
 
 // --- reduce_scatter ------------------------------------------------------------------------------
 
-extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const int *counts,
+extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, counts_type counts,
                                          datatype *type, ompi_op_t *op, communicator *comm,
                                          base_module *module) noexcept
 {
@@ -28,7 +26,7 @@ extern "C" int coll_gpusm_reduce_scatter(const void *send, void *receive, const 
                        });
 }
 
-extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, const int *counts,
+extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, counts_type counts,
                                           datatype *type, ompi_op_t *op, communicator *comm,
                                           ompi_request_t **request, base_module *module) noexcept
 {
@@ -52,7 +50,7 @@ extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, const
                         });
 }
 
-extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, const int *counts,
+extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, counts_type counts,
                                               datatype *type, ompi_op_t *op, communicator *comm,
                                               ompi_info_t *info, ompi_request_t **request,
                                               base_module *module) noexcept
@@ -69,7 +67,7 @@ extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, c
 
 // --- reduce_scatter_block ------------------------------------------------------------------------
 
-extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, int count,
+extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, count_type count,
                                                datatype *type, ompi_op_t *op, communicator *comm,
                                                base_module *module) noexcept
 {
@@ -87,7 +85,7 @@ extern "C" int coll_gpusm_reduce_scatter_block(const void *send, void *receive, 
                        });
 }
 
-extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive, int count,
+extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive, count_type count,
                                                 datatype *type, ompi_op_t *op, communicator *comm,
                                                 ompi_request_t **request,
                                                 base_module *module) noexcept
@@ -115,8 +113,8 @@ extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive,
                         });
 }
 
-extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *receive, int count,
-                                                    datatype *type, ompi_op_t *op,
+extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *receive,
+                                                    count_type count, datatype *type, ompi_op_t *op,
                                                     communicator *comm, ompi_info_t *info,
                                                     ompi_request_t **request,
                                                     base_module *module) noexcept

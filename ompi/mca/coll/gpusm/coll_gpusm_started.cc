@@ -185,11 +185,6 @@ std::unique_ptr<persistent_call> device_calls::make_persistent(any_call of,
                                                                ompi_communicator_t *comm)
 {
     auto made = std::make_unique<persistent_call>(*this, comm, std::move(of));
-    if (auto *call = std::get_if<reduction_call>(&made->what);
-        call != nullptr && call->parts != nullptr) {
-        made->parts.assign(call->parts, call->parts + ompi_comm_size(comm));
-        call->parts = made->parts.data();
-    }
     made->group = make_group(comm, ++persistent_calls_);
     return made->group != nullptr ? std::move(made) : nullptr;
 }

@@ -34,8 +34,8 @@ int reduce(const unsigned char *from, unsigned char *into, const basic_elements 
     for (std::size_t done = 0; OMPI_SUCCESS == rc && done < of.count; done += most) {
         const std::size_t at = done * of.extent();
         rc = mca_coll_base_reduce_local(from + at, into + at,
-                                        static_cast<int>(std::min(most, of.count - done)), of.type,
-                                        op, nullptr);
+                                        static_cast<count_type>(std::min(most, of.count - done)),
+                                        of.type, op, nullptr);
     }
     return rc;
 }

@@ -36,7 +36,7 @@ inline bool window::accumulates_at_once(const elements &origin, int target, std:
         nullptr == to.here.at || is_device(origin.at) || !takes_accumulates(target)) {
         return false;
     }
-    *rc = mca_coll_base_reduce_local(origin.at, to.here.at, static_cast<int>(origin.count),
+    *rc = mca_coll_base_reduce_local(origin.at, to.here.at, static_cast<count_type>(origin.count),
                                      origin.type, op, nullptr);
     unlock_accumulates(target);
     return true;

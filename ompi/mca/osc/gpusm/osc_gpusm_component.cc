@@ -63,7 +63,7 @@ bool reaches_all(ompi_communicator_t *comm)
 }
 
 // Collective, as what it answers has to be the same on all.
-extern "C" int osc_gpusm_query(ompi_win_t *, void **, size_t, int, ompi_communicator_t *comm,
+extern "C" int osc_gpusm_query(ompi_win_t *, void **, size_t, unit_type, ompi_communicator_t *comm,
                                opal_info_t *, int) noexcept
 {
     if (component.priority < 0 || OMPI_COMM_IS_INTER(comm) ||
@@ -80,7 +80,7 @@ extern "C" int osc_gpusm_query(ompi_win_t *, void **, size_t, int, ompi_communic
     return 1 == all ? component.priority : OMPI_ERR_NOT_AVAILABLE;
 }
 
-extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, int unit,
+extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, unit_type unit,
                                 ompi_communicator_t *comm, opal_info_t *info, int flavor,
                                 int *model) noexcept
 {
@@ -165,7 +165,7 @@ ompi_osc_gpusm_component_t mca_osc_gpusm_component = {
         {
             .osc_version =
                 {
-                    OMPI_OSC_BASE_VERSION_3_0_0,
+                    GPUSM_OSC_BASE_VERSION,
                     .mca_component_name = "gpusm",
                     MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION,
                                           OPAL_RELEASE_VERSION),
@@ -178,3 +178,9 @@ ompi_osc_gpusm_component_t mca_osc_gpusm_component = {
             .osc_finalize = gpusm::osc_gpusm_finalize,
         },
 };
+
+extern "C" {
+#ifdef MCA_BASE_COMPONENT_INIT // by which Open MPI 6 finds what is a part of its library
+MCA_BASE_COMPONENT_INIT(ompi, osc, gpusm)
+#endif
+}

@@ -14,13 +14,13 @@ window &its(ompi_win_t *win)
     return *reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module)->its;
 }
 
-elements given(const void *at, int count, ompi_datatype_t *type)
+elements given(const void *at, count_type count, ompi_datatype_t *type)
 {
     return elements_of(at, static_cast<std::size_t>(count), type);
 }
 
 // Elements in the target's memory, which have no address here.
-elements there(int count, ompi_datatype_t *type)
+elements there(count_type count, ompi_datatype_t *type)
 {
     return elements_of(nullptr, static_cast<std::size_t>(count), type);
 }
@@ -49,7 +49,7 @@ extern "C" int osc_gpusm_win_free(ompi_win_t *win) noexcept
     return rc;
 }
 
-extern "C" int osc_gpusm_win_shared_query(ompi_win_t *win, int rank, size_t *size, int *unit,
+extern "C" int osc_gpusm_win_shared_query(ompi_win_t *win, int rank, size_t *size, unit_type *unit,
                                           void *base) noexcept
 {
     return its(win).query(rank, size, unit, base);
@@ -65,40 +65,41 @@ extern "C" int osc_gpusm_win_detach(ompi_win_t *win, const void *base) noexcept
     return its(win).detach(base);
 }
 
-extern "C" int osc_gpusm_rput(const void *origin, int count, ompi_datatype_t *type, int target,
-                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                              ompi_win_t *win, ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_rput(const void *origin, count_type count, ompi_datatype_t *type,
+                              int target, ptrdiff_t at, count_type target_count,
+                              ompi_datatype_t *target_type, ompi_win_t *win,
+                              ompi_request_t **request) noexcept
 {
     return its(win).start(true, given(origin, count, type), target, at,
                           there(target_count, target_type), request, win);
 }
 
-extern "C" int osc_gpusm_put(const void *origin, int count, ompi_datatype_t *type, int target,
-                             ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
-                             ompi_win_t *win) noexcept
+extern "C" int osc_gpusm_put(const void *origin, count_type count, ompi_datatype_t *type,
+                             int target, ptrdiff_t at, count_type target_count,
+                             ompi_datatype_t *target_type, ompi_win_t *win) noexcept
 {
     return move(true, given(origin, count, type), target, at, there(target_count, target_type),
                 win);
 }
 
-extern "C" int osc_gpusm_rget(void *origin, int count, ompi_datatype_t *type, int target,
-                              ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+extern "C" int osc_gpusm_rget(void *origin, count_type count, ompi_datatype_t *type, int target,
+                              ptrdiff_t at, count_type target_count, ompi_datatype_t *target_type,
                               ompi_win_t *win, ompi_request_t **request) noexcept
 {
     return its(win).start(false, given(origin, count, type), target, at,
                           there(target_count, target_type), request, win);
 }
 
-extern "C" int osc_gpusm_get(void *origin, int count, ompi_datatype_t *type, int target,
-                             ptrdiff_t at, int target_count, ompi_datatype_t *target_type,
+extern "C" int osc_gpusm_get(void *origin, count_type count, ompi_datatype_t *type, int target,
+                             ptrdiff_t at, count_type target_count, ompi_datatype_t *target_type,
                              ompi_win_t *win) noexcept
 {
     return move(false, given(origin, count, type), target, at, there(target_count, target_type),
                 win);
 }
 
-extern "C" int osc_gpusm_raccumulate(const void *origin, int count, ompi_datatype_t *type,
-                                     int target, ptrdiff_t at, int target_count,
+extern "C" int osc_gpusm_raccumulate(const void *origin, count_type count, ompi_datatype_t *type,
+                                     int target, ptrdiff_t at, count_type target_count,
                                      ompi_datatype_t *target_type, ompi_op_t *op, ompi_win_t *win,
                                      ompi_request_t **request) noexcept
 {
@@ -106,8 +107,8 @@ extern "C" int osc_gpusm_raccumulate(const void *origin, int count, ompi_datatyp
                                there(target_count, target_type), op, request);
 }
 
-extern "C" int osc_gpusm_accumulate(const void *origin, int count, ompi_datatype_t *type,
-                                    int target, ptrdiff_t at, int target_count,
+extern "C" int osc_gpusm_accumulate(const void *origin, count_type count, ompi_datatype_t *type,
+                                    int target, ptrdiff_t at, count_type target_count,
                                     ompi_datatype_t *target_type, ompi_op_t *op,
                                     ompi_win_t *win) noexcept
 {
@@ -119,22 +120,22 @@ extern "C" int osc_gpusm_accumulate(const void *origin, int count, ompi_datatype
                : its(win).accumulate(mine, nullptr, target, at, theirs, op, nullptr);
 }
 
-extern "C" int osc_gpusm_rget_accumulate(const void *origin, int count, ompi_datatype_t *type,
-                                         void *result, int result_count,
-                                         ompi_datatype_t *result_type, int target, ptrdiff_t at,
-                                         int target_count, ompi_datatype_t *target_type,
-                                         ompi_op_t *op, ompi_win_t *win,
-                                         ompi_request_t **request) noexcept
+extern "C" int osc_gpusm_rget_accumulate(const void *origin, count_type count,
+                                         ompi_datatype_t *type, void *result,
+                                         count_type result_count, ompi_datatype_t *result_type,
+                                         int target, ptrdiff_t at, count_type target_count,
+                                         ompi_datatype_t *target_type, ompi_op_t *op,
+                                         ompi_win_t *win, ompi_request_t **request) noexcept
 {
     const elements old = given(result, result_count, result_type);
     return its(win).accumulate(given(origin, count, type), &old, target, at,
                                there(target_count, target_type), op, request);
 }
 
-extern "C" int osc_gpusm_get_accumulate(const void *origin, int count, ompi_datatype_t *type,
-                                        void *result, int result_count,
+extern "C" int osc_gpusm_get_accumulate(const void *origin, count_type count, ompi_datatype_t *type,
+                                        void *result, count_type result_count,
                                         ompi_datatype_t *result_type, int target, ptrdiff_t at,
-                                        int target_count, ompi_datatype_t *target_type,
+                                        count_type target_count, ompi_datatype_t *target_type,
                                         ompi_op_t *op, ompi_win_t *win) noexcept
 {
     return osc_gpusm_rget_accumulate(origin, count, type, result, result_count, result_type, target,

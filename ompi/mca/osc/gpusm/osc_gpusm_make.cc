@@ -6,6 +6,7 @@
 
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/base/pages.h"
+#include "opal/mca/common/gpusm/base/single_copies.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -142,8 +143,7 @@ int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes,
 // Finds the other processes, and whether their host memory can be copied from here.
 void window::reach_peers()
 {
-    const bool single_copies =
-        mca_smsc != nullptr && !mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION);
+    const bool single_copies = has_plain_single_copies();
     for (int i = 0; i < size_; ++i) {
         window_rank &of = ranks_[static_cast<std::size_t>(i)];
         if (i == rank_) {
@@ -204,7 +204,7 @@ int window::map_memory()
     return OMPI_SUCCESS;
 }
 
-int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, int unit,
+int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
                    opal_info_t *info)
 {
     int rc = ompi_comm_dup(comm, &comm_);
@@ -277,8 +277,8 @@ int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, int
     return rc > 0 ? OMPI_ERR_OUT_OF_RESOURCE : rc;
 }
 
-int window::make(ompi_communicator_t *comm, void **base, std::size_t size, int unit, int flavor,
-                 opal_info_t *info, local_process &process, window **out)
+int window::make(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
+                 int flavor, opal_info_t *info, local_process &process, window **out)
 {
     auto *made = new window(process, flavor);
     int rc = made->set_up(comm, base, size, unit, info);

@@ -187,7 +187,7 @@ bool window::has(std::uint64_t address, std::uint64_t bytes)
                           : nullptr != find_attached(rank_, address, bytes);
 }
 
-int window::query(int target, std::size_t *size, int *unit, void *base)
+int window::query(int target, std::size_t *size, unit_type *unit, void *base)
 {
     if (MPI_PROC_NULL == target) { // the first that has memory
         for (target = 0; target < size_ - 1; ++target) {
@@ -203,7 +203,7 @@ int window::query(int target, std::size_t *size, int *unit, void *base)
         return MPI_ERR_RMA_FLAVOR;
     }
     *size = static_cast<std::size_t>(of.memory->told.len_bytes);
-    *unit = static_cast<int>(of.unit);
+    *unit = static_cast<unit_type>(of.unit);
     *static_cast<void **>(base) = of.memory->here;
     return OMPI_SUCCESS;
 }

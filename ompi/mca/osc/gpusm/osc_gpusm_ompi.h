@@ -16,6 +16,7 @@
 #include "ompi/runtime/params.h"
 #include "ompi/win/win.h"
 #include "opal/mca/shmem/base/base.h"
+#include "opal/mca/smsc/base/base.h"
 #include "opal/mca/smsc/smsc.h"
 #include "opal/util/proc.h"
 #include "opal/mca/common/gpusm/base/openmpi_headers_end.h"

@@ -13,6 +13,7 @@
 #include "ompi/mca/osc/gpusm/osc_gpusm_owner.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_requests.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_shared.h"
+#include "ompi/mca/osc/gpusm/osc_gpusm_versions.h"
 
 #include "opal/mca/common/gpusm/base/lock.h"
 #include "opal/mca/common/gpusm/local_process.h"
@@ -60,8 +61,8 @@ class window final : private owner_memory {
   public:
     // As osc_select has them. Collective; all succeed or fail. Takes the caller's reference to the
     // process, in any case.
-    static int make(ompi_communicator_t *comm, void **base, std::size_t size, int unit, int flavor,
-                    opal_info_t *info, local_process &process, window **out);
+    static int make(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
+                    int flavor, opal_info_t *info, local_process &process, window **out);
     // Collective, too, and not in an epoch.
     int free();
     // But of fences.
@@ -106,7 +107,7 @@ class window final : private owner_memory {
     // --- memory
     int attach(void *base, std::size_t size);
     int detach(const void *base);
-    int query(int target, std::size_t *size, int *unit, void *base);
+    int query(int target, std::size_t *size, unit_type *unit, void *base);
 
     // Progress of what others want of this process's memory. Any thread.
     bool serve() { return owner_.serve(); }
@@ -116,7 +117,7 @@ class window final : private owner_memory {
     ~window();
 
     // osc_gpusm_make.cc
-    int set_up(ompi_communicator_t *comm, void **base, std::size_t size, int unit,
+    int set_up(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
                opal_info_t *info);
     int share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes, bool each_at_page,
                      unsigned char **data);

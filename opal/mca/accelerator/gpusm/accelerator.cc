@@ -260,6 +260,23 @@ status accelerator::synchronize(lazy_stream *stream)
                : status::ok;
 }
 
+status accelerator::let_wait(lazy_stream *stream, lazy_event *event)
+{
+    if (!event->recorded) {
+        return status::ok;
+    }
+    if (!is_alive(event->on)) {
+        return status::driver_failed;
+    }
+    const status s = stream_on(event->on, stream);
+    return status::ok != s
+               ? s
+               : driver_.report("cuStreamWaitEvent", in_context(driver_, stream->on->context, [&] {
+                                    return driver_.stream_wait_event(stream->handle, event->handle,
+                                                                     0);
+                                }));
+}
+
 void accelerator::destroy(lazy_event *event)
 {
     if (is_alive(event->on)) {

@@ -32,6 +32,8 @@ extern "C" {
 OPAL_DECLSPEC extern mca_accelerator_gpusm_component_t mca_accelerator_gpusm_component;
 // Copied by Open MPI when this component is selected.
 extern opal_accelerator_base_module_t mca_accelerator_gpusm_module;
+// Enters what the table has from Open MPI 6 on.
+void mca_accelerator_gpusm_complete(void);
 }
 
 #endif

@@ -62,6 +62,7 @@ static opal_accelerator_base_module_t *component_init(void)
             return nullptr;
         }
     }
+    mca_accelerator_gpusm_complete();
     return &mca_accelerator_gpusm_module;
 }
 
@@ -89,5 +90,9 @@ mca_accelerator_gpusm_component_t mca_accelerator_gpusm_component = {
         },
     .made = nullptr,
 };
+
+#ifdef MCA_BASE_COMPONENT_INIT // by which Open MPI 6 finds what is a part of its library
+MCA_BASE_COMPONENT_INIT(opal, accelerator, gpusm)
+#endif
 
 } // extern "C"

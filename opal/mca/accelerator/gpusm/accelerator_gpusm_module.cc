@@ -4,20 +4,24 @@
 // accelerator_gpusm_module.cc: the table through which Open MPI calls its accelerator. Without a
 // driver all memory is host memory.
 #include "opal/mca/accelerator/gpusm/accelerator_gpusm.h"
+#include "opal/mca/accelerator/gpusm/accelerator_gpusm_calls.h"
+#include "opal/mca/accelerator/gpusm/accelerator_gpusm_versions.h"
 
 #include <cstdint>
 #include <cstring>
 
 using gpusm::accelerator;
+using gpusm::lazy;
 using gpusm::status;
+using gpusm::to_opal;
 
-namespace {
+namespace gpusm {
 
-accelerator *here()
+accelerator *accelerator_here()
 {
     std::atomic<accelerator *> &made = mca_accelerator_gpusm_component.made;
     accelerator *found = made.load(std::memory_order_acquire);
-    const gpusm::driver_api *driver = nullptr == found ? gpusm::driver_load() : nullptr;
+    const driver_api *driver = nullptr == found ? driver_load() : nullptr;
     if (driver != nullptr) {
         auto *mine = new accelerator(*driver);
         if (made.compare_exchange_strong(found, mine)) {
@@ -54,24 +58,18 @@ int to_opal(status s)
     return OPAL_ERROR;
 }
 
+} // namespace gpusm
+
+namespace {
+
 // What `call` answers, given the accelerator, or why there is none.
 template <typename Call> int with_driver(bool arguments_are_good, Call &&call)
 {
     if (!arguments_are_good) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = here();
+    accelerator *driven = gpusm::accelerator_here();
     return nullptr == driven ? OPAL_ERR_NOT_AVAILABLE : to_opal(call(*driven));
-}
-
-gpusm::lazy_stream *lazy(opal_accelerator_stream_t *stream)
-{
-    return &reinterpret_cast<mca_accelerator_gpusm_stream_t *>(stream)->lazy;
-}
-
-gpusm::lazy_event *lazy(opal_accelerator_event_t *event)
-{
-    return &reinterpret_cast<mca_accelerator_gpusm_event_t *>(event)->lazy;
 }
 
 } // namespace
@@ -120,7 +118,7 @@ static int create_stream(int, opal_accelerator_stream_t **stream)
     return nullptr == made ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_SUCCESS;
 }
 
-static int create_event(int, opal_accelerator_event_t **event)
+static int create_event(GPUSM_ACCELERATOR_EVENT)
 {
     auto *made = OBJ_NEW(mca_accelerator_gpusm_event_t);
     *event = reinterpret_cast<opal_accelerator_event_t *>(made);
@@ -132,7 +130,7 @@ static int record_event(int, opal_accelerator_event_t *event, opal_accelerator_s
     if (nullptr == event || nullptr == stream) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = here();
+    accelerator *driven = gpusm::accelerator_here();
     return nullptr == driven ? OPAL_SUCCESS : to_opal(driven->record(lazy(event), lazy(stream)));
 }
 
@@ -141,7 +139,7 @@ static int query_event(int, opal_accelerator_event_t *event)
     if (nullptr == event) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = here();
+    accelerator *driven = gpusm::accelerator_here();
     return nullptr == driven ? OPAL_SUCCESS : to_opal(driven->query(lazy(event)));
 }
 
@@ -177,7 +175,7 @@ static int mem_copy_async(int, int, void *to, const void *from, std::size_t len_
     if (nullptr == to || nullptr == from || nullptr == stream) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = 0 == len_bytes ? nullptr : here();
+    accelerator *driven = 0 == len_bytes ? nullptr : gpusm::accelerator_here();
     if (nullptr == driven) {
         std::memcpy(to, from, len_bytes);
         return OPAL_SUCCESS;
@@ -191,7 +189,7 @@ static int mem_copy(int, int, void *to, const void *from, std::size_t len_bytes,
     if (nullptr == to || nullptr == from) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = 0 == len_bytes ? nullptr : here();
+    accelerator *driven = 0 == len_bytes ? nullptr : gpusm::accelerator_here();
     if (nullptr == driven) {
         std::memcpy(to, from, len_bytes);
         return OPAL_SUCCESS;
@@ -205,7 +203,7 @@ static int mem_move(int, int, void *to, const void *from, std::size_t len_bytes,
     if (nullptr == to || nullptr == from) {
         return OPAL_ERR_BAD_PARAM;
     }
-    accelerator *driven = 0 == len_bytes ? nullptr : here();
+    accelerator *driven = 0 == len_bytes ? nullptr : gpusm::accelerator_here();
     if (nullptr == driven) {
         std::memmove(to, from, len_bytes);
         return OPAL_SUCCESS;

@@ -199,4 +199,8 @@ mca_btl_gpusm_component_t mca_btl_gpusm_component = {
         },
 };
 
+#ifdef MCA_BASE_COMPONENT_INIT // by which Open MPI 6 finds what is a part of its library
+MCA_BASE_COMPONENT_INIT(opal, btl, gpusm)
+#endif
+
 } // extern "C"

@@ -4,6 +4,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_stage_services.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/single_copies.h"
 
 #include <mutex>
 #include <utility>
@@ -307,8 +308,7 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
 
 bool smsc_reads_plainly()
 {
-    return mca_btl_gpusm_component.use_single_copy && mca_smsc != nullptr &&
-           !mca_smsc_base_has_feature(MCA_SMSC_FEATURE_REQUIRE_REGISTRATION);
+    return mca_btl_gpusm_component.use_single_copy && has_plain_single_copies();
 }
 
 bool reads_our_memory(mca_btl_base_endpoint_t *endpoint)

@@ -19,6 +19,7 @@
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/pmix/pmix-internal.h"
+#include "opal/mca/smsc/base/base.h"
 #include "opal/mca/smsc/smsc.h"
 #include "opal/mca/threads/thread_usage.h"
 #include "opal/runtime/opal.h"

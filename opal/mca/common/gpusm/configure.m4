@@ -60,7 +60,7 @@ template <std::integral T> constexpr T same(T value) { return value; }
     # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
     AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -mcx16"])
 
-    # All five are DSOs, or, where one of them was asked to be static, all are a part of libopen-pal and
+    # All of them are DSOs, or, where one of them was asked to be static, all are a part of libopen-pal and
     # libmpi, which then name the C++ runtime. A mixture would have two copies of the library, or of the
     # driver table, in one process. ($compile_mode is read by our caller afterwards; the documented
     # variable for this cannot say "dso".)
@@ -70,7 +70,7 @@ template <std::integral T> constexpr T same(T value) { return value; }
     AS_IF([test "$OPAL_ENABLE_DLOPEN_SUPPORT" = 0 || test "$enable_static" != no ||
            test "$enable_mca_dso" = no || test "$STATIC_all" = 1],
           [common_gpusm_mode=static])
-    for common_gpusm_item in common btl coll accelerator rcache; do
+    for common_gpusm_item in common btl coll osc accelerator rcache; do
         AS_VAR_COPY([common_gpusm_save], [STATIC_$common_gpusm_item])
         AS_IF([test "$common_gpusm_save" = 1], [common_gpusm_mode=static])
         AS_VAR_COPY([common_gpusm_save], [STATIC_${common_gpusm_item}_gpusm])
@@ -88,6 +88,12 @@ template <std::integral T> constexpr T same(T value) { return value; }
           [common_gpusm_runtime="-Wl,-l:libstdc++.a -Wc,-static-libgcc"],
           [common_gpusm_runtime="-Wl,-lstdc++"])
     common_gpusm_LDFLAGS="$common_gpusm_runtime -Wl,-Bsymbolic"
+
+    # What components of ompi link: Open MPI 6 has two libraries for programs above it.
+    AS_IF([test "`sed -n 's/^major=//p' "$srcdir/VERSION"`" -ge 6],
+          [common_gpusm_libmpi=libopen_mpi.la], [common_gpusm_libmpi=lib$OMPI_LIBMPI_NAME.la])
+    AC_SUBST([common_gpusm_libmpi])
+    AC_SUBST([pack_gpusm_LIBS])
 
     AS_IF([test "$common_gpusm_happy" = yes], [$1], [$2])
     AC_SUBST([common_gpusm_CPPFLAGS])

@@ -35,12 +35,13 @@ reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t
 {
     switch (call.kind) {
     case reduction_kind::reduce_scatter: {
-        if (nullptr == call.parts) {
+        if (!call.has_parts) {
             const std::uint64_t each = call.elements / ranks;
             return {rank * each, each, 0};
         }
-        const auto first = std::accumulate(call.parts, call.parts + rank, std::uint64_t{0});
-        return {first, static_cast<std::uint64_t>(call.parts[rank]), 0};
+        const auto first =
+            std::accumulate(call.parts.begin(), call.parts.begin() + rank, std::uint64_t{0});
+        return {first, call.parts[rank], 0};
     }
     case reduction_kind::scan:
     case reduction_kind::exscan:

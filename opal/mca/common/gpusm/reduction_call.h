@@ -8,6 +8,7 @@
 
 #include "opal/mca/common/gpusm/gpu/reduce_arguments.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,7 +29,8 @@ struct reduction_call {
     reduce_type type;
     std::uint32_t root = 0;     // of `reduce`
     std::uint64_t elements = 0; // of each rank's input; > 0
-    const int *parts = nullptr; // of `reduce_scatter`: elements by rank; null: all have as many
+    bool has_parts = false;     // of `reduce_scatter`; else all ranks get as many elements
+    std::array<std::uint64_t, reduce_most_ranks> parts{}; // how many, by rank
     const void *input = nullptr;
     void *receive = nullptr; // null where nothing is received
     bool in_place = false;   // the input is in the receive buffer

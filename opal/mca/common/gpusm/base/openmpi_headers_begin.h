@@ -68,7 +68,9 @@
 #pragma GCC diagnostic ignored "-Wpedantic"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wvolatile"
-#define _Static_assert static_assert // a C11 word in opal_convertor.h from Open MPI 6.0 on
+// Words of C11 in headers from Open MPI 6 on.
+#define _Alignof alignof
+#define _Static_assert static_assert
 
 #include "opal_config.h" // defines the two macros that are emptied next
 

@@ -11,4 +11,5 @@
 #define END_C_DECLS }
 
 #undef _Static_assert
+#undef _Alignof
 #pragma GCC diagnostic pop
