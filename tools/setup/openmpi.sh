@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# setup/openmpi.sh: finds an Open MPI 5.0 that gpusm can be built for, or builds one into the cache.
+# setup/openmpi.sh: finds an Open MPI that gpusm can be built for, or builds a 5.0 into the cache.
 # shellcheck shell=bash disable=SC2154,SC2164 # quickstart sets the names, and set -e
 
 openmpi_wanted=5.0.7
@@ -44,8 +44,8 @@ openmpi_refusal() {
         return
     fi
     version=$(openmpi_version "$1")
-    if [[ $version != 5.0.* ]]; then
-        echo "it is version ${version:-unknown}, and gpusm is for 5.0"
+    if [[ $version != 5.0.* && $version != 6.* ]]; then
+        echo "it is version ${version:-unknown}, and gpusm is for 5.0 and 6"
     elif [ -z "$(openmpi_include "$1")" ]; then
         echo "it has no development headers; they come with the package libopenmpi-dev, or with configure --with-devel-headers"
     elif [ ! -r "$(openmpi_include "$1")/$openmpi_late_header" ] && [ -z "$with_openmpi_source" ] &&
