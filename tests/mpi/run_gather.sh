@@ -96,7 +96,7 @@ if need_softcuda what-the-driver-refuses; then
     # Whatever ends it, but no deadline.
     judge message-behind-its-buffer-is-not-for-the-kernel 0 0 \
         '[ $status -ne 124 ] && [ $status -ne 3 ]' "$(explain $status)" \
-        'says "Error in accelerator memcpy"' "Open MPI did not copy it" \
+        'says "accelerator.memcpy"' "Open MPI did not copy it" \
         '! says ILLEGAL_ADDRESS' "the context was taken down"
 fi
 

@@ -46,9 +46,9 @@ lost() {
     status=$?
     wanted=4
     ending='context-lost: rank 1 lives on'
-    if says 'Error in accelerator memcpy'; then
+    if says 'accelerator.memcpy'; then
         wanted=134
-        ending='Error in accelerator memcpy'
+        ending='accelerator.memcpy'
     fi
     judge "$name" $wanted $status \
         '! says "Signal: \(Segmentation\|Bus\)"' "it crashed" \

@@ -34,8 +34,16 @@ judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent
     'says "exchange left-child: passed"' "the parent has failed"
 
 # Open MPI's threads of sessions, with and without one before that has none; what is wrong shows in most runs, not in all.
+sessions='session-threads session-threads-later two-session-threads'
+case ${GPUSM_OMPI_VERSION-5} in
+5*) ;;
+*)
+    sessions='session-threads two-session-threads'
+    skip session-threads-later "Open MPI 6 gives no later session more than MPI_THREAD_SERIALIZED"
+    ;;
+esac
 for run in 1 2 3; do
-    for what in session-threads session-threads-later two-session-threads; do
+    for what in $sessions; do
         check "$what-$run" 30 2 "$exchange" $what --kinds H
     done
 done

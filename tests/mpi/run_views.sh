@@ -41,7 +41,14 @@ let_others_run
 check four-ranks 400 4 "$exchange" views --kinds D --views
 
 btl=gpusm,self
-check without-reductions 120 2 --mca coll_gpusm_priority -1 "$exchange" views --kinds D --views
+# coll/accelerator of Open MPI 6 leaves the lower bound of a type out when it copies to the host and back.
+others=
+case ${GPUSM_OMPI_VERSION-5} in
+5*) ;;
+*) others='--mca coll ^accelerator' ;;
+esac
+# shellcheck disable=SC2086 # nothing, or options
+check without-reductions 120 2 --mca coll_gpusm_priority -1 $others "$exchange" views --kinds D --views
 
 # Page-locked memory and device memory with gaps: the sender writes packed memory of the receiver's, and
 # the driver copies what the receiver has packed, also where a call of the driver fails now and then.
