@@ -168,7 +168,7 @@ ALONE(Accelerator, AStreamWaitsForAnEventOfAnotherOne)
     lazy_stream first;
     lazy_stream second;
     lazy_event event;
-    EXPECT_EQ(tested.let_wait(&second, &event), status::ok) << "it was not recorded";
+    EXPECT_EQ(tested.wait_event(&second, &event), status::ok) << "it was not recorded";
     const CUdeviceptr there = allocate(1000);
     const CUdeviceptr also = allocate(1000);
     EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &first), status::ok);
@@ -177,7 +177,7 @@ ALONE(Accelerator, AStreamWaitsForAnEventOfAnotherOne)
     EXPECT_EQ(tested.synchronize(&second), status::ok);
     gate closed(first.handle);
     EXPECT_EQ(tested.record(&event, &first), status::ok);
-    EXPECT_EQ(tested.let_wait(&second, &event), status::ok);
+    EXPECT_EQ(tested.wait_event(&second, &event), status::ok);
     EXPECT_EQ(tested.copy_async(pointer(also), pointer(there), 1000, &second), status::ok);
     EXPECT_EQ(CU(cuStreamQuery)(second.handle), CUDA_ERROR_NOT_READY);
     closed.open();

@@ -260,7 +260,7 @@ status accelerator::synchronize(lazy_stream *stream)
                : status::ok;
 }
 
-status accelerator::let_wait(lazy_stream *stream, lazy_event *event)
+status accelerator::wait_event(lazy_stream *stream, lazy_event *event)
 {
     if (!event->recorded) {
         return status::ok;

@@ -47,7 +47,7 @@ class accelerator {
     status query(lazy_event *event);
     status synchronize(lazy_stream *stream);
     // What comes later in the stream is not begun before the event is done.
-    status let_wait(lazy_stream *stream, lazy_event *event);
+    status wait_event(lazy_stream *stream, lazy_event *event);
     void destroy(lazy_event *event);
     void destroy(lazy_stream *stream);
 

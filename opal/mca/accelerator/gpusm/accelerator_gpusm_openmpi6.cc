@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// accelerator_gpusm_later.cc: what the table has from Open MPI 6 on.
+// accelerator_gpusm_openmpi6.cc: what the table has from Open MPI 6 on.
 #include "opal/mca/accelerator/gpusm/accelerator_gpusm_calls.h"
 #include "opal/mca/accelerator/gpusm/accelerator_gpusm_versions.h"
 
@@ -15,9 +15,6 @@ extern "C" {
 using gpusm::accelerator;
 using gpusm::lazy;
 using gpusm::to_opal;
-
-// --- of Open MPI 6
-// --------------------------------------------------------------------------------
 
 static int sync_stream(opal_accelerator_stream_t *stream)
 {
@@ -34,7 +31,8 @@ static int wait_event(int, opal_accelerator_event_t *event, opal_accelerator_str
         return OPAL_ERR_BAD_PARAM;
     }
     accelerator *driven = gpusm::accelerator_here();
-    return nullptr == driven ? OPAL_SUCCESS : to_opal(driven->let_wait(lazy(stream), lazy(event)));
+    return nullptr == driven ? OPAL_SUCCESS
+                             : to_opal(driven->wait_event(lazy(stream), lazy(event)));
 }
 
 // Those of a stream wait for what is before them in it, and for themselves.
