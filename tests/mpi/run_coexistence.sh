@@ -32,4 +32,20 @@ check default-choice-alltoall 60 4 "$exchange" alltoall --kinds "$some"
 btl=gpusm,sm,self
 check beside-sm 60 2 "$exchange" pairs --kinds "$some" --max-size 2M
 check beside-sm-alltoall 60 4 "$exchange" alltoall --kinds "$some"
+# smsc/accelerator of Open MPI 6 asks for handles, and passes host memory on without them.
+btl=gpusm,self
+name=host-copies-beside-smsc-accelerator
+single='says "\(single\|both\)_copy_messages"'
+case ${GPUSM_OMPI_VERSION-5} in
+5*) ;;
+*)
+    launch 60 2 "$GPUSM_PERF" latency --src H --dst H --sizes 1M
+    if ! eval "$single"; then
+        skip $name "nothing is copied at once on this machine"
+    else
+        launch 60 2 --mca smsc_accelerator_priority 100 "$GPUSM_PERF" latency --src H --dst H --sizes 1M
+        judge $name 0 $? "$single" "all went in fragments"
+    fi
+    ;;
+esac
 finish
