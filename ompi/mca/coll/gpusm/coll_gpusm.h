@@ -103,6 +103,7 @@ struct mca_coll_gpusm_component_t {
     gpusm::started_list *started;
     bool use_devices; // coll_gpusm_use_devices
     gpusm::collective_counters counted;
+    bool tells_summary; // btl_gpusm_summary
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
     gpusm::put_aside stock;         // coll/cuda or coll/accelerator: gets no communicators

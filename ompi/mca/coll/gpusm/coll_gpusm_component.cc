@@ -10,6 +10,7 @@
 #include "opal/mca/common/gpusm/base/abi.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -240,6 +241,7 @@ extern "C" int init_query(bool, bool) noexcept
         return OMPI_ERR_NOT_AVAILABLE;
     }
     interpose();
+    component.tells_summary = is_set_for_btl("summary");
     if (component.priority < 0) {
         // Who is not available is unloaded.
         return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
@@ -253,22 +255,10 @@ extern "C" int init_query(bool, bool) noexcept
     return OMPI_SUCCESS;
 }
 
-extern "C" int component_close() noexcept
-{
-    put_back_stock();
-    delete component.started;
-    delete component.requests;
-    delete component.pool;
-    component.started = nullptr;
-    component.requests = nullptr;
-    component.pool = nullptr;
-    return OMPI_SUCCESS;
-}
-
-void register_all_counters()
+auto counter_variables()
 {
     collective_counters &counted = component.counted;
-    const counter_variable variables[] = {
+    return std::to_array<counter_variable>({
         {"device_reductions", "Reductions that the devices of all processes carried out",
          counted.device_reductions},
         {"device_bytes", "Bytes of this process's input to those reductions", counted.device_bytes},
@@ -279,8 +269,22 @@ void register_all_counters()
         {"device_exchanges", "Collectives that only move data, carried out by kernels",
          counted.device_exchanges},
         {"exchanged_bytes", "Bytes that those have brought this process", counted.exchanged_bytes},
-    };
-    register_counters(component.super.collm_version, variables);
+    });
+}
+
+extern "C" int component_close() noexcept
+{
+    if (component.tells_summary) {
+        print_counters("coll/gpusm", counter_variables());
+    }
+    put_back_stock();
+    delete component.started;
+    delete component.requests;
+    delete component.pool;
+    component.started = nullptr;
+    component.requests = nullptr;
+    component.pool = nullptr;
+    return OMPI_SUCCESS;
 }
 
 extern "C" int component_register() noexcept
@@ -331,7 +335,7 @@ extern "C" int component_register() noexcept
         "memory; a buffer that finds no room in it goes through ordinary memory, which is slower",
         MCA_BASE_VAR_TYPE_SIZE_T, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_5,
         MCA_BASE_VAR_SCOPE_READONLY, &component.staging_bytes);
-    register_all_counters();
+    register_counters(component.super.collm_version, counter_variables());
     return OMPI_SUCCESS;
 }
 

@@ -58,6 +58,7 @@ struct ompi_osc_gpusm_component_t {
     int priority;              // osc_gpusm_priority
     gpusm::open_windows *open; // owned
     gpusm::window_counters counted;
+    bool tells_summary; // btl_gpusm_summary
 };
 extern "C" OPAL_DECLSPEC ompi_osc_gpusm_component_t mca_osc_gpusm_component;
 

@@ -7,6 +7,7 @@
 
 #include "opal/mca/common/gpusm/base/abi.h"
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -99,10 +100,10 @@ extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, unit_
     return OMPI_SUCCESS;
 }
 
-void register_all_counters()
+auto counter_variables()
 {
     window_counters &counted = component.counted;
-    const counter_variable variables[] = {
+    return std::to_array<counter_variable>({
         {"device_copies", "Puts and gets that this process's device has made",
          counted.device_copies},
         {"device_bytes", "Bytes of those puts and gets", counted.device_bytes},
@@ -110,8 +111,7 @@ void register_all_counters()
          counted.device_reductions},
         {"owner_bytes", "Bytes that only the owner of a window's memory could copy",
          counted.owner_bytes},
-    };
-    register_counters(component.super.osc_version, variables);
+    });
 }
 
 extern "C" int osc_gpusm_register() noexcept
@@ -134,18 +134,22 @@ extern "C" int osc_gpusm_register() noexcept
         "device memory; negative: it is not used",
         MCA_BASE_VAR_TYPE_INT, nullptr, 0, static_cast<mca_base_var_flag_t>(0), OPAL_INFO_LVL_6,
         MCA_BASE_VAR_SCOPE_READONLY, &component.priority);
-    register_all_counters();
+    register_counters(component.super.osc_version, counter_variables());
     return OMPI_SUCCESS;
 }
 
 extern "C" int osc_gpusm_init(bool, bool) noexcept
 {
     component.open = new open_windows();
+    component.tells_summary = is_set_for_btl("summary");
     return OMPI_SUCCESS;
 }
 
 extern "C" int osc_gpusm_finalize() noexcept
 {
+    if (component.tells_summary) {
+        print_counters("osc/gpusm", counter_variables());
+    }
     delete std::exchange(component.open, nullptr);
     return OMPI_SUCCESS;
 }

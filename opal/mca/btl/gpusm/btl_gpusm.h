@@ -37,6 +37,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_counters.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_peers.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_process.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_summary.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_view_hooks.h"
 #include "opal/mca/common/gpusm/device_offers.h"
 #include "opal/mca/common/gpusm/local_process.h"
@@ -46,6 +47,7 @@
 
 #include <atomic>
 #include <deque>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -86,6 +88,7 @@ struct mca_btl_base_endpoint_t {
     std::atomic<bool> get_enabled;             // ob1 offers our device memory to the peer
     bool gpu_warned;                           // the user has been told why it does not
     gpusm::reach direct_copies; // of page-locked memory into the peer's device memory
+    std::unique_ptr<gpusm::peer_summary> summary; // null unless the user wants one
     // Under the GPU lock.
     gpusm::reach_table<std::uint32_t> rings;     // on devices of ours, by device::index
     gpusm::reach_table<std::uint32_t> its_rings; // on its devices, from one of ours
@@ -132,6 +135,7 @@ struct mca_btl_gpusm_component_t {
     bool use_single_copy;
     bool use_self;
     size_t stream_host_after;
+    bool summary;
 
     // MCA holds pointers to them for as long as the component is loaded.
     std::atomic<unsigned long long> counters[static_cast<unsigned>(gpusm::counter::count)];
@@ -314,10 +318,20 @@ template <typename Number> void add_to(std::atomic<Number> &number, Number amoun
     }
 }
 
-inline void count(counter which, unsigned long long amount)
+// Of a message to or from that peer.
+inline void count(const mca_btl_base_endpoint_t *peer, counter which, unsigned long long amount)
 {
     add_to(mca_btl_gpusm_component.counters[static_cast<unsigned>(which)], amount);
+    if (peer->summary != nullptr) [[unlikely]] {
+        add_to(peer->summary->counted[static_cast<unsigned>(which)], amount);
+    }
 }
+
+// A message to that peer cannot be registered, and goes in fragments; or one to or from it takes
+// another way for some other reason. Tells the log and the summary.
+void fell_back_to_fragments(const mca_btl_base_endpoint_t *peer, status why, std::size_t bytes);
+void fell_back(const mca_btl_base_endpoint_t *peer, std::string_view what, status why,
+               std::size_t bytes);
 
 // exclusive: takes an exclusivity that no BTL has which has been opened. Before any peer is added,
 // as Open MPI then brings the modules into their order.

@@ -53,6 +53,10 @@ transport::~transport()
 
 void release_component()
 {
+    transport *ending = mca_btl_gpusm_component.transport;
+    if (ending != nullptr && mca_btl_gpusm_component.summary) {
+        print_summary(*ending);
+    }
     delete std::exchange(mca_btl_gpusm_component.transport, nullptr);
     mca_btl_gpusm.transport = mca_btl_gpusm_self.transport = nullptr;
 }

@@ -72,9 +72,22 @@ namespace gpusm {
     X(batch_submissions, "Submissions of many copies in one driver call (cuMemcpyBatchAsync)")     \
     X(kernel_submissions, "Submissions of many copies as one launch of the gather kernel")         \
     X(strided_submissions, "Submissions of copies into buffers with gaps as one launch")           \
+    X(mapping_hits, "Times that a peer's allocation was to be read and was mapped here already")   \
+    X(mapping_misses, "Times that it had to be mapped first")                                      \
     X(mapped_allocations, "Allocations of peers that are mapped here now")                         \
     X(mapped_allocation_bytes, "Bytes of those allocations")                                       \
     X(exported_allocations, "Device allocations of this process that peers can map now")
+
+// The descriptions of the variables, in the order of the counters.
+struct counter_description {
+    const char *name;
+    const char *description;
+};
+inline constexpr counter_description counter_descriptions[] = {
+#define GPUSM_ROW(name, description) {#name, description},
+    GPUSM_COUNTERS(GPUSM_ROW)
+#undef GPUSM_ROW
+};
 
 #define GPUSM_NAME(name, description) name,
 enum class counter : unsigned { GPUSM_COUNTERS(GPUSM_NAME) count };

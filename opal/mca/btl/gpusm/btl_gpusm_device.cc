@@ -27,7 +27,8 @@ void set_counter(counter which, unsigned long long value)
                                                                          std::memory_order_relaxed);
 }
 
-// What the layers count by themselves.
+} // namespace
+
 void tell_counters(const gpu_side &side)
 {
     static constexpr counter counters[] = {counter::single_submissions, counter::batch_submissions,
@@ -42,7 +43,11 @@ void tell_counters(const gpu_side &side)
     set_counter(counter::mapped_allocations, mapped.entries);
     set_counter(counter::mapped_allocation_bytes, mapped.bytes);
     set_counter(counter::exported_allocations, side.exports.live());
+    set_counter(counter::mapping_hits, side.imports.asked().hits);
+    set_counter(counter::mapping_misses, side.imports.asked().misses);
 }
+
+namespace {
 
 // In which context the memory is used, and how far a kernel may write.
 status find_device(gpu_side &side, registration *made, std::uint64_t address, bool asked = false)
@@ -398,8 +403,7 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
     if (status::ok == s || status::busy == s) {
         return OPAL_SUCCESS;
     }
-    log_line(log_level::info, "a get of %zu bytes (%s) goes through host memory instead: %s", size,
-             to_string(get->goes), to_string(s));
+    fell_back(endpoint, std::string("a get cannot go ") + to_string(get->goes), s, size);
     release_memory(get);
     endpoint->transport->gets->all.give(get);
     return OPAL_ERROR;

@@ -39,6 +39,8 @@ int get_device(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
 // `size` bytes out of `from` at `source` into `into`. Takes the GPU lock.
 int copy_for_self(const registration &from, const registration &into, std::uint64_t source,
                   const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size);
+// Brings the counters up to date of what the layers count by themselves. Under the GPU lock.
+void tell_counters(const gpu_side &side);
 // Completes copies; returns how many. `busy`: this call of progress has found other work. Takes the
 // GPU lock if it is free, in a process that has a GPU side.
 int progress_gets(transport &of, bool busy);

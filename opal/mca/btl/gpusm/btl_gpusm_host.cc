@@ -298,8 +298,8 @@ int get_host(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, void
         status::ok != smsc_read(endpoint, local_address, remote_address, size)) {
         return OPAL_ERROR; // ob1 takes fragments
     }
-    count(counter::single_copy_messages, 1);
-    count(counter::single_copy_bytes, size);
+    count(endpoint, counter::single_copy_messages, 1);
+    count(endpoint, counter::single_copy_bytes, size);
     arguments.call_back(endpoint, OPAL_SUCCESS);
     return OPAL_SUCCESS;
 }

@@ -40,8 +40,9 @@ bool messenger::send(peer &to, const ipc_message &message)
 
 status messenger::read(peer &from, void *local, std::uint64_t remote, std::size_t bytes)
 {
-    const status s = smsc_read(transport_.endpoint_of(from), local, remote, bytes);
-    count(counter::pulled_read_bytes, status::ok == s ? bytes : 0);
+    mca_btl_base_endpoint_t *owner = transport_.endpoint_of(from);
+    const status s = smsc_read(owner, local, remote, bytes);
+    count(owner, counter::pulled_read_bytes, status::ok == s ? bytes : 0);
     return s;
 }
 

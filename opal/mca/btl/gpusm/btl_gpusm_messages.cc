@@ -67,15 +67,18 @@ bool pack(mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, unsign
     return opal_convertor_pack(convertor, &iov, &iov_count, bytes) >= 0;
 }
 
-void count_message(const opal_convertor_t *convertor, std::size_t bytes, bool first = true)
+void count_message(const mca_btl_base_endpoint_t *to, const opal_convertor_t *convertor,
+                   std::size_t bytes, bool first = true)
 {
-    if (nullptr == convertor) {
-        return; // a control message of ob1's, not the user's
+    if (nullptr == convertor) { // a control message of ob1's
+        return;
     }
     const bool gpu = bytes > 0 && of_device(convertor);
-    count(gpu ? counter::device_fragments_messages : counter::host_fragments_messages,
-          first ? 1 : 0);
-    count(gpu ? counter::device_fragments_bytes : counter::host_fragments_bytes, bytes);
+    count(to, gpu ? counter::device_fragments_messages : counter::host_fragments_messages, first);
+    count(to, gpu ? counter::device_fragments_bytes : counter::host_fragments_bytes, bytes);
+    if (gpu && to->summary != nullptr) [[unlikely]] {
+        to->summary->went_in_fragments(to->link->fetches.state(), first, bytes);
+    }
 }
 
 mca_btl_base_descriptor_t *hand_out(mca_btl_gpusm_frag_t *frag, std::size_t bytes,
@@ -214,7 +217,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         }
     };
     if (together && endpoint->peer->send_inline(frag_kind::active_message, tag, size, fill)) {
-        gpusm::count_message(convertor, payload_size);
+        gpusm::count_message(endpoint, convertor, payload_size);
         return OPAL_SUCCESS;
     }
     gpusm::frag_store &frags = *endpoint->transport->frags;
@@ -243,7 +246,7 @@ int mca_btl_gpusm_sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *end
         frags.give(frag);
         return answer;
     }
-    gpusm::count_message(convertor, payload_size);
+    gpusm::count_message(endpoint, convertor, payload_size);
     return OPAL_SUCCESS;
 }
 
@@ -279,7 +282,7 @@ mca_btl_base_descriptor_t *mca_btl_gpusm_prepare_src(mca_btl_base_module_t *btl,
         frags.give(frag);
         return nullptr;
     }
-    gpusm::count_message(convertor, *size, first);
+    gpusm::count_message(endpoint, convertor, *size, first);
     return gpusm::hand_out(frag, reserve + *size, order, flags);
 }
 
@@ -333,8 +336,7 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     // handle with which gets fail.
     made->unusable = status::ok != s;
     if (made->unusable && for_peers) {
-        gpusm::log_line(gpusm::log_level::info, "a message of %zu bytes goes in fragments: %s",
-                        size, gpusm::to_string(s));
+        gpusm::fell_back_to_fragments(endpoint, s, size);
         ++made->turn;
         ours.registrations->give(made);
         return nullptr;

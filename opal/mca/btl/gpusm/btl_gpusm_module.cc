@@ -21,6 +21,7 @@ mca_btl_base_endpoint_t *transport::make_endpoint(peer &of)
     made->peer = &of;
     made->transport = this;
     made->link = process.offers().link_of(of);
+    made->summary = new_peer_summary();
     endpoints.push_back(made);
     of.user.store(made, std::memory_order_release); // pairs with endpoint_of
     return made;

@@ -110,6 +110,9 @@ const parameter parameters[] = {
      "Carry messages of a process to itself, too, in the place of btl/self, so that those out of "
      "or "
      "into device memory are one copy of the device"},
+    {"summary", flag, &component.summary, 0, OPAL_INFO_LVL_3,
+     "At the end of each process print which messages it has sent and fetched, by peer and mode, "
+     "and why some took another way"},
     {"cuda_ipc_verbose", number, &component.cuda_ipc_verbose, 0, OPAL_INFO_LVL_4,
      "Verbosity of messages about CUDA IPC and the segments (0 .. 100; 20 tells which way is "
      "taken)",
@@ -283,19 +286,11 @@ bool check_parameters()
 
 void register_counters()
 {
-    static constexpr struct {
-        const char *name;
-        const char *description;
-    } variables[] = {
-#define GPUSM_ROW(name, description) {#name, description},
-        GPUSM_COUNTERS(GPUSM_ROW)
-#undef GPUSM_ROW
-    };
     static_assert(sizeof(component.counters[0]) == sizeof(unsigned long long));
     // Those of the modes of a get bear their names.
     static_assert(std::all_of(std::begin(modes), std::end(modes), [](const mode_description &each) {
         const auto is_named = [&each](counter which, std::string_view ends) {
-            const std::string_view name = variables[static_cast<unsigned>(which)].name;
+            const std::string_view name = counter_descriptions[static_cast<unsigned>(which)].name;
             return name.starts_with(each.name) &&
                    name.substr(std::string_view(each.name).size()) == ends;
         };
@@ -304,7 +299,7 @@ void register_counters()
                 is_named(bytes_in(each.described), "_bytes"));
     }));
     unsigned number = 0;
-    for (const auto &each : variables) {
+    for (const counter_description &each : counter_descriptions) {
         const bool is_level = number >= static_cast<unsigned>(counter::mapped_allocations);
         (void)mca_base_component_pvar_register(
             &component.super.btl_version, each.name, each.description, OPAL_INFO_LVL_4,

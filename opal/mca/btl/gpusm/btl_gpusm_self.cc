@@ -16,6 +16,7 @@ namespace gpusm {
 self_side::self_side(transport &of) : transport_(of)
 {
     endpoint.transport = &of;
+    endpoint.summary = new_peer_summary();
     unusable.unusable = true;
 }
 
@@ -127,8 +128,8 @@ bool pack(self_side &self, opal_convertor_t *convertor, self_frag *frag, std::si
         return false;
     }
     if (of_device) {
-        count(counter::device_fragments_messages, first ? 1 : 0);
-        count(counter::device_fragments_bytes, *bytes);
+        count(&self.endpoint, counter::device_fragments_messages, first ? 1 : 0);
+        count(&self.endpoint, counter::device_fragments_bytes, *bytes);
     }
     frag->segments[0].seg_len = reserve + *bytes;
     return true;
@@ -305,9 +306,7 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
             made->name(gpusm::share_kind::staged, reinterpret_cast<std::uint64_t>(base), size);
             return &made->handle;
         }
-        gpusm::log_line(gpusm::log_level::info,
-                        "a message of %zu bytes to oneself goes in fragments: %s", size,
-                        gpusm::to_string(s));
+        gpusm::fell_back_to_fragments(endpoint, s, size);
         gpusm::deregister_device(*gpu, made);
         ours.registrations->give(made);
     }

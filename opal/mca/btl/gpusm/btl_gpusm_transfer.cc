@@ -17,24 +17,25 @@ namespace {
 void count_copied(const transfer &over)
 {
     const std::uint64_t len_bytes = over.job.copy.len_bytes;
-    count(messages_in(over.goes), 1);
-    count(bytes_in(over.goes), len_bytes);
+    count(over.endpoint, messages_in(over.goes), 1);
+    count(over.endpoint, bytes_in(over.goes), len_bytes);
     switch (over.goes) { // who has copied how much of it
     case mode::host_ring:
-        count(counter::host_ring_written_bytes, std::min(over.stream.received, len_bytes));
+        count(over.endpoint, counter::host_ring_written_bytes,
+              std::min(over.stream.received, len_bytes));
         break;
     case mode::both_copy:
-        count(counter::both_copy_written_bytes, over.stream.written);
+        count(over.endpoint, counter::both_copy_written_bytes, over.stream.written);
         break;
     case mode::shared:
-        count(counter::shared_written_bytes, over.stream.written);
+        count(over.endpoint, counter::shared_written_bytes, over.stream.written);
         break;
     default:
         break;
     }
     if (over.into_view != nullptr) {
-        count(counter::unpacked_messages, 1);
-        count(counter::unpacked_bytes, len_bytes);
+        count(over.endpoint, counter::unpacked_messages, 1);
+        count(over.endpoint, counter::unpacked_bytes, len_bytes);
     }
 }
 
@@ -114,8 +115,8 @@ void complete(transfer *get, status outcome)
     if (good) {
         count_copied(*get);
     } else {
-        log_line(log_level::info, "a get of %zu bytes (%s) failed, fragments take its place: %s",
-                 get->job.copy.len_bytes, to_string(get->goes), to_string(outcome));
+        fell_back(get->endpoint, std::string("a get (") + to_string(get->goes) + ") failed",
+                  outcome, get->job.copy.len_bytes);
     }
     mca_btl_base_endpoint_t *endpoint = get->endpoint;
     const get_arguments given = get->given;

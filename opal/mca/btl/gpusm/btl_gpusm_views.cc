@@ -29,8 +29,8 @@ status offer_blocks(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
         side.exports.release(std::exchange(made->exported, nullptr));
         return status::no_memory;
     }
-    count(counter::described_messages, 1);
-    count(counter::described_bytes, size);
+    count(endpoint, counter::described_messages, 1);
+    count(endpoint, counter::described_bytes, size);
     return status::ok;
 }
 
@@ -46,8 +46,8 @@ status offer_packed(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
         s = offer_device(side, endpoint, made, made->packed.address, size);
     }
     if (status::ok == s) {
-        count(counter::packed_messages, 1);
-        count(counter::packed_bytes, size);
+        count(endpoint, counter::packed_messages, 1);
+        count(endpoint, counter::packed_bytes, size);
     } else {
         deregister_view(side, made);
     }

@@ -94,13 +94,18 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
     close_over(owner, from);
     const bool of_pool = share_kind::pool == handle.kind;
     descriptor_message message;
+    bool was_open = true;
     const auto acquire = [&](device &in) {
         // The driver maps memory of a pool once in a process, for all its devices.
         const mapping_key key{owner, of_pool ? 0 : in.index, handle.slot, handle.generation,
                               handle.kind};
         return cache_.acquire(
             key, handle.base, handle.len_bytes,
-            [&](mapping *made) { return open(owner, from, handle, in, &message, made); }, out);
+            [&](mapping *made) {
+                was_open = false;
+                return open(owner, from, handle, in, &message, made);
+            },
+            out);
     };
     device &home = home_of(into);
     status s = acquire(home);
@@ -108,6 +113,7 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         // The program may have opened memory of that peer itself, in the context of this buffer.
         s = acquire(into);
     }
+    ++(was_open ? asked_.hits : asked_.misses);
     if (status::ok == s && (*out)->anchor_slot != no_export_slot) [[unlikely]] {
         hold_anchor(owner, from, std::exchange((*out)->anchor_slot, no_export_slot), home);
     }

@@ -89,6 +89,12 @@ class import_table {
         const cache_statistics all = cache_.statistics();
         return {all.entries - anchored_.entries, all.bytes - anchored_.bytes};
     }
+    // How often acquire() found a mapping that was open, and how often it had to open one.
+    struct lookups {
+        std::uint64_t hits = 0;
+        std::uint64_t misses = 0;
+    };
+    const lookups &asked() const { return asked_; }
 
   private:
     // Goes with its last pointer: as long as it stays, so does the memory of a pool that its owner
@@ -123,6 +129,7 @@ class import_table {
     // always opened fast.
     std::map<std::pair<std::uint32_t, std::uint32_t>, mapping *> anchors_;
     cache_statistics anchored_{};
+    lookups asked_;
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };
