@@ -40,7 +40,8 @@ template <std::integral T> constexpr T same(T value) { return value; }
         done
         CXXFLAGS=$common_gpusm_save
         AC_LANG_POP([C++])
-        common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti -fno-gnu-unique"
+        AS_IF([test "$common_gpusm_happy" = yes],
+              [common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti -fno-gnu-unique"])
     ])
 
     # The gather kernel is compiled when nvcc is there; its PTX text comes with the sources.
@@ -58,7 +59,9 @@ template <std::integral T> constexpr T same(T value) { return value; }
           [AC_MSG_ERROR([--with-nvcc=$NVCC: there is no such program])])
 
     # 16-byte compare-and-swap in inline functions: Open MPI gives this switch to C only.
-    AS_CASE([" $CFLAGS "], [*" -mcx16 "*], [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -mcx16"])
+    # (Without flags there are no components: they ask for these.)
+    AS_CASE(["$common_gpusm_happy $CFLAGS "],
+            [yes*" -mcx16 "*], [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -mcx16"])
 
     # All of them are DSOs, or, where one of them was asked to be static, all are a part of libopen-pal and
     # libmpi, which then name the C++ runtime. A mixture would have two copies of the library, or of the
