@@ -38,10 +38,15 @@ template <std::integral T> constexpr T same(T value) { return value; }
             AC_MSG_RESULT([$common_gpusm_happy])
             AS_IF([test "$common_gpusm_happy" = yes], [break])
         done
+        AS_IF([test "$common_gpusm_happy" = yes], [
+            common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti"
+            # GCC has it, and needs it, as it makes symbols that keep a library from being unloaded.
+            CXXFLAGS="$common_gpusm_save -Werror -fno-gnu-unique"
+            AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
+                              [common_gpusm_CXXFLAGS="$common_gpusm_CXXFLAGS -fno-gnu-unique"])
+        ])
         CXXFLAGS=$common_gpusm_save
         AC_LANG_POP([C++])
-        AS_IF([test "$common_gpusm_happy" = yes],
-              [common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti -fno-gnu-unique"])
     ])
 
     # The gather kernel is compiled when nvcc is there; its PTX text comes with the sources.
