@@ -135,6 +135,8 @@ inline constexpr subtest subtests[] = {
     {"windows-threads", test_windows_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
     {"windows-errors", test_windows_errors, ranks::everyone, true},
     {"windows-survive", test_windows_survive, ranks::everyone, true},
+    {"written-late", test_written_late, ranks::pair, true},
+    {"written-in-time", test_written_in_time, ranks::pair, true},
     {"soak", test_soak, ranks::everyone, true},
     {"soak-threads", test_soak_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
     {"survive", test_survive, ranks::everyone, true},

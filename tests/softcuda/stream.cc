@@ -246,6 +246,16 @@ SOFTCUDA_LOCKED(init, cuStreamDestroy_v2, (CUstream handle), (handle))
     return CUDA_SUCCESS;
 }
 
+SOFTCUDA_LOCKED(init, cuLaunchHostFunc, (CUstream handle, CUhostFn run, void *with),
+                (handle, run, with))
+{
+    REQUIRE(run != nullptr, CUDA_ERROR_INVALID_VALUE);
+    stream_ref s;
+    TRY(find_stream(held, handle, &s, use::node));
+    submit_node(held, s, [run, with] { run(with); });
+    return CUDA_SUCCESS;
+}
+
 SOFTCUDA_LOCKED(init_uncaptured, cuStreamSynchronize, (CUstream handle), (handle))
 {
     stream_ref s;

@@ -23,6 +23,7 @@
 // Beside them, for messages between two processes of device memory with gaps:
 //
 //   coll_gpusm_interpose.*    what pml/ob1 is given in their place
+//   coll_gpusm_message_checks.*  has their buffers checked, if the user wants that
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
 //   coll_gpusm_plans.*        where the bytes of a datatype lie
 #ifndef GPUSM_COLL_H
@@ -30,6 +31,7 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_device.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_interpose.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_message_checks.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_ompi.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_requests.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_staging.h"
@@ -103,7 +105,8 @@ struct mca_coll_gpusm_component_t {
     gpusm::started_list *started;
     bool use_devices; // coll_gpusm_use_devices
     gpusm::collective_counters counted;
-    bool tells_summary; // btl_gpusm_summary
+    bool tells_summary;             // btl_gpusm_summary
+    gpusm::message_checks *checks;  // owned; null unless btl_gpusm_check_sync
     bool use_views;                 // coll_gpusm_use_views
     gpusm::interposer *interposer;  // owned; null: there is none
     gpusm::put_aside stock;         // coll/cuda or coll/accelerator: gets no communicators

@@ -133,6 +133,9 @@ template <typename Make>
 bool is_reduced(base_module *module, Make make, const datatype *type, const ompi_op_t *op,
                 communicator *comm, int *rc)
 {
+    if (mca_coll_gpusm_component.checks != nullptr) [[unlikely]] {
+        check_buffers(make(), type, comm, false);
+    }
     return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(comm, type, op, make,
                                                                               rc);
 }
@@ -205,6 +208,7 @@ bool is_started(base_module *module, reduction_call call, const operands &of, da
                 ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
                 Make make, int *rc)
 {
+    check_buffers(call, type, comm, true);
     device_calls &on_devices = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
     if (!one_component || !on_devices.can_start(&call, type, op, comm)) {
         return false;

@@ -217,19 +217,25 @@ bool is_above_the_others()
                        [](const int *each) { return *each < component.priority; });
 }
 
-// Before the PML and the BTLs end, and before attributes of datatypes do.
-extern "C" void end_interposer() noexcept
+// Before the PML and the BTLs end, and before attributes of datatypes do. What has been put above
+// the other goes first.
+extern "C" void end_interposers() noexcept
 {
+    delete std::exchange(component.checks, nullptr);
     delete std::exchange(component.interposer, nullptr);
 }
 
 void interpose()
 {
+    const bool are_none = nullptr == component.interposer && nullptr == component.checks;
     if (component.use_views && nullptr == component.interposer) {
         component.interposer = interposer::install().release();
-        if (component.interposer != nullptr) {
-            opal_finalize_register_cleanup(end_interposer);
-        }
+    }
+    if (nullptr == component.checks) {
+        component.checks = message_checks::install().release();
+    }
+    if (are_none && (component.interposer != nullptr || component.checks != nullptr)) {
+        opal_finalize_register_cleanup(end_interposers);
     }
 }
 
@@ -244,7 +250,9 @@ extern "C" int init_query(bool, bool) noexcept
     component.tells_summary = is_set_for_btl("summary");
     if (component.priority < 0) {
         // Who is not available is unloaded.
-        return nullptr == component.interposer ? OMPI_ERR_NOT_AVAILABLE : OMPI_SUCCESS;
+        return nullptr == component.interposer && nullptr == component.checks
+                   ? OMPI_ERR_NOT_AVAILABLE
+                   : OMPI_SUCCESS;
     }
     put_aside_stock();
     rise_above_the_others();

@@ -3,6 +3,7 @@
 #include "ompi/mca/coll/gpusm/coll_gpusm_device.h"
 
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_buffer_check.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_elements.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_peers.h"
 
@@ -68,6 +69,82 @@ int answer_of(status outcome)
         return OMPI_ERR_OUT_OF_RESOURCE;
     default:
         return OMPI_ERROR;
+    }
+}
+
+namespace {
+
+std::optional<sync_check::look> look_at_blocks(sync_check &checks, const void *buffer,
+                                               const exchange_blocks &blocks)
+{
+    std::uint64_t all_bytes = 0;
+    for (const exchange_block &each : blocks) {
+        all_bytes += each.bytes;
+    }
+    return checks.first_look({buffer, all_bytes}, [&](const sync_check::part_visitor &visit) {
+        for (const exchange_block &each : blocks) {
+            visit(static_cast<const unsigned char *>(buffer) + each.offset, each.bytes);
+        }
+    });
+}
+
+// In place, blocks to send lie in the receive buffer.
+bool overlap(const exchange_call &call)
+{
+    const auto first_of = [](const void *buffer, const exchange_block &span) {
+        return reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(span.offset);
+    };
+    const exchange_block sent = span_of(call.sends);
+    const exchange_block received = span_of(call.receives);
+    const std::uintptr_t send = first_of(call.send, sent);
+    const std::uintptr_t receive = first_of(call.receive, received);
+    return send < receive + received.bytes && receive < send + sent.bytes;
+}
+
+// What goes on after the call may write the receive buffer at any time, from which it may also
+// read.
+void check_both(sync_check &checks, std::optional<sync_check::look> &&send,
+                std::optional<sync_check::look> &&receive, bool is_started, bool in_place)
+{
+    if (!is_started) {
+        checks.second_look_later(std::move(send));
+        checks.second_look(std::move(receive));
+    } else if (in_place) {
+        checks.second_look(std::move(send));
+    } else {
+        checks.second_look_later(std::move(send));
+    }
+}
+
+} // namespace
+
+void check_buffers(const reduction_call &call, const ompi_datatype_t *type,
+                   ompi_communicator_t *comm, bool is_started)
+{
+    message_checks *of = mca_coll_gpusm_component.checks;
+    if (nullptr == of || OMPI_COMM_IS_INTER(comm)) [[likely]] {
+        return;
+    }
+    const std::uint64_t received =
+        call.in_place ? 0
+                      : received_elements(call, static_cast<std::size_t>(ompi_comm_rank(comm)),
+                                          static_cast<std::size_t>(ompi_comm_size(comm)));
+    const auto look_at = [&](const void *buffer, std::uint64_t elements) {
+        return nullptr == type
+                   ? of->checks().first_look({buffer, elements * element_bytes(call.type)})
+                   : first_look(of->checks(), buffer, elements, type);
+    };
+    check_both(of->checks(), look_at(call.input, call.elements), look_at(call.receive, received),
+               is_started, call.in_place);
+}
+
+void check_buffers(const exchange_call &call, bool is_started)
+{
+    message_checks *of = mca_coll_gpusm_component.checks;
+    if (of != nullptr && call.can_be) [[unlikely]] {
+        check_both(of->checks(), look_at_blocks(of->checks(), call.send, call.sends),
+                   look_at_blocks(of->checks(), call.receive, call.receives), is_started,
+                   overlap(call));
     }
 }
 
@@ -173,6 +250,7 @@ bool device_calls::reduce_now(reduction_call what, const ompi_datatype_t *type, 
 
 bool device_calls::exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc)
 {
+    check_buffers(what, false);
     group_exchange call(*process_, *group_, what, is_device_memory);
     const status s = carry_out(&call, comm, rc);
     if (status::ok == s) {

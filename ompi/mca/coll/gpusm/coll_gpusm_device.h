@@ -182,6 +182,11 @@ std::uint64_t bytes_of(const reduction_call &call);
 std::uint64_t bytes_of(const exchange_call &call);
 void count_reduction(std::uint64_t bytes);
 void count_exchange(std::uint64_t bytes);
+// If the user wants that (sync_check.h), of a call that may go on after it returns (`is_started`).
+// What goes by messages is looked at once more, with those. `type`: null where call.type is set.
+void check_buffers(const reduction_call &call, const ompi_datatype_t *type,
+                   ompi_communicator_t *comm, bool is_started);
+void check_buffers(const exchange_call &call, bool is_started);
 
 // The communicators that have started calls. For any thread.
 class started_list {

@@ -182,8 +182,8 @@ void staging_pool::give_back(const staging_block &block)
 // --- one call ------------------------------------------------------------------------------------
 
 staged_call::staged_call(staged_call &&other) noexcept
-    : pool_(other.pool_), block_(std::exchange(other.block_, {})), send_(other.send_),
-      receive_(other.receive_)
+    : pool_(other.pool_), block_(std::exchange(other.block_, {})), has_gaps_(other.has_gaps_),
+      send_(other.send_), receive_(other.receive_)
 {
 }
 
@@ -205,6 +205,7 @@ int staged_call::prepare(const operands &of, const ompi_datatype_t *type)
     if (nullptr == send_.first && nullptr == receive_.first) {
         return OMPI_SUCCESS;
     }
+    has_gaps_ = has_gaps(type, std::max(of.send_count, of.receive_count));
     mca_coll_gpusm_component.counted.host_reductions.fetch_add(1, std::memory_order_relaxed);
     const std::size_t send_room = nullptr == send_.first ? 0 : room_for(sent.len_bytes);
     const std::size_t receive_room = nullptr == receive_.first ? 0 : room_for(received.len_bytes);
@@ -228,8 +229,20 @@ int staged_call::prepare(const operands &of, const ompi_datatype_t *type)
     return OMPI_SUCCESS;
 }
 
+// Not what lies in the gaps of a datatype, where the program may write.
+void staged_call::check() const
+{
+    message_checks *checks = mca_coll_gpusm_component.checks;
+    if (checks != nullptr && !has_gaps_) [[unlikely]] {
+        checks->check_now(send_.first, send_.in_bytes);
+        checks->check_now(receive_.first, receive_.in_bytes);
+        checks->check_now(receive_.first + receive_.out_offset, receive_.out_bytes);
+    }
+}
+
 int staged_call::copy_in()
 {
+    check();
     int rc = copy(send_.host, send_.first, send_.in_bytes, MCA_ACCELERATOR_TRANSFER_DTOH);
     if (OMPI_SUCCESS == rc) {
         rc = copy(receive_.host, receive_.first, receive_.in_bytes, MCA_ACCELERATOR_TRANSFER_DTOH);

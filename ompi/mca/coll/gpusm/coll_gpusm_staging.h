@@ -112,8 +112,11 @@ class staged_call {
         char *staged() const { return first == nullptr ? program : host - (first - program); }
     };
 
+    void check() const;
+
     staging_pool *pool_;
     staging_block block_;
+    bool has_gaps_ = false; // the datatype
     part send_;
     part receive_;
 };

@@ -63,6 +63,9 @@ device_calls::started_call device_calls::make_started(local_process &process, pr
 
 void device_calls::start(const any_call &of, staged_request *request, ompi_communicator_t *comm)
 {
+    if (const auto *exchange = std::get_if<exchange_call>(&of); exchange != nullptr) {
+        check_buffers(*exchange, true);
+    }
     started_call made = make_started(*process_, *group_, of);
     made.schedule = &schedule_;
     made.is_due = next_is_due_;
@@ -207,6 +210,11 @@ void device_calls::start(persistent_call *of, staged_request *request)
     if (!of->schedule.is_due()) {
         start_inner(request);
         return;
+    }
+    if (const auto *reduction = std::get_if<reduction_call>(&of->what); reduction != nullptr) {
+        check_buffers(*reduction, nullptr, of->comm, true);
+    } else {
+        check_buffers(std::get<exchange_call>(of->what), true);
     }
     started_call made = make_started(*process_, *of->group, of->what);
     made.schedule = &of->schedule;

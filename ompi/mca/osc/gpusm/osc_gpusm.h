@@ -58,7 +58,8 @@ struct ompi_osc_gpusm_component_t {
     int priority;              // osc_gpusm_priority
     gpusm::open_windows *open; // owned
     gpusm::window_counters counted;
-    bool tells_summary; // btl_gpusm_summary
+    bool tells_summary;        // btl_gpusm_summary
+    gpusm::sync_check *checks; // of the process while there is a window; null unless asked for
 };
 extern "C" OPAL_DECLSPEC ompi_osc_gpusm_component_t mca_osc_gpusm_component;
 

@@ -89,6 +89,7 @@ extern "C" int osc_gpusm_select(ompi_win_t *win, void **base, size_t size, unit_
     if (nullptr == process) {
         return OMPI_ERR_NOT_AVAILABLE;
     }
+    component.checks = process->sync_checks();
     auto *module = new ompi_osc_gpusm_module_t{window_functions, nullptr};
     const int rc = window::make(comm, base, size, unit, flavor, info, *process, &module->its);
     if (OMPI_SUCCESS != rc) {

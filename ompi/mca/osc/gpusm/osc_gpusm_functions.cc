@@ -5,6 +5,10 @@
 #include "ompi/mca/osc/gpusm/osc_gpusm.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_at_once.h"
 
+#include "ompi/mca/coll/gpusm/coll_gpusm_buffer_check.h"
+
+#include <utility>
+
 namespace gpusm {
 
 namespace {
@@ -14,8 +18,32 @@ window &its(ompi_win_t *win)
     return *reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module)->its;
 }
 
-elements given(const void *at, count_type count, ompi_datatype_t *type)
+// If the user wants that (sync_check.h). What is only read has its second look when the program
+// waits for it.
+void check(const void *at, count_type count, const ompi_datatype_t *type, bool is_written = false)
 {
+    if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) [[unlikely]] {
+        auto look = first_look(*checks, at, static_cast<std::size_t>(count), type);
+        if (is_written) {
+            checks->second_look(std::move(look));
+        } else {
+            checks->second_look_later(std::move(look));
+        }
+    }
+}
+
+// The window, of which the program is about to wait for operations.
+window &waited_for(ompi_win_t *win)
+{
+    if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) [[unlikely]] {
+        checks->look_at_due();
+    }
+    return its(win);
+}
+
+elements given(const void *at, count_type count, ompi_datatype_t *type, bool is_written = false)
+{
+    check(at, count, type, is_written);
     return elements_of(at, static_cast<std::size_t>(count), type);
 }
 
@@ -86,7 +114,7 @@ extern "C" int osc_gpusm_rget(void *origin, count_type count, ompi_datatype_t *t
                               ptrdiff_t at, count_type target_count, ompi_datatype_t *target_type,
                               ompi_win_t *win, ompi_request_t **request) noexcept
 {
-    return its(win).start(false, given(origin, count, type), target, at,
+    return its(win).start(false, given(origin, count, type, true), target, at,
                           there(target_count, target_type), request, win);
 }
 
@@ -94,8 +122,8 @@ extern "C" int osc_gpusm_get(void *origin, count_type count, ompi_datatype_t *ty
                              ptrdiff_t at, count_type target_count, ompi_datatype_t *target_type,
                              ompi_win_t *win) noexcept
 {
-    return move(false, given(origin, count, type), target, at, there(target_count, target_type),
-                win);
+    return move(false, given(origin, count, type, true), target, at,
+                there(target_count, target_type), win);
 }
 
 extern "C" int osc_gpusm_raccumulate(const void *origin, count_type count, ompi_datatype_t *type,
@@ -127,7 +155,7 @@ extern "C" int osc_gpusm_rget_accumulate(const void *origin, count_type count,
                                          ompi_datatype_t *target_type, ompi_op_t *op,
                                          ompi_win_t *win, ompi_request_t **request) noexcept
 {
-    const elements old = given(result, result_count, result_type);
+    const elements old = given(result, result_count, result_type, true);
     return its(win).accumulate(given(origin, count, type), &old, target, at,
                                there(target_count, target_type), op, request);
 }
@@ -146,19 +174,24 @@ extern "C" int osc_gpusm_fetch_and_op(const void *origin, void *result, ompi_dat
                                       int target, ptrdiff_t at, ompi_op_t *op,
                                       ompi_win_t *win) noexcept
 {
+    check(origin, one, type);
+    check(result, one, type, true);
     int rc = OMPI_SUCCESS;
     if (its(win).fetches_at_once(origin, result, type, target, at, op, &rc)) {
         return rc;
     }
-    const elements old = given(result, one, type);
-    return its(win).accumulate(given(origin, one, type), &old, target, at, there(one, type), op,
-                               nullptr);
+    const elements old = elements_of(result, one, type);
+    return its(win).accumulate(elements_of(origin, one, type), &old, target, at, there(one, type),
+                               op, nullptr);
 }
 
 extern "C" int osc_gpusm_compare_and_swap(const void *origin, const void *compare, void *result,
                                           ompi_datatype_t *type, int target, ptrdiff_t at,
                                           ompi_win_t *win) noexcept
 {
+    check(origin, one, type);
+    check(compare, one, type);
+    check(result, one, type, true);
     return its(win).swaps_at_once(origin, compare, result, type, target, at)
                ? static_cast<int>(OMPI_SUCCESS)
                : its(win).compare_and_swap(origin, compare, result, type, target, at);
@@ -166,7 +199,7 @@ extern "C" int osc_gpusm_compare_and_swap(const void *origin, const void *compar
 
 extern "C" int osc_gpusm_fence(int assertion, ompi_win_t *win) noexcept
 {
-    return its(win).fence(assertion);
+    return waited_for(win).fence(assertion);
 }
 
 extern "C" int osc_gpusm_start(ompi_group_t *group, int, ompi_win_t *win) noexcept
@@ -176,7 +209,7 @@ extern "C" int osc_gpusm_start(ompi_group_t *group, int, ompi_win_t *win) noexce
 
 extern "C" int osc_gpusm_complete(ompi_win_t *win) noexcept
 {
-    return its(win).complete();
+    return waited_for(win).complete();
 }
 
 extern "C" int osc_gpusm_post(ompi_group_t *group, int, ompi_win_t *win) noexcept
@@ -202,7 +235,7 @@ extern "C" int osc_gpusm_lock(int type, int target, int assertion, ompi_win_t *w
 
 extern "C" int osc_gpusm_unlock(int target, ompi_win_t *win) noexcept
 {
-    return its(win).unlock(target);
+    return waited_for(win).unlock(target);
 }
 
 extern "C" int osc_gpusm_lock_all(int assertion, ompi_win_t *win) noexcept
@@ -212,7 +245,7 @@ extern "C" int osc_gpusm_lock_all(int assertion, ompi_win_t *win) noexcept
 
 extern "C" int osc_gpusm_unlock_all(ompi_win_t *win) noexcept
 {
-    return its(win).unlock_all();
+    return waited_for(win).unlock_all();
 }
 
 // Both copies of a window are one, and what processors have written is seen by the next load.
@@ -225,12 +258,12 @@ extern "C" int osc_gpusm_sync(ompi_win_t *) noexcept
 
 extern "C" int osc_gpusm_flush(int target, ompi_win_t *win) noexcept
 {
-    return its(win).flush(target);
+    return waited_for(win).flush(target);
 }
 
 extern "C" int osc_gpusm_flush_all(ompi_win_t *win) noexcept
 {
-    return its(win).flush_all();
+    return waited_for(win).flush_all();
 }
 
 } // namespace

@@ -135,6 +135,7 @@ struct mca_btl_gpusm_component_t {
     bool use_single_copy;
     bool use_self;
     size_t stream_host_after;
+    bool check_sync;
     bool summary;
 
     // MCA holds pointers to them for as long as the component is loaded.

@@ -74,6 +74,8 @@ namespace gpusm {
     X(strided_submissions, "Submissions of copies into buffers with gaps as one launch")           \
     X(mapping_hits, "Times that a peer's allocation was to be read and was mapped here already")   \
     X(mapping_misses, "Times that it had to be mapped first")                                      \
+    X(checked_buffers, "Buffers that btl_gpusm_check_sync has looked at")                          \
+    X(late_writes, "Of these, those that the program's work on a device was still writing")        \
     X(mapped_allocations, "Allocations of peers that are mapped here now")                         \
     X(mapped_allocation_bytes, "Bytes of those allocations")                                       \
     X(exported_allocations, "Device allocations of this process that peers can map now")

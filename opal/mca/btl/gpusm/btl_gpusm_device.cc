@@ -47,6 +47,14 @@ void tell_counters(const gpu_side &side)
     set_counter(counter::mapping_misses, side.imports.asked().misses);
 }
 
+void tell_checks(transport &of)
+{
+    if (const sync_check *checks = of.process.sync_checks(); checks != nullptr) {
+        set_counter(counter::checked_buffers, checks->looked_at());
+        set_counter(counter::late_writes, checks->found());
+    }
+}
+
 namespace {
 
 // In which context the memory is used, and how far a kernel may write.
@@ -285,6 +293,7 @@ int progress_gets(transport &of, bool busy)
         }
         if (0 == ++gets.progress_calls % calls_between_sweeps) {
             side->sweep();
+            tell_checks(of);
             tell_counters(*side);
         }
         side->fds.progress();

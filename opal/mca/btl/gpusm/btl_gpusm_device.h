@@ -41,6 +41,8 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
                   const get_arguments &given, mca_btl_base_endpoint_t *endpoint, std::size_t size);
 // Brings the counters up to date of what the layers count by themselves. Under the GPU lock.
 void tell_counters(const gpu_side &side);
+// The same of what btl_gpusm_check_sync counts. Any thread.
+void tell_checks(transport &of);
 // Completes copies; returns how many. `busy`: this call of progress has found other work. Takes the
 // GPU lock if it is free, in a process that has a GPU side.
 int progress_gets(transport &of, bool busy);

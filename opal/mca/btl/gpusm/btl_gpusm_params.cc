@@ -110,6 +110,10 @@ const parameter parameters[] = {
      "Carry messages of a process to itself, too, in the place of btl/self, so that those out of "
      "or "
      "into device memory are one copy of the device"},
+    {"check_sync", flag, &component.check_sync, 0, OPAL_INFO_LVL_3,
+     "Look for device and page-locked memory that the program gives to MPI while its kernels or "
+     "copies still write it, and tell where that is. Each call waits for the device: for finding "
+     "errors only"},
     {"summary", flag, &component.summary, 0, OPAL_INFO_LVL_3,
      "At the end of each process print which messages it has sent and fetched, by peer and mode, "
      "and why some took another way"},
@@ -253,7 +257,8 @@ settings settings_of_parameters(std::size_t content_bytes)
             .register_segments = component.register_segments,
             .cache_max_bytes = component.cache_max_bytes,
             .kernel_blocks = component.kernel_blocks,
-            .use_batch_copies = component.use_batch_copies};
+            .use_batch_copies = component.use_batch_copies,
+            .check_sync = component.check_sync};
 }
 
 bool check_parameters()

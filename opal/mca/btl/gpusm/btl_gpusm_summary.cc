@@ -105,6 +105,7 @@ void print_summary(transport &of)
         const std::lock_guard guard(side->lock);
         tell_counters(*side);
     }
+    tell_checks(of);
     std::string text;
     append(&text, "btl/gpusm: summary of rank %u\n",
            static_cast<unsigned>(opal_process_info.my_name.vpid));

@@ -148,6 +148,16 @@ gpu_side *local_process::gpu()
     return gpu_;
 }
 
+sync_check *local_process::make_sync_checks()
+{
+    std::call_once(checks_made_, [this] {
+        if (const driver_api *driver = driver_load(); driver != nullptr) {
+            checks_ = std::make_unique<sync_check>(*driver, set_.vpid);
+        }
+    });
+    return checks_.get();
+}
+
 void local_process::serve(message_services *messages)
 {
     const std::lock_guard guard(lock_);

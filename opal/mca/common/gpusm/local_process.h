@@ -16,8 +16,11 @@
 #include "opal/mca/common/gpusm/settings.h"
 #include "opal/mca/common/gpusm/shm/board.h"
 #include "opal/mca/common/gpusm/shm/node.h"
+#include "opal/mca/common/gpusm/sync_check.h"
 
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <string>
 
 namespace gpusm {
@@ -48,6 +51,8 @@ class local_process {
     gpu_side *gpu();
     // Null as long as it has not been made.
     gpu_side *gpu_if_made() const { return gpu_.load(std::memory_order_acquire); }
+    // Null unless the settings ask for it and there is a driver.
+    sync_check *sync_checks() { return set_.check_sync ? make_sync_checks() : nullptr; }
     bool uses_devices() const { return set_.use_cuda_ipc; }
     // Whether the buffer (null: none) begins in device memory. `ask` is asked as long as there is
     // no GPU side, so that a process with host memory only makes no call of the driver for it.
@@ -60,6 +65,7 @@ class local_process {
   private:
     local_process(const settings &set, segment &&own);
     ~local_process();
+    sync_check *make_sync_checks();
 
     const settings set_;
     node node_;
@@ -68,6 +74,8 @@ class local_process {
     optional_mutex lock_; // of the two below
     std::atomic<message_services *> messages_{nullptr};
     std::atomic<gpu_side *> gpu_{nullptr}; // owned
+    std::once_flag checks_made_;
+    std::unique_ptr<sync_check> checks_;
 };
 
 } // namespace gpusm

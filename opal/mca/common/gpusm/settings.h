@@ -35,6 +35,7 @@ struct settings {
     std::size_t cache_max_bytes = 0; // 0: no bound
     std::uint32_t kernel_blocks = copy_limits{}.kernel_blocks;
     bool use_batch_copies = copy_limits{}.batches;
+    bool check_sync = false; // sync_check.h
 };
 
 } // namespace gpusm

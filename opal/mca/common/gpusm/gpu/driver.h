@@ -22,6 +22,7 @@ namespace gpusm {
     X(ctx_push_current, cuCtxPushCurrent)                                                          \
     X(ctx_pop_current, cuCtxPopCurrent)                                                            \
     X(ctx_get_device, cuCtxGetDevice)                                                              \
+    X(ctx_synchronize, cuCtxSynchronize)                                                           \
     X(device_get_uuid, cuDeviceGetUuid)                                                            \
     X(device_get_count, cuDeviceGetCount)                                                          \
     X(device_get_attribute, cuDeviceGetAttribute)                                                  \
