@@ -5,7 +5,9 @@
 #include "driver.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 using namespace softcuda;
@@ -20,10 +22,12 @@ const std::pair<CUresult, const char *> error_names[] = {
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_INITIALIZED),
     SOFTCUDA_ERROR(CUDA_ERROR_DEINITIALIZED),
     SOFTCUDA_ERROR(CUDA_ERROR_NO_DEVICE),
+    SOFTCUDA_ERROR(CUDA_ERROR_DEVICE_UNAVAILABLE),
     SOFTCUDA_ERROR(CUDA_ERROR_INVALID_DEVICE),
     SOFTCUDA_ERROR(CUDA_ERROR_INVALID_IMAGE),
     SOFTCUDA_ERROR(CUDA_ERROR_INVALID_CONTEXT),
     SOFTCUDA_ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED),
+    SOFTCUDA_ERROR(CUDA_ERROR_OPERATING_SYSTEM),
     SOFTCUDA_ERROR(CUDA_ERROR_INVALID_HANDLE),
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_FOUND),
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_READY),
@@ -34,6 +38,8 @@ const std::pair<CUresult, const char *> error_names[] = {
     SOFTCUDA_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED),
     SOFTCUDA_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
     SOFTCUDA_ERROR(CUDA_ERROR_NOT_SUPPORTED),
+    SOFTCUDA_ERROR(CUDA_ERROR_SYSTEM_NOT_READY),
+    SOFTCUDA_ERROR(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH),
     SOFTCUDA_ERROR(CUDA_ERROR_ILLEGAL_STATE),
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
@@ -41,6 +47,21 @@ const std::pair<CUresult, const char *> error_names[] = {
     SOFTCUDA_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
     SOFTCUDA_ERROR(CUDA_ERROR_UNKNOWN),
 };
+
+// What GPUSM_SOFTCUDA_ATTRIBUTES says of all devices: "number:value,...".
+std::optional<int> forced_attribute(int what)
+{
+    const char *list = std::getenv("GPUSM_SOFTCUDA_ATTRIBUTES");
+    for (const char *at = list; at != nullptr; at = std::strchr(at, ',')) {
+        at += ',' == *at ? 1 : 0;
+        int number = 0;
+        int value = 0;
+        if (2 == std::sscanf(at, "%d:%d", &number, &value) && number == what) {
+            return value;
+        }
+    }
+    return std::nullopt;
+}
 
 // Where the device sits on the bus.
 int pci_bus(CUdevice device)
@@ -106,6 +127,9 @@ SOFTCUDA_API(init, cuDeviceGetAttribute, (int *out, CUdevice_attribute what, CUd
              (out, what, device))
 {
     REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    if (const auto forced = forced_attribute(static_cast<int>(what)); forced) {
+        return give(out, *forced);
+    }
     switch (static_cast<int>(what)) {
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return give(out, pci_bus(device));
@@ -120,6 +144,21 @@ SOFTCUDA_API(init, cuDeviceGetAttribute, (int *out, CUdevice_attribute what, CUd
     default: // theirs: what nobody has asked for yet
         return give(out, 0);
     }
+}
+
+SOFTCUDA_API(init, cuDeviceTotalMem_v2, (size_t * out, CUdevice device), (out, device))
+{
+    REQUIRE(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+    return give(out, device_bytes);
+}
+
+// All pairs are alike, and none has atomics.
+SOFTCUDA_API(init, cuDeviceGetP2PAttribute,
+             (int *out, CUdevice_P2PAttribute what, CUdevice from, CUdevice to),
+             (out, what, from, to))
+{
+    REQUIRE(valid_device(from) && valid_device(to) && from != to, CUDA_ERROR_INVALID_DEVICE);
+    return give(out, what == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED && drv().peers_connected);
 }
 
 SOFTCUDA_API(init, cuDeviceGetPCIBusId, (char *out, int len, CUdevice device), (out, len, device))
