@@ -55,6 +55,17 @@ report "source files that are named exist" "$(grep -onE '`(base|shm|gpu|ipc|prot
         find opal -path "*/$source" -o -path "*/$source.h" | grep -q . || echo "$file:$line: $source"
     done)"
 
+# The version of a manual is that of configure.ac.
+version=$(sed -n 's/^AC_INIT(\[gpusm\], \[\(.*\)\])/\1/p' configure.ac)
+report "manuals are of this version" "$(grep -LE "^\.TH GPUSM_[A-Z]+ 1 .*\"gpusm $version\"" docs/man/*.1)"
+if command -v man >/dev/null 2>&1; then
+    report "manuals are formatted without a warning" "$(for manual in docs/man/*.1; do
+        LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 "$manual" 2>&1 >/dev/null
+    done)"
+else
+    skip "manuals are formatted without a warning" "no man"
+fi
+
 if command -v python3 >/dev/null 2>&1; then
     report "pictures are what bench/plot makes of their tables" "$(for table in docs/figures/*.csv; do
         python3 bench/plot -o "$work/picture.svg" "$table" 2>&1
