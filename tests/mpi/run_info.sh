@@ -4,7 +4,7 @@
 #
 # run_info.sh: gpusm_info prints a page whatever is wrong; each finding is there when what it is about
 # is so, and not otherwise; its JSON is what docs/gpusm_info.schema.json describes.
-# shellcheck disable=SC2016,SC2034,SC2154 # conditions are evaluated later
+# shellcheck disable=SC1091,SC2016,SC2034,SC2086,SC2154 # conditions are evaluated later; lists of words
 . "$(dirname "$0")/common.sh"
 
 info=${GPUSM_INFO:-$GPUSM_BUILDDIR/tools/gpusm_info/gpusm_info}
@@ -167,6 +167,10 @@ if need_softcuda driver; then
         '! reports warning compute-mode-exclusive "$work/output"' "the compute mode matters with MPS, too"
     reports note no-mps "$work/plain"
     judge no-mps 0 $?
+    mkdir "$work/mps" && : >"$work/mps/control"
+    page env CUDA_MPS_PIPE_DIRECTORY="$work/mps" "$info"
+    judge mps-of-others 0 $? 'reports note no-mps "$work/output"' "taken for MPS of this process" \
+        'says "not served by MPS"' "the control file is not seen"
     found two-devices-and-more-ranks warning ranks-share-devices env OMPI_COMM_WORLD_LOCAL_SIZE=3 "$info"
     page env OMPI_COMM_WORLD_LOCAL_SIZE=2 "$info"
     judge as-many-devices-as-ranks 0 $? '! reports warning ranks-share-devices "$work/output"' "a warning"
@@ -196,6 +200,8 @@ found accelerator warning accelerator-excluded env OMPI_MCA_accelerator=null "$i
 found openmpi-not-found error openmpi-not-found env PATH=/nonexistent "$info"
 if [ "${GPUSM_TEST_COMPONENTS-}" != openmpi ] && [ ! -e "$GPUSM_OMPI_COMPONENT_DIR/mca_btl_gpusm.so" ]; then
     found btl-not-loaded error btl-not-loaded env OMPI_MCA_mca_base_component_path=SYS_DEFAULT "$info"
+    page env OMPI_MCA_mca_base_component_path="$work/lib/pmix" "$info"
+    judge btl-not-loaded-by-pmix 0 $? 'says "PMIx has set Open MPI.s path"' "the cause is not named"
 else
     skip btl-not-loaded "this Open MPI has btl/gpusm itself"
 fi
@@ -232,7 +238,11 @@ else
     found shared-memory-small warning shared-memory-small $apart sh -c "$with" sh size=64m /dev/shm "$info"
     page $apart sh -c "$with" sh size=2g /dev/shm "$info"
     judge shared-memory-large 0 $? '! reports warning shared-memory-small "$work/output"' "2 GiB are small"
-    found no-proc error no-proc $apart sh -c "$with" sh size=1m /proc "$info"
+    if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
+        skip no-proc "a sanitizer's run time needs /proc"
+    else
+        found no-proc error no-proc $apart sh -c "$with" sh size=1m /proc "$info"
+    fi
 fi
 mkdir "$work/folder"
 page env OMPI_MCA_btl_gpusm_backing_directory="$work/folder" "$info"
@@ -245,9 +255,14 @@ fi
 if ! unshare --pid --fork --kill-child --mount-proc true 2>/dev/null; then
     skip pid-namespace "this user may not make a PID namespace, or not mount its /proc"
 else
+    if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
+        skip proc-of-others "a sanitizer's run time needs a /proc of its own"
+    else
+        found proc-of-others error proc-of-others unshare --pid --fork --kill-child "$info"
+    fi
     page unshare --pid --fork --kill-child --mount-proc "$info"
     judge pid-namespace 0 $? '[ "$(sed -n "s/^  namespaces .*\(pid:[^ ]*\).*/\1/p" "$work/output")" != "$(readlink /proc/self/ns/pid)" ]' \
-        "not the namespace's id" 'says "single copies work"' "its processes do not reach each other"
+        "not the namespace's id" '! reports error proc-of-others "$work/output"' "its /proc is taken for another one's" 'says "single copies work"' "its processes do not reach each other"
 fi
 refuse=$GPUSM_BUILDDIR/tests/mpi/refuse_single_copy.so
 if [ "${GPUSM_SANITIZERS:-no}" != no ]; then

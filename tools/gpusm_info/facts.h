@@ -45,6 +45,7 @@ struct limit_facts {
     number cgroup_memory_bytes; // the lowest limit of the groups that this process is in
     number memory_bytes;        // of the machine
     bool proc = false;          // /proc can be read
+    bool own_proc = false;      // and is of this PID namespace
     number huge_pages;          // reserved ones
     number huge_pages_free;
     number huge_page_bytes;

@@ -82,7 +82,10 @@ void find_sharing_of_devices(facts *out)
                 "): ranks share a device, unless each one sees others; " + cost,
             "Start MPS before the job: nvidia-cuda-mps-control -d.");
     } else {
-        add(out, severity::note, "no-mps", "MPS does not run",
+        add(out, severity::note, "no-mps",
+            out->driver.mps_control ? "This process is not served by MPS, though " +
+                                          out->driver.mps_folder + " has its control file"
+                                    : "MPS does not run",
             "If ranks share a device start it (nvidia-cuda-mps-control -d): " + cost + ".");
     }
 }

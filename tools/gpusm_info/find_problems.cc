@@ -75,11 +75,14 @@ void find_missing_components(facts *out)
         for (const std::string &each : openmpi.messages) {
             seen += std::string::npos == each.find("btl_gpusm") ? "" : "; it says: " + each;
         }
+        const bool by_pmix = path != nullptr && std::string::npos != path->value.find("pmix");
         add(out, severity::error, "btl-not-loaded", seen,
-            own.empty() ? "Install gpusm for this Open MPI (README), or put its folder into "
-                          "mca_base_component_path, before SYS_DEFAULT."
-                        : "Start programs with mpirun --omca mca_base_component_path " + own +
-                              ":SYS_DEFAULT (README, 'Use it with your Open MPI').");
+            by_pmix ? "PMIx has set Open MPI's path of components: docs/distributions.md, 'PMIx "
+                      "and the path of components'."
+            : own.empty() ? "Install gpusm for this Open MPI (README), or put its folder into "
+                            "mca_base_component_path, before SYS_DEFAULT."
+                          : "Start programs with mpirun --omca mca_base_component_path " + own +
+                                ":SYS_DEFAULT (README, 'Use it with your Open MPI').");
         return;
     }
     std::vector<std::string> missing;
@@ -172,9 +175,12 @@ void find_openmpi_problems(facts *out)
         return;
     }
     if (minor_of(openmpi.version) != minor_of(built_for_openmpi)) {
-        add(out, severity::error, "openmpi-other-version",
-            "gpusm was built for Open MPI " + std::string(built_for_openmpi) + ", and this is " +
-                openmpi.version + ". Components are for one minor version",
+        // It may have been built with gpusm in its tree, and then this program is not its own.
+        const bool listed = openmpi.has("btl", "gpusm");
+        add(out, listed ? severity::warning : severity::error, "openmpi-other-version",
+            "This gpusm was built for Open MPI " + std::string(built_for_openmpi) + ", and " +
+                openmpi.ompi_info + " is of " + openmpi.version +
+                ". Components are for one minor version",
             "Build gpusm for this one (configure --with-openmpi=" + openmpi.prefix +
                 "), or put the other one first into PATH.");
     }
@@ -226,10 +232,14 @@ void find_limit_problems(facts *out)
                 " file descriptors open; the driver of a GPU has many itself",
             "ulimit -n 1024 or more.");
     }
+    const char *mount_it =
+        "Mount it (mount -t proc proc /proc; unshare --mount-proc): the driver does not start "
+        "without one, and processes cannot see whether others live.";
     if (!limits.proc) {
-        add(out, severity::error, "no-proc", "/proc cannot be read",
-            "Mount it (mount -t proc proc /proc): the driver does not start without, and processes "
-            "cannot see whether others live.");
+        add(out, severity::error, "no-proc", "/proc cannot be read", mount_it);
+    } else if (!limits.own_proc) {
+        add(out, severity::error, "proc-of-others",
+            "/proc is that of another PID namespace than this process's", mount_it);
     }
 }
 

@@ -143,6 +143,9 @@ limit_facts look_at_limits(const std::string &shared_folder)
     found.cgroup_memory_bytes = cgroup_memory();
     const std::optional<std::string> memory = read_file("/proc/meminfo");
     found.proc = read_file("/proc/self/status").has_value();
+    char self[32] = "";
+    found.own_proc = readlink("/proc/self", self, sizeof(self) - 1) > 0 &&
+                     parse_number(self) == number(getpid());
     found.memory_bytes = in_kib(line_of(memory.value_or(""), "MemTotal"));
     found.huge_pages = parse_number(line_of(memory.value_or(""), "HugePages_Total"));
     found.huge_pages_free = parse_number(line_of(memory.value_or(""), "HugePages_Free"));

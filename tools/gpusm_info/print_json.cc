@@ -178,6 +178,7 @@ void print_limits(json_writer *out, const limit_facts &limits)
     out->number("cgroup_memory_bytes", limits.cgroup_memory_bytes);
     out->number("memory_bytes", limits.memory_bytes);
     out->flag("proc", limits.proc);
+    out->flag("own_proc", limits.own_proc);
     out->number("huge_pages", limits.huge_pages);
     out->number("huge_pages_free", limits.huge_pages_free);
     out->number("huge_page_bytes", limits.huge_page_bytes);

@@ -220,7 +220,9 @@ void print_limits(const limit_facts &limits)
     line("memory", size_text(limits.memory_bytes) + ", limit of the control group: " +
                        (limits.cgroup_memory_bytes ? bytes_text(*limits.cgroup_memory_bytes)
                                                    : std::string("none")));
-    line("/proc", limits.proc ? "yes" : "cannot be read");
+    line("/proc", !limits.proc      ? "cannot be read"
+                  : limits.own_proc ? "yes"
+                                    : "of another PID namespace");
     line("huge pages", count_text(limits.huge_pages) + " of " + size_text(limits.huge_page_bytes) +
                            ", " + count_text(limits.huge_pages_free) +
                            " free; transparent: " + limits.transparent_huge_pages +

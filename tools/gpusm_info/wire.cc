@@ -81,7 +81,7 @@ bool send_packet(int socket, const void *packet, std::size_t len_bytes, int desc
 bool receive_packet(int socket, void *packet, std::size_t len_bytes, int *descriptor)
 {
     // The one that prints has a shorter deadline, and ends both.
-    constexpr int patience_ms = 600'000;
+    constexpr int patience_ms = 4'000'000;
     *descriptor = -1;
     iovec content = {packet, len_bytes};
     alignas(cmsghdr) char beside[CMSG_SPACE(sizeof(int))] = {};
