@@ -56,6 +56,8 @@ report "coll includes itself, what the process has once, groups, base, driver, d
     "$(includes_of ompi/mca/coll/gpusm "$standard|include \"(ompi/mca/coll/gpusm/|$common/(base/|gpu/(device|driver|layout|strided_arguments).h|(common_gpusm_modex|exchange_call|group_(call|exchange|reduction)|local_process|meeting_schedule|process_group|reduction_call|sync_check).h))" | grep -v -e _ompi.h:)"
 report "osc includes itself, headers of coll, what the process has once, copies and reductions for windows only" \
     "$(includes_of ompi/mca/osc/gpusm "$standard|include \"(ompi/mca/osc/gpusm/|ompi/mca/coll/gpusm/coll_gpusm_(accelerator|buffer_check|counters|elements|ompi|peers|type_walk).h|$common/(base/|gpu/layout.h|(local_process|window_(copies|reduction)).h))" | grep -v -e _ompi.h:)"
+report "gpusm_info includes itself, the driver table and cuda.h only" \
+    "$(includes_of tools/gpusm_info "$standard|include \"(tools/gpusm_info/|$common/gpu/driver.h\")"; grep -rnE "$no_gpu_or_mpi" tools/gpusm_info | grep -v 'include <cuda.h>')"
 # Only choose() picks a mode by lengths and kinds of memory. What else looks at them:
 #   messages        counts offers that are over; takes gets without a device to where no GPU lock is
 #   device          a context for what will be mapped, if the buffer has none; which handle has a

@@ -186,6 +186,12 @@ judge job-settings 0 $? 'reports error btl-excluded "$work/output"' "the job's s
 launch 60 3 "$info" --every-rank --no-tries
 judge job-every-rank 0 $? '[ "$(count_in_output "^Findings")" -eq 3 ]' "not three pages"
 
+slurm() { env SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE='4(x2)' SLURM_PROCID="$1" SLURM_LOCALID="$2" "$info" --no-tries; }
+slurm 4 0 >"$work/output" 2>&1
+judge job-of-slurm 0 $? 'says "rank 4 of 8, 4 on this node"' "no job"
+slurm 5 1 >"$work/output" 2>&1
+judge job-of-slurm-one-page 0 $? '[ ! -s "$work/output" ]' "not the first rank of its node, and says something"
+
 # --- Open MPI -----------------------------------------------------------------------------------------
 found btl-excluded error btl-excluded env OMPI_MCA_btl=^gpusm "$info"
 found btl-not-named error btl-excluded env OMPI_MCA_btl=sm,self "$info"

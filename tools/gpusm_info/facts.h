@@ -68,7 +68,7 @@ struct variable {
     std::string value;
 };
 
-// As the launcher says in the environment; no value outside of a job.
+// As mpirun or srun say in the environment; no value outside of a job.
 struct job_facts {
     number rank;
     number local_rank;

@@ -5,7 +5,6 @@
 #include "tools/gpusm_info/facts.h"
 #include "tools/gpusm_info/text.h"
 
-#include <gnu/libc-version.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -100,12 +99,20 @@ number in_kib(const std::string &value) // "2048 kB"
     return kib ? number(*kib * 1024) : kib;
 }
 
+// "4" or "4(x2)"; "4,3": the nodes differ, and which one this is is not known.
+number slurm_local_size(const std::string &tasks)
+{
+    return std::string::npos == tasks.find(',') ? parse_number(tasks.substr(0, tasks.find('(')))
+                                                : number();
+}
+
 bool matters(std::string_view name)
 {
     constexpr const char *beginnings[] = {"OMPI_MCA_",       "PMIX_MCA_", "PRTE_MCA_",
                                           "CUDA_",           "NVIDIA_",   "GPUSM_SOFTCUDA_",
                                           "OMPI_COMM_WORLD_"};
-    constexpr const char *names[] = {"UCX_TLS", "LD_PRELOAD", "LD_LIBRARY_PATH"};
+    constexpr const char *names[] = {"UCX_TLS", "LD_PRELOAD", "LD_LIBRARY_PATH",
+                                     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"};
     return std::any_of(std::begin(beginnings), std::end(beginnings),
                        [&](const char *each) { return starts_with(name, each); }) ||
            std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -120,7 +127,10 @@ host_facts look_at_host()
     if (0 == uname(&name)) {
         found.kernel = format("%s %s %s", name.sysname, name.release, name.machine);
     }
-    found.glibc = gnu_get_libc_version();
+    char library[64] = ""; // "glibc 2.36"
+    if (confstr(_CS_GNU_LIBC_VERSION, library, sizeof(library)) > 0) {
+        found.glibc = split(library, ' ').back();
+    }
     found.cpu = cpu_model();
     found.processors = sysconf(_SC_NPROCESSORS_ONLN);
     return found;
@@ -204,6 +214,11 @@ std::vector<variable> look_at_environment()
 job_facts look_at_job()
 {
     const auto value = [](const char *name) { return parse_number(environment_value(name)); };
+    if (!value("OMPI_COMM_WORLD_RANK") && value("SLURM_STEP_NUM_TASKS")) { // started by srun
+        return {value("SLURM_PROCID"), value("SLURM_LOCALID"),
+                slurm_local_size(environment_value("SLURM_STEP_TASKS_PER_NODE")),
+                value("SLURM_STEP_NUM_TASKS")};
+    }
     return {value("OMPI_COMM_WORLD_RANK"), value("OMPI_COMM_WORLD_LOCAL_RANK"),
             value("OMPI_COMM_WORLD_LOCAL_SIZE"), value("OMPI_COMM_WORLD_SIZE")};
 }
