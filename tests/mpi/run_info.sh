@@ -141,12 +141,19 @@ if need_softcuda driver; then
     found driver-fails error driver-fails env GPUSM_SOFTCUDA_FAIL=cuInit:0:304 "$info"
     page env GPUSM_SOFTCUDA_FAIL=cuInit:0:304 "$info"
     judge driver-fails-by-name 0 $? 'says "cuInit: CUDA_ERROR_OPERATING_SYSTEM"' "the error has no name" 'says "/proc"' "no advice"
-    mkdir "$work/old"
-    if printf 'extern "C" int cuInit(unsigned) { return 100; }\n' >"$work/old.cc" &&
-        ${CXX:-g++} -shared -fPIC -o "$work/old/libcuda.so.1" "$work/old.cc" 2>/dev/null; then
+    # driver_of NAME BODY: a driver in that folder of $work that has cuInit only
+    driver_of() {
+        mkdir "$work/$1" && printf 'extern "C" int cuInit(unsigned) { %s; }\n' "$2" >"$work/$1.cc" &&
+            ${CXX:-g++} -shared -fPIC -o "$work/$1/libcuda.so.1" "$work/$1.cc" 2>/dev/null
+    }
+    if driver_of old 'return 100' && driver_of crashing '__builtin_abort()'; then
         found driver-too-old error driver-too-old env LD_LIBRARY_PATH="$work/old" "$info"
+        found driver-crashes error tries-ended env LD_LIBRARY_PATH="$work/crashing" "$info"
+        page env LD_LIBRARY_PATH="$work/crashing" "$info"
+        judge driver-crashes-by-signal 0 $? 'says "ended with signal 6 (Aborted)" && says "begun: cuInit\$"' "the end is not described"
     else
         skip driver-too-old "no compiler for a driver with one function"
+        skip driver-crashes "no compiler for a driver with one function"
     fi
     found no-peers warning memory-not-shared env GPUSM_SOFTCUDA_PEERS=0 "$info"
     page env GPUSM_SOFTCUDA_PEERS=0 "$info"
@@ -174,6 +181,12 @@ if need_softcuda driver; then
     found two-devices-and-more-ranks warning ranks-share-devices env OMPI_COMM_WORLD_LOCAL_SIZE=3 "$info"
     page env OMPI_COMM_WORLD_LOCAL_SIZE=2 "$info"
     judge as-many-devices-as-ranks 0 $? '! reports warning ranks-share-devices "$work/output"' "a warning"
+fi
+
+if need_softcuda many-devices; then
+    page env GPUSM_SOFTCUDA_DEVICES=10 "$info"
+    judge many-devices 0 $? '[ "$(grep -c "^  device [0-9]" "$work/output")" -eq 10 ]' "not all are listed" \
+        'says "only the first 8 were tried"' "it does not say which were tried" 'says "^  device  *mapped: all pairs of devices 0 to 7\$"' "not all of 8 were tried"
 fi
 
 # --- in a job -----------------------------------------------------------------------------------------

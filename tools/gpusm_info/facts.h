@@ -221,6 +221,8 @@ std::string built_with_cuda();
 std::string cuda_text(std::int64_t version); // "13.0" of 13000
 
 const char *severity_name(severity level);
+// "devices 0-1 1-0" of " 0-1 1-0"; or that it is each pair that was tried, where they are many.
+std::string pairs_text(const facts &all, const std::string &pairs);
 
 // --- who finds out what
 // -----------------------------------------------------------------------------

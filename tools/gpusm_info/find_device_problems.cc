@@ -246,7 +246,8 @@ void find_share_problems(facts *out)
         add(out, wrong ? severity::error : severity::warning,
             wrong ? "memory-wrong-bytes" : "memory-not-shared",
             each.kind + " memory of one process cannot be used by another one (" + each.call +
-                ": " + each.error + "), devices" + pairs[each.kind + each.result + each.error],
+                ": " + each.error + "), " +
+                pairs_text(*out, pairs[each.kind + each.result + each.error]),
             wrong ? "Do not trust this machine: run gpusm_perf check, and see the kernel's log."
                   : to_do_about(each.kind, each));
     }

@@ -102,6 +102,15 @@ std::string built_with_cuda()
     return cuda_text(CUDA_VERSION);
 }
 
+std::string pairs_text(const facts &all, const std::string &pairs)
+{
+    constexpr std::int64_t few = 4;
+    const std::int64_t devices = all.tries.devices;
+    const bool each =
+        devices * devices > few && std::count(pairs.begin(), pairs.end(), ' ') == devices * devices;
+    return each ? "all pairs of devices 0 to " + std::to_string(devices - 1) : "devices" + pairs;
+}
+
 const char *severity_name(severity level)
 {
     switch (level) {

@@ -196,7 +196,7 @@ void print_shares(const facts &all)
     }
     for (const std::string &each : order) {
         const std::vector<std::string> parts = split(each, '\t');
-        line(parts[0], parts[1] + ": devices" + pairs[each]);
+        line(parts[0], parts[1] + ": " + pairs_text(all, pairs[each]));
     }
     if (!all.tries.all_devices) {
         line("devices", "only the first " + std::to_string(all.tries.devices) + " were tried");
