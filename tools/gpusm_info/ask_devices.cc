@@ -183,6 +183,7 @@ void ask_devices(const options &wanted, facts *out)
     const pid_t owner =
         start({self, owner_role, wanted.tries ? "1" : "0"},
               {quiet, {owner_end.get(), peer_socket_fd}, {write_end.get(), record_fd}});
+    const std::string fork_error = std::strerror(errno);
     const pid_t peer = start({self, peer_role}, {quiet, {peer_end.get(), peer_socket_fd}});
     owner_end.reset();
     peer_end.reset();
@@ -198,7 +199,9 @@ void ask_devices(const options &wanted, facts *out)
     // It goes by itself when the owner has.
     const child_end peer_is =
         peer > 0 ? wait_for(peer, in_time ? now_ms() + 2000 : 0) : child_end();
-    if (!in_time) {
+    if (owner < 0) {
+        out->tries.problem = "no process can be started: " + fork_error;
+    } else if (!in_time) {
         out->tries.problem = format("no end within %d s", wanted.timeout_s);
     } else if (!out->tries.problem.empty()) {
         out->tries.problem += " with " + peer_is.text();
