@@ -35,16 +35,11 @@ const char *mpi_function(const Dl_info &of)
 
 } // namespace
 
+// The staging memory is not page-locked: that takes so long that work that is late now would be
+// done before the first look.
 sync_check::sync_check(const driver_api &driver, std::uint32_t rank)
-    : driver_(driver), rank_(rank), devices_(driver), rest_(driver)
+    : driver_(driver), rank_(rank), devices_(driver), rest_(driver), staging_(staging_bytes)
 {
-}
-
-sync_check::~sync_check()
-{
-    if (staging_is_locked_) {
-        (void)in_any_context(driver_, [&] { return driver_.mem_host_unregister(staging_.get()); });
-    }
 }
 
 std::optional<sync_check::look> sync_check::first_look(const buffer_use &use,
@@ -112,8 +107,11 @@ void sync_check::second_look(std::optional<look> &&at)
         return;
     }
     for (const look &each : all) {
+        // Asked before, as the memory may be gone with the operation, and after, as it may be
+        // written.
+        const auto is_valid = [&each] { return !each.is_valid || each.is_valid(); };
         std::size_t now = 0;
-        if (!read(each, &now) || (each.is_valid && !each.is_valid())) {
+        if (!is_valid() || !is_there(each) || !read(each, &now) || !is_valid()) {
             continue;
         }
         looked_at_.fetch_add(1, std::memory_order_relaxed);
@@ -124,17 +122,23 @@ void sync_check::second_look(std::optional<look> &&at)
     }
 }
 
+// The program may have freed it, as it may after MPI_Request_free when it knows by other means that
+// the operation is over; the driver takes addresses of none for those of host memory.
+bool sync_check::is_there(const look &at) const
+{
+    return std::all_of(at.parts.begin(), at.parts.end(), [&](const auto &part) {
+        const auto lies_there = [&](const unsigned char *byte) {
+            const memory_place place = place_of(driver_, byte);
+            return place.known && place.on_device == at.on_device;
+        };
+        return lies_there(part.first) && lies_there(part.first + part.second - 1);
+    });
+}
+
 // --- the content, which goes through host memory, a piece at a time
 
 bool sync_check::read(const look &at, std::size_t *hash)
 {
-    if (nullptr == staging_) {
-        staging_ = std::make_unique<unsigned char[]>(staging_bytes);
-        staging_is_locked_ = CUDA_SUCCESS == in_any_context(driver_, [&] {
-                                 return driver_.mem_host_register(staging_.get(), staging_bytes,
-                                                                  CU_MEMHOSTREGISTER_PORTABLE);
-                             });
-    }
     const driver_scope scope(driver_, at.in->context);
     bool good = scope.entered();
     *hash = 0;
@@ -151,7 +155,7 @@ bool sync_check::read(const look &at, std::size_t *hash)
 
 bool sync_check::add(const look &at, const unsigned char *from, std::size_t len_bytes)
 {
-    unsigned char *to = staging_.get() + staged_bytes_;
+    unsigned char *to = staging_.data() + staged_bytes_;
     staged_bytes_ += len_bytes;
     if (!at.on_device) {
         std::memcpy(to, from, len_bytes);
@@ -165,7 +169,7 @@ bool sync_check::add(const look &at, const unsigned char *from, std::size_t len_
 bool sync_check::flush(const look &at, std::size_t *hash)
 {
     const bool good = !at.on_device || CUDA_SUCCESS == driver_.stream_synchronize(at.in->stream);
-    const std::string_view text(reinterpret_cast<const char *>(staging_.get()),
+    const std::string_view text(reinterpret_cast<const char *>(staging_.data()),
                                 std::exchange(staged_bytes_, 0));
     *hash = *hash * 31 + std::hash<std::string_view>()(text);
     return good;

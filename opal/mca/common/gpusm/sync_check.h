@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -49,7 +48,6 @@ class sync_check {
     using part_list = std::function<void(const part_visitor &)>;
 
     sync_check(const driver_api &driver, std::uint32_t rank);
-    ~sync_check();
     sync_check(const sync_check &) = delete;
     sync_check &operator=(const sync_check &) = delete;
 
@@ -95,6 +93,7 @@ class sync_check {
     std::uint64_t found() const { return found_.load(std::memory_order_relaxed); }
 
   private:
+    bool is_there(const look &at) const;
     bool read(const look &at, std::size_t *hash);
     bool add(const look &at, const unsigned char *from, std::size_t len_bytes);
     bool flush(const look &at, std::size_t *hash);
@@ -106,8 +105,7 @@ class sync_check {
     std::mutex lock_; // of all below but the numbers
     device_table devices_;
     rest_waiter rest_;
-    std::unique_ptr<unsigned char[]> staging_; // null until it is needed
-    bool staging_is_locked_ = false;           // with the driver
+    std::vector<unsigned char> staging_;
     std::size_t staged_bytes_ = 0;
     std::vector<look> due_;
     std::set<std::vector<void *>> told_; // return addresses of the calls
