@@ -67,7 +67,9 @@
 #pragma GCC diagnostic ignored "-Wignored-qualifiers"
 #pragma GCC diagnostic ignored "-Wpedantic"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#if !defined(__clang__) // which has it under another name, and does not warn there
 #pragma GCC diagnostic ignored "-Wvolatile"
+#endif
 // Words of C11 in headers from Open MPI 6 on.
 #define _Alignof alignof
 #define _Static_assert static_assert
