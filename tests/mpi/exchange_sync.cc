@@ -192,6 +192,14 @@ class calls {
         work_.write(*out_);
         done(MPI_Get(out_->data(), elements, MPI_INT, peer_, 0, elements, MPI_INT, win));
         done(MPI_Win_fence(0, win));
+        // What MPI_NO_OP is given to read counts for nothing, also where it is the result.
+        done(MPI_Win_lock_all(0, win));
+        done(MPI_Fetch_and_op(out_->data(), out_->data(), MPI_INT, peer_, 0, MPI_NO_OP, win));
+        done(MPI_Win_flush_all(win));
+        work_.write(*out_);
+        done(MPI_Get_accumulate(out_->data(), elements, MPI_INT, out_->data(), elements, MPI_INT,
+                                peer_, 0, elements, MPI_INT, MPI_NO_OP, win));
+        done(MPI_Win_unlock_all(win));
         done(MPI_Win_free(&win));
     }
 

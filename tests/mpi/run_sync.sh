@@ -55,6 +55,15 @@ if need_gpusm late && need_gpu late; then
             judge "quiet-$sub" 0 $? nothing_found "it is said of a program that waits"
         done
     }
+    # shellcheck disable=SC2086
+    {
+        launch 60 2 $check --mca coll ^gpusm --mca osc ^gpusm "$exchange" pairs --kinds D
+        judge without-coll 0 $? '[ "$(count_in_output "check_sync: rank [01]: no buffer was looked at")" -eq 2 ]' \
+            "it is not told that nothing is checked"
+        launch 60 2 $check "$exchange" context-destroyed --kinds D
+        judge context-destroyed 0 $? '! grep -q "still writing" "$work/output"' \
+            "a context that is gone was used"
+    }
     launch 60 2 "$exchange" written-late --kinds D
     judge off 0 $? '! grep -q "check_sync:" "$work/output"' "it is done unasked"
 fi

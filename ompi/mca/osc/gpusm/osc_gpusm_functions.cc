@@ -47,6 +47,14 @@ elements given(const void *at, count_type count, ompi_datatype_t *type, bool is_
     return elements_of(at, static_cast<std::size_t>(count), type);
 }
 
+// The origin of an operation that also fetches. MPI_NO_OP reads none; a program may name the
+// result.
+elements read_by(const ompi_op_t *op, const void *origin, count_type count, ompi_datatype_t *type)
+{
+    return MPI_NO_OP == op ? elements_of(origin, static_cast<std::size_t>(count), type)
+                           : given(origin, count, type);
+}
+
 // Elements in the target's memory, which have no address here.
 elements there(count_type count, ompi_datatype_t *type)
 {
@@ -155,9 +163,10 @@ extern "C" int osc_gpusm_rget_accumulate(const void *origin, count_type count,
                                          ompi_datatype_t *target_type, ompi_op_t *op,
                                          ompi_win_t *win, ompi_request_t **request) noexcept
 {
+    const elements mine = read_by(op, origin, count, type);
     const elements old = given(result, result_count, result_type, true);
-    return its(win).accumulate(given(origin, count, type), &old, target, at,
-                               there(target_count, target_type), op, request);
+    return its(win).accumulate(mine, &old, target, at, there(target_count, target_type), op,
+                               request);
 }
 
 extern "C" int osc_gpusm_get_accumulate(const void *origin, count_type count, ompi_datatype_t *type,
@@ -174,15 +183,14 @@ extern "C" int osc_gpusm_fetch_and_op(const void *origin, void *result, ompi_dat
                                       int target, ptrdiff_t at, ompi_op_t *op,
                                       ompi_win_t *win) noexcept
 {
-    check(origin, one, type);
+    const elements mine = read_by(op, origin, one, type);
     check(result, one, type, true);
     int rc = OMPI_SUCCESS;
     if (its(win).fetches_at_once(origin, result, type, target, at, op, &rc)) {
         return rc;
     }
     const elements old = elements_of(result, one, type);
-    return its(win).accumulate(elements_of(origin, one, type), &old, target, at, there(one, type),
-                               op, nullptr);
+    return its(win).accumulate(mine, &old, target, at, there(one, type), op, nullptr);
 }
 
 extern "C" int osc_gpusm_compare_and_swap(const void *origin, const void *compare, void *result,

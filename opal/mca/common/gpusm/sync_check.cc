@@ -97,6 +97,8 @@ void sync_check::second_look(std::optional<look> &&at)
     if (at) {
         all.push_back(*std::move(at));
     }
+    // A context that the program has destroyed must not be entered; its memory is gone with it.
+    std::erase_if(all, [&](const look &each) { return !devices_.is_alive(*each.in); });
     const status s = all.empty() ? status::ok : wait_for_rest(all);
     if (status::ok != s) {
         const bool is_news = status::busy == s && !std::exchange(told_of_unrest_, true);
@@ -140,7 +142,10 @@ bool sync_check::is_there(const look &at) const
 bool sync_check::read(const look &at, std::size_t *hash)
 {
     const driver_scope scope(driver_, at.in->context);
-    bool good = scope.entered();
+    if (!scope.entered()) {
+        return false;
+    }
+    bool good = true;
     *hash = 0;
     for (auto [from, left] : at.parts) {
         while (good && 0 != left) {
@@ -179,11 +184,9 @@ bool sync_check::flush(const look &at, std::size_t *hash)
 // device.
 status sync_check::wait_for_rest(const std::vector<look> &of)
 {
-    CUcontext current = nullptr;
-    (void)driver_.ctx_get_current(&current);
     std::set<CUcontext> contexts;
-    if (current != nullptr) {
-        contexts.insert(current);
+    if (device *current = nullptr; status::ok == devices_.for_host(&current)) {
+        contexts.insert(current->context);
     }
     for (const look &each : of) {
         contexts.insert(each.in->context);
