@@ -54,6 +54,16 @@ transport::~transport()
 void release_component()
 {
     transport *ending = mca_btl_gpusm_component.transport;
+    if (ending != nullptr && mca_btl_gpusm_component.check_sync) {
+        const sync_check *checks = ending->process.sync_checks();
+        if (nullptr == checks || 0 == checks->looked_at()) {
+            opal_output(0,
+                        "btl/gpusm: check_sync: rank %u: no buffer was looked at: the program has "
+                        "used neither device nor page-locked memory, or coll/gpusm or pml/ob1 "
+                        "is not in use",
+                        static_cast<unsigned>(opal_process_info.my_name.vpid));
+        }
+    }
     if (ending != nullptr && mca_btl_gpusm_component.summary) {
         print_summary(*ending);
     }
