@@ -378,8 +378,9 @@ std::string print_table(const options &opt, copy_site &site)
             for (const copy_way way : all_ways) {
                 usable = usable.with(way, site.has(way));
             }
-            const copy_way choice = way_for(
-                unsigned(copies), kind_of(len_bytes, true, false, copy_limits{}), false, usable);
+            const copy_way choice =
+                way_for(unsigned(copies), kind_of(len_bytes, true, false, false, copy_limits{}),
+                        false, usable);
             std::array<double, 3> seen{};
             std::array<double, 3> submit{};
             copy_way best = copy_way::single;

@@ -43,7 +43,8 @@ constexpr copy_limits limits{.depth = 4,
                              .batch_copies = 64,
                              .batch_bytes = 16 * mib,
                              .kernel_bytes = 2 * mib,
-                             .early_bytes = 1 * mib};
+                             .early_bytes = 1 * mib,
+                             .within_device_bytes = 4 * mib};
 
 constexpr copy_decision wait{};
 constexpr copy_decision go(copy_kind kind, copy_way way, std::uint32_t turn = 0)
@@ -57,17 +58,22 @@ TEST(CopyChoice, SmallIsWhatTheKernelMayDo)
         std::size_t len_bytes;
         bool reached;
         bool waits;
+        bool within_device;
         copy_kind kind;
     } const table[] = {
-        {1, true, false, small},
-        {2 * mib, true, false, small},
-        {2 * mib + 1, true, false, large}, // too long
-        {0, true, false, large},           // it takes no empty ones
-        {1, false, false, large},          // it must not touch the memory
-        {1, true, true, large},            // it cannot wait for an event
+        {1, true, false, false, small},
+        {2 * mib, true, false, false, small},
+        {2 * mib + 1, true, false, false, large}, // too long
+        {2 * mib + 1, true, false, true, small},
+        {4 * mib, true, false, true, small},
+        {4 * mib + 1, true, false, true, large},
+        {0, true, false, true, large},  // it takes no empty ones
+        {1, false, false, true, large}, // it must not touch the memory
+        {1, true, true, true, large},   // it cannot wait for an event
     };
     for (const auto &row : table) {
-        EXPECT_EQ(kind_of(row.len_bytes, row.reached, row.waits, limits), row.kind)
+        EXPECT_EQ(kind_of(row.len_bytes, row.reached, row.waits, row.within_device, limits),
+                  row.kind)
             << "row " << &row - table;
     }
 }

@@ -165,6 +165,7 @@ class CopyEngineModel : public copy_engine_fixture {
         limits_.batch_copies = static_cast<std::uint32_t>(1 + any(12));
         limits_.batch_bytes = 1 + any(8000);
         limits_.kernel_bytes = 1 + any(3000);
+        limits_.within_device_bytes = 1 + any(4000);
         limits_.early_bytes = 1 + any(4000);
         limits_.streams = static_cast<std::uint32_t>(1 + any(3));
         limits_.kernel_blocks = once_in(5) ? 0 : 4;
@@ -179,13 +180,15 @@ class CopyEngineModel : public copy_engine_fixture {
     bool is_small(const copy_request &request) const
     {
         return request.kernel_reaches && nullptr == request.wait_for && request.len_bytes > 0 &&
-               request.len_bytes <= limits_.kernel_bytes;
+               request.len_bytes <=
+                   (request.within_device ? limits_.within_device_bytes : limits_.kernel_bytes);
     }
     void submit_something()
     {
         copy_request what;
         what.len_bytes = once_in(12) ? 0 : any(4000);
         what.kernel_reaches = !once_in(3);
+        what.within_device = once_in(3);
         what.processor_waits = once_in(3);
         what.wait_for = once_in(10) ? handle_of<CUevent>(0x77) : nullptr;
         submit(what, any(2));

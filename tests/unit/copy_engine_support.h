@@ -29,6 +29,7 @@ struct test_limits {
     std::uint32_t kernel_blocks = 0;
     bool batches = true;
     std::chrono::milliseconds late = std::chrono::hours(1);
+    std::size_t within_device_bytes = 2U << 20;
 };
 
 // Without the kernel as long as a test does not ask for it with make_engine, and on a driver
@@ -56,9 +57,10 @@ class copy_engine_fixture : public testing::Test {
         fake().launches.clear();
         seen_units_ = 0;
         engine_ = std::make_unique<gpusm::copy_engine>(
-            api_, gpusm::copy_limits{with.depth, with.batch_copies, with.batch_bytes,
-                                     with.kernel_bytes, with.early_bytes, with.streams,
-                                     with.kernel_blocks, with.batches, with.late});
+            api_,
+            gpusm::copy_limits{with.depth, with.batch_copies, with.batch_bytes, with.kernel_bytes,
+                               with.early_bytes, with.streams, with.kernel_blocks, with.batches,
+                               with.late, with.within_device_bytes});
     }
     void drop_engine()
     {

@@ -145,10 +145,11 @@ void copy_engine::submit(device &on, copy_request *request)
         finished_.append(request);
         return;
     }
-    const copy_kind kind = request->strided != nullptr
-                               ? copy_kind::with_gaps
-                               : kind_of(request->len_bytes, request->kernel_reaches,
-                                         request->wait_for != nullptr, limits_);
+    const copy_kind kind =
+        request->strided != nullptr
+            ? copy_kind::with_gaps
+            : kind_of(request->len_bytes, request->kernel_reaches, request->wait_for != nullptr,
+                      request->within_device, limits_);
     copy_list &waiting = to.waiting(kind);
     kind_facts &facts = to.facts.of(kind);
     if (waiting.empty()) {
