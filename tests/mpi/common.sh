@@ -250,5 +250,5 @@ path_count() {
     done | awk '{ n += $1 } END { print n + 0 }'
 }
 # Those of messages from or to device memory that a rank has fetched, by their modes.
-fetched="mapped_messages bounced_messages shared_messages pushed_messages pulled_messages device_ring_messages
+fetched="mapped_messages delegated_messages bounced_messages shared_messages pushed_messages pulled_messages device_ring_messages
     staged_ring_messages"

@@ -123,8 +123,8 @@ unsigned long long sum_of(const bench::path_counts &counts, const counter_names 
 counter_names fetched(const char *what)
 {
     counter_names names;
-    for (const char *mode :
-         {"mapped", "bounced", "shared", "pushed", "pulled", "device_ring", "staged_ring"}) {
+    for (const char *mode : {"mapped", "delegated", "bounced", "shared", "pushed", "pulled",
+                             "device_ring", "staged_ring"}) {
         names.push_back(std::string(mode) + "_" + what);
     }
     return names;

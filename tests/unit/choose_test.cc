@@ -136,6 +136,20 @@ TEST(Choose, MappableMemoryIsMappedForADeviceOrPageLockedMemory)
     });
 }
 
+TEST(Choose, OneProcessCopiesWithinADeviceThatSeveralUse)
+{
+    expect_all({
+        {mappable, mappable, 1, {delegates}, mode::delegated},
+        {mappable, mappable, 64 * mib, {delegates, bounce_copies}, mode::delegated},
+        {mappable, mappable, 0, {delegates}, mode::mapped},
+        {mappable, mappable, mib, {delegates, event}, mode::mapped},
+        // What its owner alone can write.
+        {mappable, unmappable, mib, {delegates}, mode::mapped},
+        {mappable, host, mib, {delegates}, mode::mapped},
+        {unmappable, mappable, mib, {delegates, device_rings}, mode::device_ring},
+    });
+}
+
 TEST(Choose, PiecesForPageableMemoryGoThroughRegisteredMemory)
 {
     expect_all({

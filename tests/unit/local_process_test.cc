@@ -15,6 +15,7 @@ using namespace gpusm_test;
 
 // What goes out to peers, and what the component would be told.
 struct recorder final : message_services {
+    bool send(peer &, const delegated_copy &) override { return false; }
     bool send(peer &, const ipc_message &message) override
     {
         sent.push_back(message);

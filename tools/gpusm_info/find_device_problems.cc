@@ -70,8 +70,8 @@ void find_sharing_of_devices(facts *out)
 {
     const auto visible = static_cast<std::int64_t>(out->devices.size());
     const std::int64_t ranks = out->job.local_size.value_or(1);
-    const std::string cost = "without MPS a device message between them takes 150 us instead of "
-                             "13, and kernels take three times as long";
+    const std::string cost = "without MPS a device takes some 150 us to change between processes, "
+                             "so kernels of ranks that share one take up to three times as long";
     if (has_mps(*out)) {
         return;
     }

@@ -131,6 +131,7 @@ struct mca_btl_gpusm_component_t {
     size_t staging_device_bytes;
     size_t staging_host_bytes;
     bool use_direct_host;
+    unsigned delegate_wait; // microseconds
     unsigned cuda_ipc_verbose;
     bool use_single_copy;
     bool use_self;
@@ -399,9 +400,9 @@ void enable_get(mca_btl_base_endpoint_t *endpoint);
 // ipc: a GPU message is about to leave for `endpoint`: may it be fetched there? Asks the peer
 // whether it uses a device, if it is time to ask.
 bool is_offered_to(mca_btl_base_endpoint_t *endpoint);
-// A control message has come in.
-void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
-                      std::size_t bytes);
+// A message of the glue's own has come in.
+void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
+                  const unsigned char *payload);
 
 } // namespace gpusm
 

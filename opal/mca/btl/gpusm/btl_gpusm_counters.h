@@ -24,6 +24,8 @@ namespace gpusm {
     X(mapped_messages,                                                                             \
       "Messages that this process's copy engine fetched out of a device's memory")                 \
     X(mapped_bytes, "Bytes of those messages")                                                     \
+    X(delegated_messages, "Messages within a device that another process copied for this one")     \
+    X(delegated_bytes, "Bytes of those messages")                                                  \
     X(bounced_messages,                                                                            \
       "Messages from a device that came into this process's host memory through "                  \
       "registered memory")                                                                         \
@@ -74,6 +76,7 @@ namespace gpusm {
     X(strided_submissions, "Submissions of copies into buffers with gaps as one launch")           \
     X(mapping_hits, "Times that a peer's allocation was to be read and was mapped here already")   \
     X(mapping_misses, "Times that it had to be mapped first")                                      \
+    X(copies_for_others, "Copies within a device that this process made for others")               \
     X(checked_buffers, "Buffers that btl_gpusm_check_sync has looked at")                          \
     X(late_writes, "Of these, those that the program's work on a device was still writing")        \
     X(mapped_allocations, "Allocations of peers that are mapped here now")                         \

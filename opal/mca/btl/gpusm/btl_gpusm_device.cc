@@ -5,6 +5,7 @@
 // device memory. What can be mapped is, once, and the copy given to the engine; what cannot be
 // mapped is streamed.
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_views.h"
@@ -43,6 +44,7 @@ void tell_counters(const gpu_side &side)
     set_counter(counter::mapped_allocations, mapped.entries);
     set_counter(counter::mapped_allocation_bytes, mapped.bytes);
     set_counter(counter::exported_allocations, side.exports.live());
+    set_counter(counter::copies_for_others, side.for_others.made());
     set_counter(counter::mapping_hits, side.imports.asked().hits);
     set_counter(counter::mapping_misses, side.imports.asked().misses);
 }
@@ -123,6 +125,8 @@ bool is_so(fact asked, transfer *get)
         return true; // until there is none
     case fact::event:
         return no_event_slot != get->remote.event_slot;
+    case fact::delegates:
+        return may_delegate(get);
     case fact::pushes:
         return mca_btl_gpusm_component.use_direct_host;
     case fact::page_locked_source:
@@ -233,6 +237,13 @@ void choose_mode_anew(transfer *get)
 status start_get(transfer *get)
 {
     choose_mode(get);
+    if (mode::delegated == get->goes) {
+        if (status::ok == delegate(get)) {
+            return status::ok;
+        }
+        get->known.set(fact::delegates, false);
+        choose_mode(get);
+    }
     switch (get->goes) {
     case mode::pushed:
     case mode::pulled:
@@ -326,6 +337,7 @@ int progress_gets(transport &of, bool busy)
         side->copies.expect_more(of.stage->has_several());
         of.stage->progress();
         side->bounces.progress();
+        progress_delegated(*side);
         side->copies.expect_more(false);
         finished = gets.ended.take_all();
     }

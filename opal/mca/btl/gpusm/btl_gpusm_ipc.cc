@@ -2,9 +2,11 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_ipc.cc: how the device's side of the process (device_offers, fd_passing, bounces) sends
-// messages and copies host memory, and what it has to say to ob1 and the user.
+// and takes messages and copies host memory, and what it has to say to ob1 and the user.
 #include "opal/mca/btl/gpusm/btl_gpusm_ipc.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_frags.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -29,12 +31,31 @@ const char *reason_in_words(refuse_reason reason)
     }
 }
 
+void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
+                      std::size_t bytes)
+{
+    ipc_message message;
+    if (bytes != sizeof(message)) {
+        log_line(log_level::error, "a CUDA IPC message of %zu bytes was dropped", bytes);
+        return;
+    }
+    std::memcpy(&message, payload, sizeof(message));
+    endpoint->transport->process.offers().message_from(*endpoint->link, *endpoint->peer, message);
+}
+
 } // namespace
 
 bool messenger::send(peer &to, const ipc_message &message)
 {
     const status s = transport_.frags->post_control(
         transport_.endpoint_of(to), frag_kind::ipc_control, &message, sizeof(message));
+    return status::ok == s || status::busy == s;
+}
+
+bool messenger::send(peer &to, const delegated_copy &message)
+{
+    const status s = transport_.frags->post_control(
+        transport_.endpoint_of(to), frag_kind::delegated, &message, sizeof(message));
     return status::ok == s || status::busy == s;
 }
 
@@ -89,16 +110,29 @@ bool is_offered_to(mca_btl_base_endpoint_t *endpoint)
     return endpoint->transport->process.offers().may_offer(*endpoint->link, *endpoint->peer);
 }
 
-void ipc_message_from(mca_btl_base_endpoint_t *endpoint, const unsigned char *payload,
-                      std::size_t bytes)
+void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
+                  const unsigned char *payload)
 {
-    ipc_message message;
-    if (bytes != sizeof(message)) {
-        log_line(log_level::error, "a CUDA IPC message of %zu bytes was dropped", bytes);
+    bool sensible = false;
+    switch (header.kind) {
+    case frag_kind::active_message:
+        break; // the caller's
+    case frag_kind::ipc_control:
+        ipc_message_from(from, payload, header.payload_bytes);
         return;
+    case frag_kind::stage:
+        sensible = from->transport->stage->message_from(from, payload, header.payload_bytes);
+        break;
+    case frag_kind::cooperative:
+        sensible = from->transport->host->message_from(from, payload, header.payload_bytes);
+        break;
+    case frag_kind::delegated:
+        sensible = delegated_message_from(from, payload, header.payload_bytes);
+        break;
     }
-    std::memcpy(&message, payload, sizeof(message));
-    endpoint->transport->process.offers().message_from(*endpoint->link, *endpoint->peer, message);
+    if (!sensible) {
+        from->peer->close_for_nonsense(); // a peer's byte
+    }
 }
 
 void cannot_map(mca_btl_base_endpoint_t *owner, const remote_handle &handle, const device &into)

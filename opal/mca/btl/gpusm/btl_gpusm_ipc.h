@@ -16,6 +16,7 @@ class messenger final : public message_services {
     explicit messenger(transport &of) : transport_(of) {}
 
     bool send(peer &to, const ipc_message &message) override;
+    bool send(peer &to, const delegated_copy &message) override;
     status read(peer &from, void *local, std::uint64_t remote, std::size_t bytes) override;
     status write(peer &to, const void *local, std::uint64_t remote, std::size_t bytes) override;
     void fetches(peer &by) override;

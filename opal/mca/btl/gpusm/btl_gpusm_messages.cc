@@ -118,29 +118,6 @@ bool is_to_be_offered(const mca_btl_base_endpoint_t *endpoint, std::size_t len_b
     return mode::offered == choose(known);
 }
 
-// A message between the glue of two processes.
-void take_our_own(mca_btl_base_endpoint_t *from, const frag_header &header,
-                  const unsigned char *payload)
-{
-    bool sensible = false;
-    switch (header.kind) {
-    case frag_kind::active_message:
-        break; // the caller's
-    case frag_kind::ipc_control:
-        ipc_message_from(from, payload, header.payload_bytes);
-        return;
-    case frag_kind::stage:
-        sensible = from->transport->stage->message_from(from, payload, header.payload_bytes);
-        break;
-    case frag_kind::cooperative:
-        sensible = from->transport->host->message_from(from, payload, header.payload_bytes);
-        break;
-    }
-    if (!sensible) {
-        from->peer->close_for_nonsense(); // a peer's byte
-    }
-}
-
 } // namespace
 
 bool may_be_device_memory(const void *base, std::uint32_t flags)

@@ -106,6 +106,12 @@ const parameter parameters[] = {
      "Let the sender copy host memory that the program has page-locked straight into the "
      "receiver's device memory; without it such memory goes like all host memory, in pieces by "
      "the processor"},
+    {"delegate_wait", number, &component.delegate_wait, default_delegate_wait_us, OPAL_INFO_LVL_5,
+     "Where processes use the same device without MPS one of them submits the copies of all, "
+     "because the device takes some 150 us to change between processes. Microseconds that the "
+     "others wait for it to take a copy before they make it themselves (1 .. 10000000); 0: each "
+     "submits its own copies",
+     0, 10000000},
     {"use_self", flag, &component.use_self, 1, OPAL_INFO_LVL_4,
      "Carry messages of a process to itself, too, in the place of btl/self, so that those out of "
      "or "
@@ -258,6 +264,7 @@ settings settings_of_parameters(std::size_t content_bytes)
             .cache_max_bytes = component.cache_max_bytes,
             .kernel_blocks = component.kernel_blocks,
             .use_batch_copies = component.use_batch_copies,
+            .delegate_wait_us = component.delegate_wait,
             .check_sync = component.check_sync};
 }
 

@@ -55,8 +55,7 @@ bool give_back(mca_btl_base_endpoint_t *ended)
 {
     transport &all = *ended->transport;
     peer &its = *ended->peer;
-    if (!all.frags->take_back(ended) || !all.host->forget_peer(its) ||
-        !smsc_forget(ended)) {
+    if (!all.frags->take_back(ended) || !all.host->forget_peer(its) || !smsc_forget(ended)) {
         return false;
     }
     gpu_side *side = all.process.gpu_if_made();
@@ -68,8 +67,12 @@ bool give_back(mca_btl_base_endpoint_t *ended)
         }
         side->fds.drop_owner(its.number);
     }
-    if (!all.stage->forget_peer(its) ||
-        (side != nullptr && !side->imports.drop_owner(its.number))) {
+    if (!all.stage->forget_peer(its)) {
+        return false;
+    }
+    if (side != nullptr &&
+        (!side->for_others.forget_peer(its) || !side->imports.drop_owner(its.number) ||
+         !side->peer_memory.forget(its.shared().base(), its.shared().len_bytes()))) {
         return false;
     }
     if (its.is_kept_mapped()) {

@@ -165,11 +165,7 @@ bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char
 
 bool stage_side::forget_peer(const peer &ended)
 {
-    if (!receiver_.forget(ended) || !sender_.forget_peer(ended)) {
-        return false;
-    }
-    return nullptr == transport_.process.gpu_if_made() ||
-           services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
+    return receiver_.forget(ended) && sender_.forget_peer(ended);
 }
 
 void stage_side::progress()

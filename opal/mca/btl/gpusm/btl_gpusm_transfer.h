@@ -11,6 +11,7 @@
 
 #include "opal/mca/common/gpusm/base/queue.h"
 #include "opal/mca/common/gpusm/choose.h"
+#include "opal/mca/common/gpusm/delegated_copies.h"
 #include "opal/mca/common/gpusm/gpu/bounce_copies.h"
 #include "opal/mca/common/gpusm/gpu/copy_list.h"
 #include "opal/mca/common/gpusm/protocol/stream.h"
@@ -45,16 +46,18 @@ struct transfer {
     facts known; // of this message
     mode goes;   // what follows from them
     bounce job;  // its length, destination and outcome; modes mapped, bounced, self: its copy
-    stream_fetch stream; // modes with a ring or a target (docs/streams.md)
-    struct device *into; // in whose context it is copied; null: by processors alone
+    stream_fetch stream;         // modes with a ring or a target (docs/streams.md)
+    delegated_request delegated; // mode delegated
+    struct device *into;         // in whose context it is copied; null: by processors alone
     // Referenced while it is copied; null before, for what is not mapped, and for memory of this
     // process.
     struct mapping *mapping;
-    struct exported *target; // referenced while the sender may write there by itself; else null
-    packed_block packed;     // that it writes there in the place of a buffer with gaps; or none
-    view *into_view;         // in which the buffer lies, or null
-    view *from_view;         // which stands for mapped blocks of the peer's; owned; or null
-    strided_side blocks;     // these, at the peer's addresses, if `from_blocks`
+    // Referenced while another process may write there by itself; else null.
+    struct exported *target;
+    packed_block packed; // that it writes there in the place of a buffer with gaps; or none
+    view *into_view;     // in which the buffer lies, or null
+    view *from_view;     // which stands for mapped blocks of the peer's; owned; or null
+    strided_side blocks; // these, at the peer's addresses, if `from_blocks`
     bool from_blocks;
     bool has_waited;   // for descriptors, once
     bool kernel_reads; // a kernel in the context of `into` may read the source

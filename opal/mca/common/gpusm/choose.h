@@ -35,6 +35,7 @@ enum class mode : std::uint8_t {
     both_copy,
     host_ring,
     mapped,
+    delegated,
     bounced,
     shared,
     pushed,
@@ -56,6 +57,8 @@ inline constexpr mode_description modes[] = {
     {mode::both_copy, "both_copy", "both processors, each a part, between the two memories"},
     {mode::host_ring, "host_ring", "both processors, through a ring in host memory"},
     {mode::mapped, "mapped", "the receiver's copy engine, out of the sender's memory"},
+    {mode::delegated, "delegated",
+     "a kernel of the process that submits for the device, between the two memories"},
     {mode::bounced, "bounced",
      "the receiver's copy engine, into registered memory; from there its processor"},
     {mode::shared, "shared",
@@ -112,6 +115,7 @@ enum class fact : std::uint8_t {
     single_copies,
     rings,
     event,
+    delegates,
     pushes,
     page_locked_source,
     page_locked_target,
@@ -148,6 +152,9 @@ inline constexpr fact_description fact_descriptions[] = {
     {fact::rings, "a ring is free", nullptr},
     // btl_gpusm_use_cuda_events: only the receiver waits for it.
     {fact::event, "an event to wait for", "no event to wait for"},
+    // Both memories are on one device, which is used by several processes without MPS, and another
+    // one than the receiver copies for all (delegated_copies.h).
+    {fact::delegates, "another process submits for the device", nullptr},
     // btl_gpusm_use_direct_host, and writing there has not failed lately.
     {fact::pushes, "the sender writes device memory", nullptr},
     {fact::page_locked_source, "page-locked source", "source not page-locked"},
@@ -319,6 +326,8 @@ inline constexpr mode_row mode_rows[] = {
     {unmappable_memory, unknown_memory, from_bytes(staged_least_bytes),
      {fact::peer_fetches}, {}, mode::offered},
     // Device memory that the receiver maps.
+    {mappable_memory, mappable_memory, not_empty, {fact::delegates}, {fact::event},
+     mode::delegated},
     {mappable_memory, device_memory, any_length, {}, {}, mode::mapped},
     {mappable_memory, host_memory, above_bytes(not_worth_asking_bytes),
      {fact::page_locked_target}, {}, mode::mapped},

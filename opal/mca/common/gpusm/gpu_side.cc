@@ -20,8 +20,11 @@ gpu_side::gpu_side(const driver_api &api, node &local, const settings &set,
       gatherers(driver, {.kernel_blocks = set.kernel_blocks}),
       reducers(driver, {.kernel_blocks = set.kernel_blocks}),
       bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), views(*this, api),
-      described(local.own()), node_(local), set_(set), messages_(messages)
+      described(local.own()), peer_memory(*this), board(local.own()),
+      delegated(*this, local, board, set.delegate_wait_us), for_others(*this, local, board),
+      node_(local), set_(set)
 {
+    serve(messages);
 }
 
 gpu_side::~gpu_side()
@@ -64,6 +67,7 @@ void gpu_side::sweep()
     imports.close_idle(now.tv_sec);
     imports.close_postponed();
     views.sweep();
+    for_others.publish();
     if (packs_fragments_.exchange(false, std::memory_order_relaxed)) {
         register_segment();
     }
@@ -193,6 +197,18 @@ status gpu_side::write(void *to, const void *local, std::uint64_t remote, std::s
 {
     return nullptr == messages_ ? status::peer_gone
                                 : messages_->write(*static_cast<peer *>(to), local, remote, bytes);
+}
+
+// Without messages nobody asks for copies.
+void gpu_side::serve(message_services *messages)
+{
+    messages_ = messages;
+    for_others.serve(messages != nullptr);
+}
+
+bool gpu_side::send(peer &to, const delegated_copy &message)
+{
+    return messages_ != nullptr && messages_->send(to, message);
 }
 
 bool gpu_side::send(std::uint32_t to, const ipc_message &message)

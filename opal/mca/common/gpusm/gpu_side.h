@@ -8,6 +8,8 @@
 
 #include "opal/mca/common/gpusm/base/lock.h"
 #include "opal/mca/common/gpusm/base/reach.h"
+#include "opal/mca/common/gpusm/copies_for_others.h"
+#include "opal/mca/common/gpusm/delegated_copies.h"
 #include "opal/mca/common/gpusm/gpu/bounce_copies.h"
 #include "opal/mca/common/gpusm/gpu/copy_engine.h"
 #include "opal/mca/common/gpusm/gpu/device.h"
@@ -18,6 +20,7 @@
 #include "opal/mca/common/gpusm/ipc/fd_passing.h"
 #include "opal/mca/common/gpusm/ipc/import_table.h"
 #include "opal/mca/common/gpusm/message_services.h"
+#include "opal/mca/common/gpusm/peer_pages.h"
 #include "opal/mca/common/gpusm/settings.h"
 #include "opal/mca/common/gpusm/shm/node.h"
 #include "opal/mca/common/gpusm/view_directory.h"
@@ -41,7 +44,9 @@ enum class copy_part : std::uint8_t {
 
 class window_copies;
 
-class gpu_side final : private bounce_services, private fd_passing_services {
+class gpu_side final : private bounce_services,
+                       private fd_passing_services,
+                       private delegation_services {
   public:
     // `messages` must outlive it, or be told (serve).
     gpu_side(const driver_api &driver, node &local, const settings &set,
@@ -65,12 +70,16 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     bounce_copies bounces;
     view_table views;
     view_directory described;
+    peer_pages peer_memory;
+    own_delegation_board board;
+    delegated_copies delegated;
+    copies_for_others for_others;
 
     // Made when it is first asked for. Under the lock.
     window_copies &windows();
 
     // Who carries messages from now on; null: nobody.
-    void serve(message_services *messages) { messages_ = messages; }
+    void serve(message_services *messages);
 
     // As import_table has them, for memory of a peer's process.
     status import(const peer &from, const remote_handle &handle, device &into, mapping **out)
@@ -144,10 +153,12 @@ class gpu_side final : private bounce_services, private fd_passing_services {
     // For fds.
     bool send(std::uint32_t to, const ipc_message &message) override;
     peer *peer_at(std::uint32_t number) override { return node_.peer_at(number); }
+    // For delegated.
+    bool send(peer &to, const delegated_copy &message) override;
 
     node &node_;
     const settings set_;
-    message_services *messages_;
+    message_services *messages_ = nullptr;
     // Hashes of memory that the driver has called pageable, in places by their upper bits.
     static constexpr unsigned pageable_bits = 8;
     std::atomic<std::uint64_t> pageable_[1U << pageable_bits] = {};

@@ -19,6 +19,7 @@ class message_services {
   public:
     // Sends a control message. False: it could not be taken.
     virtual bool send(peer &to, const ipc_message &message) = 0;
+    virtual bool send(peer &to, const delegated_copy &message) = 0;
     // Single copies of host memory of that peer, which return when they are done. Anything but
     // `ok`: nothing, or a part, has been copied.
     virtual status read(peer &from, void *local, std::uint64_t remote, std::size_t bytes) = 0;

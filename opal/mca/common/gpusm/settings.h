@@ -16,6 +16,9 @@ namespace gpusm {
 
 inline constexpr std::uint32_t default_fifo_size = 1024; // messages
 inline constexpr std::uint32_t default_fast_box_max = 32;
+// More than it takes a process to come into MPI that waits for a short kernel of its own, while the
+// device changes between the processes.
+inline constexpr std::uint32_t default_delegate_wait_us = 1000;
 
 struct settings {
     // The segment.
@@ -35,6 +38,7 @@ struct settings {
     std::size_t cache_max_bytes = 0; // 0: no bound
     std::uint32_t kernel_blocks = copy_limits{}.kernel_blocks;
     bool use_batch_copies = copy_limits{}.batches;
+    std::uint32_t delegate_wait_us = default_delegate_wait_us; // 0: never
     bool check_sync = false; // sync_check.h
 };
 

@@ -319,6 +319,12 @@ status device_table::make(device *in)
     }
     static_assert(sizeof(uuid.bytes) == sizeof(in->uuid));
     std::memcpy(in->uuid.data(), uuid.bytes, in->uuid.size());
+    // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which headers and drivers before CUDA 12 lack.
+    constexpr auto mps_attribute = static_cast<CUdevice_attribute>(133);
+    int answer = 0;
+    in->under_mps =
+        CUDA_SUCCESS == driver_.device_get_attribute(&answer, mps_attribute, in->ordinal) &&
+        0 != answer;
     make_canary(in);
     return status::ok;
 }

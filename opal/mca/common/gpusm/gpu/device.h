@@ -29,6 +29,7 @@ struct device {
     CUstream stream = nullptr;     // highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
+    bool under_mps = false; // the context is one in an MPS server, as far as the driver tells
     // Has registered host memory the address there that it has here? Asked when it is needed.
     std::optional<bool> same_host_addresses;
     // May kernels and processors touch managed memory at the same time? Likewise.

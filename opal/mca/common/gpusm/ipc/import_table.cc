@@ -84,6 +84,14 @@ status import_table::event_of(std::uint32_t owner, const peer &from, const remot
     return s;
 }
 
+bool import_table::is_on(const peer &from, const remote_handle &handle, const device_uuid &which)
+{
+    export_slot entry{};
+    return names_export(handle.kind) && from.attached() &&
+           read_export(from.shared().view(), handle, &entry) &&
+           which == std::to_array(entry.device_uuid);
+}
+
 status import_table::import(std::uint32_t owner, const peer &from, const remote_handle &handle,
                             device &into, mapping **out)
 {

@@ -70,6 +70,9 @@ class import_table {
     static constexpr std::size_t max_kept_bytes = std::size_t{1} << 30;
     void close_postponed() { cache_.close_postponed(); }
 
+    // Whether that export is memory of that device, as its owner says.
+    static bool is_on(const peer &from, const remote_handle &handle, const device_uuid &which);
+
     // Closes mappings of that peer's memory whose export is over.
     void close_over(std::uint32_t owner, const peer &from);
     // Closes one that no message has used for `idle_seconds`, if there is one: it keeps memory

@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
 // its place.
-inline constexpr std::uint32_t wire_version = 22;
+inline constexpr std::uint32_t wire_version = 23;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -83,6 +83,8 @@ struct segment_header {
     std::atomic<std::uint32_t> ended;
     // Writer: the owner. The granule of the board that it has made last; 0: it has made none.
     std::atomic<std::uint32_t> newest_board;
+    // Writer: the owner. The granule of its delegation_board; 0: it has none.
+    std::atomic<std::uint32_t> delegations;
     // Writer: the owner: before others can send to it, and when it cannot meet any more.
     std::atomic<meets_in_groups> meets;
     // Writer: the owner, after it ended an export's generation. An importer that sees a new
@@ -131,6 +133,7 @@ enum class frag_kind : std::uint8_t {
     ipc_control = 2,    // payload is an ipc_message
     stage = 4,          // payload is a stream_message, of a stream that a device takes part in
     cooperative = 6,    // payload is a stream_message, between host memories
+    delegated = 8,      // payload is a delegated_copy
 };
 
 // Stands in front of a fragment's payload. Writer: the sender; the receiver only reads.
@@ -374,6 +377,57 @@ struct board {
     board_place places[board_places];
 };
 static_assert(sizeof(board) == (1 + 8 * board_places) * cache_line_bytes);
+
+// Copies within a device that a process makes for another one (delegated_copies.h).
+
+// A device that the board's owner submits work to by itself, and not through MPS. Writer: the
+// owner.
+struct used_device {
+    std::atomic<std::uint32_t> in_use; // 0: it is none, or not any more
+    std::uint8_t uuid[device_uuid_bytes];
+    std::uint8_t reserved[12];
+};
+static_assert(sizeof(used_device) == cache_line_bytes / 2);
+
+// How far such a copy is.
+enum class delegation_stage : std::uint32_t {
+    none = 0,
+    offered = 1,   // writer: the requester; or the submitter, which gives it back
+    withdrawn = 2, // writer: the requester, after `offered`: it makes the copy itself
+    taken = 3,     // writer: the submitter, after `offered`, and of what follows after `taken`
+    refused = 4,   // it cannot, and has written nothing
+    done = 5,
+    failed = 6, // the target may hold anything, and is not written any more
+};
+struct alignas(cache_line_bytes) delegation_slot {
+    std::atomic<std::uint32_t> word; // a delegation_word
+};
+inline constexpr std::uint32_t delegation_slots = 128;
+struct alignas(cache_line_bytes) delegation_board {
+    used_device devices[16];
+    delegation_slot slots[delegation_slots]; // of copies that the owner has asked for
+};
+
+// Memory of some process, in an export of its own; `address` is one there.
+struct delegated_memory {
+    segment_identity owner;
+    remote_handle handle;
+    std::uint64_t address;
+};
+static_assert(sizeof(delegated_memory) == 56);
+
+// The receiver is to copy from one memory to the other, on the device that both are on.
+struct delegated_copy {
+    delegated_memory source;
+    delegated_memory target;
+    std::uint64_t len_bytes;
+    std::uint8_t device_uuid[device_uuid_bytes];
+    std::uint32_t granule; // of the sender's board, and there
+    std::uint32_t slot;
+    std::uint32_t turn; // of the slot
+    std::uint32_t reserved;
+};
+static_assert(sizeof(delegated_copy) == 152);
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

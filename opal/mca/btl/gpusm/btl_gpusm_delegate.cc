@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+
+#include <mutex>
+#include <utility>
+
+namespace gpusm {
+
+// Buffers with gaps are for the kernels of their own processes.
+bool may_delegate(const transfer *get)
+{
+    return !get->from_blocks && nullptr == get->into_view &&
+           import_table::is_on(*get->endpoint->peer, get->remote, get->into->uuid) &&
+           get->gpu().delegated.submitter_of(*get->into) != nullptr;
+}
+
+status delegate(transfer *get)
+{
+    gpu_side &side = get->gpu();
+    peer *submitter = side.delegated.submitter_of(*get->into);
+    if (nullptr == submitter) {
+        return status::not_found;
+    }
+    delegated_memory source{get->endpoint->peer->identity(), get->remote, get->remote_address};
+    source.handle.flags = 0;
+    delegated_memory target{get->endpoint->transport->process.own_node().own().identity(),
+                            {},
+                            get->job.copy.destination};
+    status s = side.exports.export_range(get->job.copy.destination, get->job.copy.len_bytes, 0,
+                                         &get->target, &target.handle);
+    if (status::ok == s) {
+        s = side.delegated.ask(&get->delegated, *submitter, source, target, get->job.copy.len_bytes,
+                               get->into->uuid);
+    }
+    if (status::ok != s) {
+        release_memory(get);
+    }
+    return s;
+}
+
+void progress_delegated(gpu_side &side)
+{
+    if (!side.for_others.idle()) {
+        side.for_others.progress();
+    }
+    delegated_request *over = side.delegated.idle() ? nullptr : side.delegated.progress();
+    while (over != nullptr) {
+        delegated_request *each = std::exchange(over, over->next);
+        auto *get = enclosing<transfer>(each, offsetof(transfer, delegated));
+        if (status::ok == each->outcome) {
+            finish(get, status::ok);
+            continue;
+        }
+        release_memory(get);
+        get->known.set(fact::delegates, false);
+        const status s = start_get(get);
+        if (status::ok != s && status::busy != s) {
+            finish(get, s);
+        }
+    }
+}
+
+bool delegated_message_from(mca_btl_base_endpoint_t *from, const unsigned char *payload,
+                            std::size_t bytes)
+{
+    gpu_side *side = from->transport->process.gpu();
+    if (nullptr == side) {
+        return true; // it has been withdrawn, or will be
+    }
+    const std::lock_guard guard(side->lock);
+    return side->for_others.message_from(*from->peer, payload, bytes);
+}
+
+} // namespace gpusm

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+#include "opal/mca/common/gpusm/copies_for_others.h"
+
+#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/gpu_side.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace gpusm {
+
+copies_for_others::~copies_for_others()
+{
+    serve(false);
+    for (const job *each : waiting_) {
+        (void)move(*each, delegation_stage::offered, delegation_stage::refused);
+    }
+}
+
+bool copies_for_others::has_new_device() const
+{
+    return serves_ && published_ != side_.devices.all().size();
+}
+
+void copies_for_others::publish()
+{
+    const auto is_used = [](const auto &each) {
+        return each->context != nullptr && !each->under_mps;
+    };
+    const auto &devices = side_.devices.all();
+    const bool has_to =
+        0 != board_.granule() || std::any_of(devices.begin(), devices.end(), is_used);
+    delegation_board *board = serves_ && has_to ? board_.get() : nullptr;
+    if (serves_ && has_to && nullptr == board) {
+        return; // later
+    }
+    published_ = devices.size();
+    for (std::size_t i = 0; board != nullptr && i < devices.size(); ++i) {
+        if (i >= std::size(board->devices)) {
+            break; // others copy by themselves there
+        }
+        used_device &told = board->devices[i];
+        if (is_used(devices[i]) && 0 == told.in_use.load(std::memory_order_relaxed)) {
+            std::copy(devices[i]->uuid.begin(), devices[i]->uuid.end(), told.uuid);
+        }
+        told.in_use.store(is_used(devices[i]) ? 1 : 0, std::memory_order_release);
+    }
+}
+
+void copies_for_others::serve(bool others)
+{
+    serves_ = others;
+    if (!others && 0 != board_.granule()) {
+        for (used_device &each : board_.get()->devices) {
+            each.in_use.store(0, std::memory_order_release);
+        }
+    }
+}
+
+device *copies_for_others::find_device(const std::uint8_t *uuid) const
+{
+    for (const auto &each : side_.devices.all()) {
+        if (std::equal(each->uuid.begin(), each->uuid.end(), uuid) &&
+            side_.devices.is_alive(*each)) {
+            return each.get();
+        }
+    }
+    return nullptr;
+}
+
+peer *copies_for_others::find_peer(const segment_identity &identity) const
+{
+    for (std::size_t i = 0; peer *each = node_.live_peer_at(i); ++i) {
+        if (each->identity() == identity) {
+            return each;
+        }
+    }
+    return nullptr;
+}
+
+// `busy`: not yet; else the address is a peer's word that has been checked, or the memory cannot be
+// had here.
+status copies_for_others::reach_memory(const delegated_memory &memory, job *of, one_side *out)
+{
+    if (0 != out->address) {
+        return status::ok;
+    }
+    const std::uint64_t len_bytes = of->wanted.len_bytes;
+    if (!names_export(memory.handle.kind) || no_event_slot != memory.handle.event_slot ||
+        !covers(memory.handle, memory.address, len_bytes)) {
+        return status::bad_peer;
+    }
+    if (memory.owner == node_.own().identity()) {
+        exported *entry = side_.exports.live_export(memory.handle);
+        if (nullptr == entry || !covers(*entry, memory.address, len_bytes)) {
+            return status::not_found;
+        }
+        side_.exports.add_reference(entry);
+        out->own = entry;
+        out->address = memory.address;
+        return status::ok;
+    }
+    out->owner = find_peer(memory.owner);
+    if (nullptr == out->owner || (!out->owner->attached() && status::ok != out->owner->attach())) {
+        return status::peer_gone;
+    }
+    status s = side_.import(*out->owner, memory.handle, *of->on, &out->mapped);
+    if (status::not_ready == s) {
+        return of->descriptors.after_import(side_.fds, out->owner->number, memory.handle);
+    }
+    of->descriptors.end();
+    if (status::ok == s && !gpu_side::kernel_reads(*out->mapped, *of->on)) {
+        s = status::unsupported;
+    }
+    if (status::ok == s) {
+        out->address = out->mapped->local_base + (memory.address - out->mapped->remote_base);
+    }
+    return s;
+}
+
+// `ok`: it is ready to be launched; `busy`: again later; else it is over. Only what has been taken
+// is mapped: the memory of what has been withdrawn may be gone, and what cannot be mapped counts.
+// While it waits for descriptors its requester may withdraw it, as this process may leave MPI.
+status copies_for_others::prepare(job *next)
+{
+    if (!move(*next, delegation_stage::offered, delegation_stage::taken)) {
+        return status::cancelled;
+    }
+    status s = reach_memory(next->wanted.source, next, &next->source);
+    if (status::ok == s) {
+        s = reach_memory(next->wanted.target, next, &next->target);
+    }
+    if (status::ok != s) {
+        (void)move(*next, delegation_stage::taken,
+                   status::busy == s ? delegation_stage::offered : delegation_stage::refused);
+    }
+    return s;
+}
+
+// As many of those that wait as one launch takes. False: none.
+bool copies_for_others::collect(batch *into)
+{
+    copies_.clear();
+    std::erase_if(waiting_, [&](job *each) {
+        const std::uint64_t parts = (each->wanted.len_bytes - 1) / gather_most_len + 1;
+        each->on = find_device(each->wanted.device_uuid);
+        if ((into->on != nullptr && into->on != each->on) ||
+            (!copies_.empty() && copies_.size() + parts > gather_most_copies)) {
+            return false;
+        }
+        const status s =
+            nullptr == each->on || parts > gather_most_copies ? status::unsupported : prepare(each);
+        if (status::ok != s) {
+            if (status::busy != s) {
+                (void)move(*each, delegation_stage::offered, delegation_stage::refused);
+                end(each);
+            }
+            return status::busy != s;
+        }
+        into->on = each->on;
+        into->jobs.push_back(each);
+        for (std::uint64_t at = 0; at < each->wanted.len_bytes; at += gather_most_len) {
+            const std::uint64_t bytes =
+                std::min<std::uint64_t>(each->wanted.len_bytes - at, gather_most_len);
+            copies_.push_back({each->target.address + at, each->source.address + at,
+                               static_cast<std::uint32_t>(bytes), 0});
+        }
+        return true;
+    });
+    return !into->jobs.empty();
+}
+
+void copies_for_others::launch(batch *ready)
+{
+    const driver_scope scope(side_.driver, ready->on->context);
+    const status s = scope.entered()
+                         ? side_.gatherers.of(*ready->on).start(copies_, {}, &ready->end)
+                         : status::driver_failed;
+    if (status::ok == s) {
+        in_flight_.push_back(ready);
+        let_device_tell(ready);
+        return;
+    }
+    for (job *each : ready->jobs) {
+        // Busy: as many launches are in flight as there may be.
+        (void)move(*each, delegation_stage::taken,
+                   status::busy == s ? delegation_stage::offered : delegation_stage::refused);
+        if (status::busy == s) {
+            waiting_.push_back(each);
+        } else {
+            end(each);
+        }
+    }
+    ready->jobs.clear();
+    free_batches_.push_back(ready);
+}
+
+CUdeviceptr copies_for_others::board_on_device(const job &of)
+{
+    const std::pair key{of.requester->number, of.on->index};
+    if (const auto known = boards_.find(key); known != boards_.end()) {
+        return known->second;
+    }
+    const auto address = reinterpret_cast<std::uint64_t>(of.board);
+    CUdeviceptr there = 0;
+    if (side_.peer_memory.registers(address, sizeof(delegation_board), *of.on) &&
+        CUDA_SUCCESS == side_.driver.mem_host_get_device_pointer(&there, of.board, 0)) {
+        boards_[key] = there;
+    }
+    return there;
+}
+
+// In the context of the device.
+void copies_for_others::let_device_tell(batch *launched)
+{
+    if (nullptr == side_.driver.stream_batch_mem_op || !device_tells_.may_try()) {
+        return;
+    }
+    CUstreamBatchMemOpParams words[gather_most_copies] = {};
+    unsigned count = 0;
+    for (job *each : launched->jobs) {
+        const CUdeviceptr board = board_on_device(*each);
+        each->device_tells = 0 != board;
+        if (each->device_tells) {
+            auto &word = words[count++].writeValue;
+            word.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+            word.address = board + offsetof(delegation_board, slots) +
+                           each->wanted.slot * sizeof(delegation_slot);
+            word.value = delegation_word::of(each->wanted.turn, delegation_stage::done);
+        }
+    }
+    const CUresult result =
+        0 == count ? CUDA_SUCCESS
+                   : side_.driver.stream_batch_mem_op(launched->end.stream, count, words, 0);
+    if (CUDA_SUCCESS == result) {
+        (void)device_tells_.worked();
+        return;
+    }
+    for (job *each : launched->jobs) {
+        each->device_tells = false;
+    }
+    if (device_tells_.failed(status::driver_failed)) {
+        log_line(log_level::info, "the end of copies for other processes is told by this one: %s",
+                 side_.driver.error_name(result));
+    }
+}
+
+bool copies_for_others::move(const job &of, delegation_stage from, delegation_stage to)
+{
+    std::uint32_t expected = delegation_word::of(of.wanted.turn, from);
+    return of.board->slots[of.wanted.slot].word.compare_exchange_strong(
+        expected, delegation_word::of(of.wanted.turn, to), std::memory_order_acq_rel);
+}
+
+void copies_for_others::end(job *over)
+{
+    for (one_side *each : {&over->source, &over->target}) {
+        if (each->mapped != nullptr) {
+            side_.imports.release(each->mapped);
+        }
+        if (each->own != nullptr) {
+            side_.exports.release(each->own);
+        }
+        *each = {};
+    }
+    over->descriptors.end();
+    free_.push_back(over);
+}
+
+bool copies_for_others::message_from(peer &requester, const unsigned char *payload,
+                                     std::size_t bytes)
+{
+    delegated_copy wanted;
+    if (sizeof(wanted) != bytes) {
+        return false;
+    }
+    std::memcpy(&wanted, payload, sizeof(wanted));
+    delegation_board *board = board_of(requester, wanted.granule);
+    if (nullptr == board || wanted.slot >= delegation_slots || 0 == wanted.len_bytes) {
+        return false;
+    }
+    if (free_.empty()) {
+        free_.push_back(&jobs_.emplace_back());
+    }
+    job *made = free_.back();
+    free_.pop_back();
+    made->wanted = wanted;
+    made->device_tells = false;
+    made->requester = &requester;
+    made->board = board;
+    waiting_.push_back(made);
+    return true;
+}
+
+void copies_for_others::progress()
+{
+    if (has_new_device()) {
+        publish();
+    }
+    std::erase_if(in_flight_, [this](batch *each) {
+        const status s = side_.gatherers.of(*each->on).ask(&each->end);
+        if (status::busy == s) {
+            return false;
+        }
+        for (job *over : each->jobs) {
+            if (status::ok != s || !over->device_tells) {
+                (void)move(*over, delegation_stage::taken,
+                           status::ok == s ? delegation_stage::done : delegation_stage::failed);
+            }
+            made_ += status::ok == s ? 1 : 0;
+            end(over);
+        }
+        each->jobs.clear();
+        free_batches_.push_back(each);
+        return true;
+    });
+    constexpr std::size_t enough = 32;
+    for (bool more = in_flight_.empty() || waiting_.size() >= enough; more;) {
+        if (free_batches_.empty()) {
+            free_batches_.push_back(&batches_.emplace_back());
+        }
+        batch *next = free_batches_.back();
+        next->on = nullptr;
+        const std::size_t in_flight = in_flight_.size();
+        more = collect(next);
+        if (more) {
+            free_batches_.pop_back();
+            launch(next);
+            more = in_flight_.size() > in_flight && !waiting_.empty();
+        }
+    }
+}
+
+bool copies_for_others::forget_peer(const peer &ended)
+{
+    std::erase_if(waiting_, [&](job *each) {
+        const bool goes = each->has_to_do_with(ended);
+        if (goes) {
+            (void)move(*each, delegation_stage::offered, delegation_stage::refused);
+            end(each);
+        }
+        return goes;
+    });
+    const bool is_used = std::any_of(in_flight_.begin(), in_flight_.end(), [&](const batch *each) {
+        return std::any_of(each->jobs.begin(), each->jobs.end(),
+                           [&](const job *one) { return one->has_to_do_with(ended); });
+    });
+    if (!is_used) {
+        std::erase_if(boards_, [&](const auto &each) { return each.first.first == ended.number; });
+    }
+    return !is_used;
+}
+
+} // namespace gpusm

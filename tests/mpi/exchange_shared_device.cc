@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) 2026 The gpusm authors
+//
+// exchange_shared_device.cc: ranks that use one device, of which one copies for all: messages
+// between all of them, and between the others while that one is not in MPI.
+#include "tests/mpi/exchange_tools.h"
+
+#include <atomic>
+#include <iterator>
+#include <string>
+
+namespace gpusm::exchange {
+
+namespace {
+
+constexpr int tag = 71;
+constexpr std::size_t lengths[] = {1, 8, 4097, 65536, 1000003};
+constexpr int at_once = 8;
+
+// A window of messages in a ring of the ranks from `first` on, out of and into that kind of memory.
+void go_round(context &c, int first, memory_kind kind, std::size_t len_bytes)
+{
+    const int members = c.ranks - first;
+    const int mine = c.rank - first;
+    const int next = first + (mine + 1) % members;
+    const int before = first + (mine + members - 1) % members;
+    const std::uint64_t seed = c.draw_seeds(static_cast<std::size_t>(c.ranks * at_once));
+    const auto seed_of = [&](int rank, int i) {
+        return seed + static_cast<std::uint64_t>(rank * at_once + i);
+    };
+    std::vector<std::unique_ptr<buffer>> out;
+    std::vector<std::unique_ptr<buffer>> in;
+    requests all(c);
+    for (int i = 0; i < at_once; ++i) {
+        out.push_back(c.make(kind, len_bytes));
+        in.push_back(c.make(kind, len_bytes));
+        c.expect(out.back()->fill(0, len_bytes, seed_of(c.rank, i)), "fill");
+        c.expect(in.back()->poison(), "poison");
+    }
+    for (int i = 0; i < at_once; ++i) {
+        all.receive(in[static_cast<std::size_t>(i)]->data(), len_bytes, before, tag);
+    }
+    for (int i = 0; i < at_once; ++i) {
+        all.send(out[static_cast<std::size_t>(i)]->data(), len_bytes, next, tag);
+    }
+    (void)all.wait();
+    for (int i = 0; i < at_once; ++i) {
+        c.expect(in[static_cast<std::size_t>(i)]->compare(0, len_bytes, seed_of(before, i)),
+                 std::to_string(len_bytes) + " bytes from rank " + std::to_string(before));
+        ++c.messages;
+    }
+}
+
+void all_lengths(context &c, int first)
+{
+    for (const memory_kind kind : c.kinds) {
+        for (const std::size_t len_bytes : lengths) {
+            at_step(std::to_string(len_bytes) + " bytes of " + letter_of(kind));
+            go_round(c, first, kind, len_bytes);
+        }
+    }
+}
+
+} // namespace
+
+void test_shared_device(context &c)
+{
+    for (int i = 0; i < 4; ++i) {
+        all_lengths(c, 0);
+    }
+}
+
+// Rank 0, which copies for all, then waits outside MPI until the others are done.
+void test_shared_device_away(context &c)
+{
+    if (c.ranks < 3) {
+        c.skip_because = "needs three ranks";
+        return;
+    }
+    std::atomic<int> *done = nullptr;
+    MPI_Win shared = MPI_WIN_NULL;
+    c.mpi(MPI_Win_allocate_shared(0 == c.rank ? sizeof(*done) : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                                  &done, &shared),
+          "MPI_Win_allocate_shared");
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    c.mpi(MPI_Win_shared_query(shared, 0, &bytes, &unit, &done), "MPI_Win_shared_query");
+    if (0 == c.rank) {
+        done->store(0);
+    }
+    all_lengths(c, 0);
+    all_lengths(c, 0);
+    c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    if (0 == c.rank) {
+        at_step("waiting outside MPI");
+        // What the others draw meanwhile.
+        (void)c.draw_seeds(c.kinds.size() * std::size(lengths) *
+                           static_cast<std::size_t>(c.ranks * at_once));
+        while (done->load() < c.ranks - 1) {
+        }
+    } else {
+        all_lengths(c, 1);
+        done->fetch_add(1);
+    }
+    c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    all_lengths(c, 0);
+    c.mpi(MPI_Win_free(&shared), "MPI_Win_free");
+}
+
+} // namespace gpusm::exchange
