@@ -65,6 +65,11 @@ if command -v man >/dev/null 2>&1; then
 else
     skip "manuals are formatted without a warning" "no man"
 fi
+if command -v mandoc >/dev/null 2>&1; then
+    report "manuals are right for mandoc, too" "$(mandoc -T lint -W warning docs/man/*.1 2>&1)"
+else
+    skip "manuals are right for mandoc, too" "no mandoc"
+fi
 
 if command -v python3 >/dev/null 2>&1; then
     report "pictures are what bench/plot makes of their tables" "$(for table in docs/figures/*.csv; do
