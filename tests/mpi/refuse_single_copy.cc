@@ -7,15 +7,18 @@
 //   GPUSM_TEST_REFUSE_EVERY   every so manieth call fails (default 1: all)
 //   GPUSM_TEST_REFUSE_FIRST   only so many calls fail (default: no bound)
 //   GPUSM_TEST_REFUSE_LOG     a file that gets one line per call that failed
+//   GPUSM_TEST_REFUSE_KCMP    comparing processes fails, by which Open MPI asks whether it may copy
 //   GPUSM_TEST_REFUSE_KILL    the so manieth call that writes kills its process half-way
 //
 // A call that fails has copied the first half.
 #include <cerrno>
 #include <csignal>
+#include <cstdarg>
 #include <cstdlib>
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -76,4 +79,22 @@ extern "C" ssize_t process_vm_writev(pid_t pid, const struct iovec *local,
         (void)raise(SIGKILL);
     }
     return now_and_then(real, pid, local, local_count, remote, remote_count, flags);
+}
+
+// No variable of its own: who waits for one to be initialized calls this function.
+extern "C" long syscall(long number, ...) noexcept
+{
+    const auto real = reinterpret_cast<long (*)(long, ...)>(dlsym(RTLD_NEXT, "syscall"));
+    long words[6];
+    va_list list;
+    va_start(list, number);
+    for (long &word : words) {
+        word = va_arg(list, long);
+    }
+    va_end(list);
+    if (SYS_kcmp == number && std::getenv("GPUSM_TEST_REFUSE_KCMP") != nullptr) {
+        errno = EPERM;
+        return -1;
+    }
+    return real(number, words[0], words[1], words[2], words[3], words[4], words[5]);
 }

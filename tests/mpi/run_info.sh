@@ -288,6 +288,11 @@ if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
     skip single-copies "a sanitizer's run time does not bear another library preloaded before it"
 else
     found single-copies-refused warning single-copies-refused env LD_PRELOAD="$refuse" "$info"
+    # As the filter of a container may have it: copies work, and smsc/cma makes none.
+    found single-copies-refused-by-kcmp warning single-copies-refused \
+        env LD_PRELOAD="$refuse" GPUSM_TEST_REFUSE_FIRST=0 GPUSM_TEST_REFUSE_KCMP=1 "$info"
+    page env LD_PRELOAD="$refuse" GPUSM_TEST_REFUSE_FIRST=0 GPUSM_TEST_REFUSE_KCMP=1 "$info"
+    judge single-copies-refused-by-kcmp-is-told 0 $? 'says "kcmp: Operation not permitted"' "the call is not named"
     # Only until the owner permits it.
     page env LD_PRELOAD="$refuse" GPUSM_TEST_REFUSE_FIRST=1 "$info"
     judge single-copies-permitted 0 $? 'says "work when their owner permits them"' "not said" \

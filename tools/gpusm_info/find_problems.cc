@@ -261,8 +261,8 @@ void find_single_copy_problems(facts *out)
     const single_copy_facts &copies = out->single_copies;
     if (copies.tried && !copies.permitted_error.empty()) {
         add(out, severity::warning, "single-copies-refused",
-            "A process may not read another one's memory (process_vm_readv: " +
-                copies.permitted_error + "): " + reason_of_refusal(copies),
+            "A process may not read another one's memory (" + copies.permitted_error +
+                "): " + reason_of_refusal(copies),
             "Messages between host buffers are copied twice, through shared memory, until it is "
             "allowed: sysctl kernel.yama.ptrace_scope=0 or 1, or docker run --cap-add=SYS_PTRACE.");
     }

@@ -27,6 +27,12 @@ bool exchange(const share_request &request, int fd, share_answer *answer)
            receive_packet(peer_socket_fd, answer, sizeof(*answer), &none);
 }
 
+// "call: error"; empty: it has worked.
+std::string error_of(const share_answer &answer)
+{
+    return '\0' == answer.call[0] ? "" : std::string(answer.call) + ": " + answer.error;
+}
+
 // False: the peer is gone.
 bool try_single_copies()
 {
@@ -48,7 +54,7 @@ bool try_single_copies()
     if (!exchange(request, -1, &permitted)) {
         return false;
     }
-    put(record("single").set("error", plain.error).set("permitted_error", permitted.error));
+    put(record("single").set("error", error_of(plain)).set("permitted_error", error_of(permitted)));
     return true;
 }
 
