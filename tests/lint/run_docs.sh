@@ -7,8 +7,8 @@
 . "$(dirname "$0")/common.sh"
 cd "$top" || exit 1
 
-pages=$(find README.md CONTRIBUTING.md docs tests bench tools patches -name '*.md')
-folders="bench docs help ompi opal patches quickstart tests tools README.md CONTRIBUTING.md"
+pages=$(find README.md CONTRIBUTING.md docs packaging tests bench tools patches -name '*.md')
+folders="bench docs help ompi opal packaging patches quickstart tests tools README.md CONTRIBUTING.md"
 
 # headings PAGE: the anchors of its headings, as GitHub makes them
 headings() {

@@ -34,6 +34,7 @@ tools/make-wheel|it builds an Open MPI, for 10 to 20 minutes
 pip install mpi4py|it needs the network, and what make-wheel makes; tests/python/check-wheel does it
 mpirun -n 2 python program.py|it needs mpi4py; tests/python/check-wheel does it
 nvidia-cuda-mps-control -d|it changes how all programs of this machine use its GPU
+docker |it needs Docker and a GPU; run_packaging.sh reads the Dockerfile, run_namespaces.sh has such ranks
 bench/build-osu|it needs the sources of OSU's benchmarks
 bench/compare --osu|it needs OSU's benchmarks; run_compare.sh has programs that print what these print
 END
