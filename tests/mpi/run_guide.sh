@@ -167,6 +167,9 @@ for page in README.md docs/guide.md; do
         *--omca*) [ -n "$pmix" ] || { skip "$name" "this PMIx says nothing of its components: $command" && continue; } ;;
         esac
         case $command in
+        bench/plot*) [ -e "$work/top/latency.json" ] || { skip "$name" "nothing has been measured: $command" && continue; } ;;
+        esac
+        case $command in
         *' D'* | *copy_bench*) need_gpu "$name" || continue ;;
         esac
         case $first in

@@ -52,8 +52,8 @@ if need_softcuda under-mps; then
     per_rank 0 GPUSM_SOFTCUDA_FAIL=cuIpcOpenMemHandle:0:217
     launch 90 3 $waits "$work/per-rank-0" "$exchange" shared-device --kinds D
     judge the-submitter-can-open-nothing 0 $? '! told 0 copies_for_others' "it has copied nevertheless"
-    # So its kernel cannot be loaded, or cannot tell of its end.
-    for function in cuModuleLoadDataEx cuStreamBatchMemOp; do
+    # So its kernel cannot be loaded, or its flags cannot be written.
+    for function in cuModuleLoadDataEx cuMemHostRegister; do
         per_rank 0 GPUSM_SOFTCUDA_FAIL=$function:0:801
         launch 90 3 $waits "$work/per-rank-0" "$exchange" shared-device --kinds D
         judge "the-submitter-fails-in-$function" 0 $?

@@ -257,31 +257,3 @@ SOFTCUDA_LOCKED(context, cuStreamWaitValue32_v2,
     submit(held, s, {.ready = reached, .polled = true});
     return CUDA_SUCCESS;
 }
-
-// Writes of words only.
-SOFTCUDA_LOCKED(context, cuStreamBatchMemOp_v2,
-                (CUstream handle, unsigned count, CUstreamBatchMemOpParams *all, unsigned flags),
-                (handle, count, all, flags))
-{
-    stream_ref s;
-    TRY(find_stream(held, handle, &s));
-    REQUIRE(count > 0 && count <= 256 && 0 == flags, CUDA_ERROR_INVALID_VALUE);
-    std::vector<std::pair<cuuint32_t *, cuuint32_t>> words;
-    for (unsigned i = 0; i < count; ++i) {
-        const auto &word = all[i].writeValue;
-        std::vector<stretch> parts;
-        REQUIRE(CU_STREAM_MEM_OP_WRITE_VALUE_32 == word.operation && 0 == word.flags &&
-                    drv().space.find(word.address) != nullptr &&
-                    drv().space.resolve(word.address, sizeof(word.value), s->ctx->device, true,
-                                        &parts) &&
-                    parts.size() == 1,
-                CUDA_ERROR_INVALID_VALUE);
-        words.emplace_back(reinterpret_cast<cuuint32_t *>(parts[0].at), word.value);
-    }
-    submit(held, s, {.run = [words] {
-               for (const auto &[at, value] : words) {
-                   __atomic_store_n(at, value, __ATOMIC_RELEASE);
-               }
-           }});
-    return CUDA_SUCCESS;
-}

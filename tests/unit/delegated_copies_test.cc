@@ -34,8 +34,8 @@ TEST(DelegationWord, IsOfOneTurn)
     static_assert(delegation_stage::none == delegation_word::stage_in(word, 6));
     constexpr std::uint32_t last = UINT32_MAX;
     static_assert(
-        delegation_stage::done ==
-        delegation_word::stage_in(delegation_word::of(last, delegation_stage::done), last));
+        delegation_stage::failed ==
+        delegation_word::stage_in(delegation_word::of(last, delegation_stage::failed), last));
 }
 
 // --- the requester
@@ -80,6 +80,25 @@ class DelegatedCopies : public testing::Test, protected delegation_services {
         return word_of(message).compare_exchange_strong(expected,
                                                         delegation_word::of(message.turn, to));
     }
+    // A launch for what has been taken, and its end, as the submitter's device tells it.
+    void launch(const delegated_copy &message)
+    {
+        if (0 == flag_granule_) {
+            EXPECT_EQ(lower_.its().own().carve(granule_bytes, &flag_granule_), status::ok);
+        }
+        delegation_slot &slot =
+            board_of(lower_.towards(mine_), message.granule)->slots[message.slot];
+        slot.flag_granule = flag_granule_;
+        slot.flag_value = flag().load() + 2; // another launch comes before
+        EXPECT_TRUE(move(message, delegation_stage::taken, delegation_stage::launched));
+        flag().fetch_add(1);
+    }
+    void end_launch() { flag().fetch_add(1); }
+    std::atomic<std::uint32_t> &flag()
+    {
+        return *reinterpret_cast<std::atomic<std::uint32_t> *>(
+            lower_.its().own().at(flag_granule_));
+    }
     // Asked for, answered with `to` after it has been taken, and over as that.
     status outcome_of(delegation_stage to)
     {
@@ -101,6 +120,7 @@ class DelegatedCopies : public testing::Test, protected delegation_services {
     delegated_copies copies_{*this, mine_.its(), board_, wait_ns / 1000, [] { return time_ns; }};
     std::vector<delegated_copy> sent_;
     bool can_send_ = true;
+    std::uint32_t flag_granule_ = 0;
 
   private:
     bool send(peer &to, const delegated_copy &message) override
@@ -162,7 +182,9 @@ TEST_F(DelegatedCopies, IsDoneWhenTheSubmitterSaysSo)
     EXPECT_TRUE(move(message, delegation_stage::offered, delegation_stage::taken));
     time_ns += 100 * wait_ns; // it is taken, and may be written
     EXPECT_EQ(copies_.progress(), nullptr);
-    EXPECT_TRUE(move(message, delegation_stage::taken, delegation_stage::done));
+    launch(message);
+    EXPECT_EQ(copies_.progress(), nullptr);
+    end_launch();
     EXPECT_EQ(copies_.progress(), &request);
     EXPECT_EQ(request.outcome, status::ok);
     EXPECT_TRUE(copies_.idle());
@@ -197,7 +219,13 @@ TEST_F(DelegatedCopies, OneThatIsInVainFourTimesIsLeftAloneForAWhile)
     EXPECT_EQ(submitter_of(first_device), nullptr);
     clock_gained_ns += reach::first_pause_ns + 100'000'000; // the clock is a coarse one
     EXPECT_EQ(submitter_of(first_device), &mine_.towards(lower_));
-    EXPECT_EQ(outcome_of(delegation_stage::done), status::ok);
+    delegated_request request{};
+    EXPECT_EQ(ask(&request), status::ok);
+    EXPECT_TRUE(move(sent_.back(), delegation_stage::offered, delegation_stage::taken));
+    launch(sent_.back());
+    end_launch();
+    EXPECT_EQ(copies_.progress(), &request);
+    EXPECT_EQ(request.outcome, status::ok);
     EXPECT_EQ(submitter_of(first_device), &mine_.towards(lower_));
 }
 
@@ -235,13 +263,42 @@ TEST_F(DelegatedCopies, AProcessThatEndsLeavesItsCopiesToThisOne)
 TEST_F(DelegatedCopies, NonsenseIsNoSuccess)
 {
     for (const std::uint32_t word :
-         {0U, 0xffffffffU, delegation_word::of(99, delegation_stage::done)}) {
+         {0U, 0xffffffffU, delegation_word::of(99, delegation_stage::launched)}) {
         delegated_request request{};
         EXPECT_EQ(ask(&request), status::ok);
         word_of(sent_.back()).store(word);
         EXPECT_EQ(copies_.progress(), &request) << word;
         EXPECT_EQ(request.outcome, status::unsupported) << word;
     }
+}
+
+TEST_F(DelegatedCopies, AFlagThatIsNowhereTellsNothing)
+{
+    delegated_request request{};
+    EXPECT_EQ(ask(&request), status::ok);
+    EXPECT_TRUE(move(sent_[0], delegation_stage::offered, delegation_stage::taken));
+    launch(sent_[0]);
+    board_of(lower_.towards(mine_), sent_[0].granule)->slots[sent_[0].slot].flag_granule = 0xffffff;
+    end_launch();
+    EXPECT_EQ(copies_.progress(), nullptr);
+    mine_.towards(lower_).close();
+    EXPECT_EQ(copies_.progress(), &request);
+    EXPECT_EQ(request.outcome, status::peer_gone);
+}
+
+// A launch that ends after others of its slot have ended, too; the count wraps.
+TEST_F(DelegatedCopies, ALaterCountIsAnEnd)
+{
+    delegated_request request{};
+    EXPECT_EQ(ask(&request), status::ok);
+    EXPECT_TRUE(move(sent_[0], delegation_stage::offered, delegation_stage::taken));
+    launch(sent_[0]);
+    board_of(lower_.towards(mine_), sent_[0].granule)->slots[sent_[0].slot].flag_value = UINT32_MAX;
+    flag().store(UINT32_MAX - 1);
+    EXPECT_EQ(copies_.progress(), nullptr);
+    flag().store(3);
+    EXPECT_EQ(copies_.progress(), &request);
+    EXPECT_EQ(request.outcome, status::ok);
 }
 
 TEST_F(DelegatedCopies, ThereAreAsManyAtOnceAsSlots)

@@ -67,12 +67,9 @@ bool give_back(mca_btl_base_endpoint_t *ended)
         }
         side->fds.drop_owner(its.number);
     }
-    if (!all.stage->forget_peer(its)) {
-        return false;
-    }
-    if (side != nullptr &&
-        (!side->for_others.forget_peer(its) || !side->imports.drop_owner(its.number) ||
-         !side->peer_memory.forget(its.shared().base(), its.shared().len_bytes()))) {
+    if (!all.stage->forget_peer(its) ||
+        (side != nullptr &&
+         (!side->for_others.forget_peer(its) || !side->imports.drop_owner(its.number)))) {
         return false;
     }
     if (its.is_kept_mapped()) {

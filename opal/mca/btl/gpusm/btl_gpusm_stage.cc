@@ -165,7 +165,11 @@ bool stage_side::message_from(mca_btl_base_endpoint_t *from, const unsigned char
 
 bool stage_side::forget_peer(const peer &ended)
 {
-    return receiver_.forget(ended) && sender_.forget_peer(ended);
+    if (!receiver_.forget(ended) || !sender_.forget_peer(ended)) {
+        return false;
+    }
+    return nullptr == transport_.process.gpu_if_made() ||
+           services_.forget_rings(ended.shared().base(), ended.shared().len_bytes());
 }
 
 void stage_side::progress()

@@ -53,6 +53,12 @@ bool pushes_to(const mca_btl_base_endpoint_t *reader)
 
 stage_services::~stage_services()
 {
+    for (const auto &[start, in] : registered_) {
+        (void)gpu().driver.report(
+            "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, at = start] {
+                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(at));
+            }));
+    }
     if (gpu_side *side = transport_.process.gpu_if_made(); side != nullptr) {
         device_rings_.free(*side);
     }
@@ -100,6 +106,55 @@ status stage_services::map_target(sending *made, const stream_memory &target, st
         }
     }
     return s;
+}
+
+// Registered memory is copied without the processor's help. A refusal costs that, no more, and for
+// a while.
+void stage_services::register_ring(const stream_source &source, std::size_t bytes, device *in)
+{
+    // The pages that the slots lie in.
+    const std::size_t page = system_page_bytes();
+    const std::uint64_t pages = source.slots / page * page;
+    if (!mca_btl_gpusm_component.register_segments || 0 != bytes % page_bytes ||
+        std::any_of(registered_.begin(), registered_.end(),
+                    [&](const auto &each) { return each.first == pages; }) ||
+        !registrations_.may_try(pages)) {
+        return;
+    }
+    const CUresult result = in_context(gpu().driver, in->context, [&] {
+        return gpu().driver.mem_host_register(reinterpret_cast<void *>(pages),
+                                              in_system_pages(source.slots + bytes - pages),
+                                              CU_MEMHOSTREGISTER_PORTABLE);
+    });
+    if (CUDA_SUCCESS == result) {
+        registered_.emplace_back(pages, in);
+        (void)registrations_.worked(pages);
+    } else if (registrations_.failed(pages, status::driver_failed)) {
+        log_line(log_level::info, "the ring of a peer stays unregistered with the driver: %s",
+                 gpu().driver.error_name(result));
+    }
+}
+
+bool stage_services::forget_rings(const unsigned char *begin, std::size_t len_bytes)
+{
+    bool all = true;
+    std::erase_if(registered_, [&](const auto &each) {
+        const auto &[at, in] = each;
+        const bool is_there = at - reinterpret_cast<std::uint64_t>(begin) < len_bytes;
+        if (!is_there || nullptr == in || !gpu().devices.is_alive(*in)) {
+            return is_there;
+        }
+        if (!gpu().may_wait_for_kernels(*in)) {
+            all = false;
+            return false;
+        }
+        (void)gpu().driver.report(
+            "cuMemHostUnregister", in_context(gpu().driver, in->context, [&, start = at] {
+                return gpu().driver.mem_host_unregister(reinterpret_cast<void *>(start));
+            }));
+        return true;
+    });
+    return all;
 }
 
 namespace {
@@ -234,10 +289,7 @@ void stage_services::open(peer &to, const stream_message &message, const stream_
     }
     if (mode::staged_ring == goes && made->on != nullptr) { // host memory the processor copies
         out->by_services = true;
-        const std::size_t bytes = std::size_t{message.pieces} * message.slot_bytes;
-        if (mca_btl_gpusm_component.register_segments && 0 == bytes % page_bytes) {
-            (void)gpu().peer_memory.registers(out->slots, bytes, *made->on); // or it takes longer
-        }
+        register_ring(*out, std::size_t{message.pieces} * message.slot_bytes, made->on);
     }
     made->goes = goes;
     if (named->device != nullptr) {

@@ -76,6 +76,9 @@ class stage_services final : public stream_services {
     void copied(copy_request *copy);
     // Rings on the device of a get; null: there are none, or the sender cannot map them.
     stream_pool *device_pool_for(const transfer *get);
+    // That part of a peer's segment is about to be unmapped. False: not yet, as the driver would
+    // wait for kernels that run, which cuMemHostUnregister does.
+    bool forget_rings(const unsigned char *begin, std::size_t len_bytes);
     // What its rings may take of our segment.
     static std::size_t ring_bytes();
 
@@ -90,6 +93,7 @@ class stage_services final : public stream_services {
                      stream_source *out);
     bool open_device_ring(sending *made, const stream_message &message, const stream_memory &ring,
                           const registration &named, stream_source *out);
+    void register_ring(const stream_source &source, std::size_t bytes, device *in);
     stage_copy *take_copy(stream_copy *of, const sending *part_of = nullptr);
     void bounce_copy(stage_copy *made, bounce_way way, device *on, mca_btl_base_endpoint_t *with,
                      std::uint64_t message_bytes);
@@ -103,6 +107,9 @@ class stage_services final : public stream_services {
     recycled<sending> sendings_;
     recycled<stage_copy> copies_;
     device_rings device_rings_;
+    // Peers' rings, with the driver, and in whose context; and those that the driver refuses.
+    std::vector<std::pair<std::uint64_t, device *>> registered_;
+    reach_table<std::uint64_t> registrations_;
 };
 
 // Would this process copy page-locked host memory into device memory that this peer names? Any

@@ -2,11 +2,10 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/copies_for_others.h"
 
-#include "opal/mca/common/gpusm/base/log.h"
+#include "opal/mca/common/gpusm/base/pages.h"
 #include "opal/mca/common/gpusm/gpu_side.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 
 namespace gpusm {
@@ -16,6 +15,12 @@ copies_for_others::~copies_for_others()
     serve(false);
     for (const job *each : waiting_) {
         (void)move(*each, delegation_stage::offered, delegation_stage::refused);
+    }
+    for (const launcher &each : launchers_) { // waits for what is in flight
+        if (each.by != nullptr) {
+            const driver_scope scope(side_.driver, each.on->context);
+            each.by->close(scope.entered());
+        }
     }
 }
 
@@ -172,15 +177,37 @@ bool copies_for_others::collect(batch *into)
     return !into->jobs.empty();
 }
 
+// Null: there is no memory for its flags now.
+copies_for_others::launcher *copies_for_others::launcher_of(device &on)
+{
+    if (launchers_.size() <= on.index) {
+        launchers_.resize(on.index + 1);
+    }
+    launcher &its = launchers_[on.index];
+    if (nullptr == its.by && flag_memory_.may_try()) {
+        const status s = node_.own().carve(in_system_pages(gatherer::flags_bytes), &its.flags,
+                                           system_page_bytes());
+        if (status::ok != s) {
+            (void)flag_memory_.failed(s);
+            return nullptr;
+        }
+        (void)flag_memory_.worked();
+        its.on = &on;
+        its.by = std::make_unique<gatherer>(side_.driver, on, limits_, node_.own().at(its.flags));
+    }
+    return nullptr == its.by ? nullptr : &its;
+}
+
 void copies_for_others::launch(batch *ready)
 {
+    launcher *by = launcher_of(*ready->on);
     const driver_scope scope(side_.driver, ready->on->context);
-    const status s = scope.entered()
-                         ? side_.gatherers.of(*ready->on).start(copies_, {}, &ready->end)
-                         : status::driver_failed;
+    const status s = nullptr == by      ? status::no_memory
+                     : !scope.entered() ? status::driver_failed
+                                        : by->by->start(copies_, {}, &ready->end);
     if (status::ok == s) {
         in_flight_.push_back(ready);
-        let_device_tell(ready);
+        tell(*ready, *by);
         return;
     }
     for (job *each : ready->jobs) {
@@ -197,53 +224,15 @@ void copies_for_others::launch(batch *ready)
     free_batches_.push_back(ready);
 }
 
-CUdeviceptr copies_for_others::board_on_device(const job &of)
+// From now on the requesters look at the flag.
+void copies_for_others::tell(const batch &launched, const launcher &by)
 {
-    const std::pair key{of.requester->number, of.on->index};
-    if (const auto known = boards_.find(key); known != boards_.end()) {
-        return known->second;
-    }
-    const auto address = reinterpret_cast<std::uint64_t>(of.board);
-    CUdeviceptr there = 0;
-    if (side_.peer_memory.registers(address, sizeof(delegation_board), *of.on) &&
-        CUDA_SUCCESS == side_.driver.mem_host_get_device_pointer(&there, of.board, 0)) {
-        boards_[key] = there;
-    }
-    return there;
-}
-
-// In the context of the device.
-void copies_for_others::let_device_tell(batch *launched)
-{
-    if (nullptr == side_.driver.stream_batch_mem_op || !device_tells_.may_try()) {
-        return;
-    }
-    CUstreamBatchMemOpParams words[gather_most_copies] = {};
-    unsigned count = 0;
-    for (job *each : launched->jobs) {
-        const CUdeviceptr board = board_on_device(*each);
-        each->device_tells = 0 != board;
-        if (each->device_tells) {
-            auto &word = words[count++].writeValue;
-            word.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-            word.address = board + offsetof(delegation_board, slots) +
-                           each->wanted.slot * sizeof(delegation_slot);
-            word.value = delegation_word::of(each->wanted.turn, delegation_stage::done);
-        }
-    }
-    const CUresult result =
-        0 == count ? CUDA_SUCCESS
-                   : side_.driver.stream_batch_mem_op(launched->end.stream, count, words, 0);
-    if (CUDA_SUCCESS == result) {
-        (void)device_tells_.worked();
-        return;
-    }
-    for (job *each : launched->jobs) {
-        each->device_tells = false;
-    }
-    if (device_tells_.failed(status::driver_failed)) {
-        log_line(log_level::info, "the end of copies for other processes is told by this one: %s",
-                 side_.driver.error_name(result));
+    static_assert(kernel_module::flag_bytes == granule_bytes);
+    for (const job *each : launched.jobs) {
+        delegation_slot &slot = each->board->slots[each->wanted.slot];
+        slot.flag_granule = by.flags + launched.end.slot;
+        slot.flag_value = by.by->value_of(launched.end);
+        (void)move(*each, delegation_stage::taken, delegation_stage::launched);
     }
 }
 
@@ -287,7 +276,6 @@ bool copies_for_others::message_from(peer &requester, const unsigned char *paylo
     job *made = free_.back();
     free_.pop_back();
     made->wanted = wanted;
-    made->device_tells = false;
     made->requester = &requester;
     made->board = board;
     waiting_.push_back(made);
@@ -300,14 +288,13 @@ void copies_for_others::progress()
         publish();
     }
     std::erase_if(in_flight_, [this](batch *each) {
-        const status s = side_.gatherers.of(*each->on).ask(&each->end);
+        const status s = launchers_[each->on->index].by->ask(&each->end);
         if (status::busy == s) {
             return false;
         }
         for (job *over : each->jobs) {
-            if (status::ok != s || !over->device_tells) {
-                (void)move(*over, delegation_stage::taken,
-                           status::ok == s ? delegation_stage::done : delegation_stage::failed);
+            if (status::ok != s) {
+                (void)move(*over, delegation_stage::launched, delegation_stage::failed);
             }
             made_ += status::ok == s ? 1 : 0;
             end(over);
@@ -343,14 +330,10 @@ bool copies_for_others::forget_peer(const peer &ended)
         }
         return goes;
     });
-    const bool is_used = std::any_of(in_flight_.begin(), in_flight_.end(), [&](const batch *each) {
+    return std::none_of(in_flight_.begin(), in_flight_.end(), [&](const batch *each) {
         return std::any_of(each->jobs.begin(), each->jobs.end(),
                            [&](const job *one) { return one->has_to_do_with(ended); });
     });
-    if (!is_used) {
-        std::erase_if(boards_, [&](const auto &each) { return each.first.first == ended.number; });
-    }
-    return !is_used;
 }
 
 } // namespace gpusm

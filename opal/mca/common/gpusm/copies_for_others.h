@@ -5,22 +5,20 @@
 // (delegated_copies.h), and what tells them that it does.
 //
 // What has come while the launch before was in flight goes out together, as one launch of the
-// gather kernel, as each takes the processor and the device microseconds. Behind it the device
-// itself writes into the requesters' slots that their copies are done: so they need not wait until
-// this process comes into MPI again. Where it cannot, this process does.
+// gather kernel, as each takes the processor and the device microseconds. The flag that the kernel
+// writes at its end lies in our segment, where the requesters look at it: so they need not wait
+// until this process comes into MPI again.
 #ifndef GPUSM_COPIES_FOR_OTHERS_H
 #define GPUSM_COPIES_FOR_OTHERS_H
 
 #include "opal/mca/common/gpusm/delegated_copies.h"
-#include "opal/mca/common/gpusm/gpu/executor.h"
-#include "opal/mca/common/gpusm/gpu/gather_arguments.h"
+#include "opal/mca/common/gpusm/gpu/gatherer.h"
 #include "opal/mca/common/gpusm/ipc/descriptor_wait.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <utility>
+#include <memory>
 #include <vector>
 
 namespace gpusm {
@@ -32,8 +30,9 @@ struct mapping;
 // Not thread-safe: the caller holds the GPU lock.
 class copies_for_others {
   public:
-    copies_for_others(gpu_side &side, node &local, own_delegation_board &board)
-        : side_(side), node_(local), board_(board)
+    copies_for_others(gpu_side &side, node &local, own_delegation_board &board,
+                      const copy_limits &limits)
+        : side_(side), node_(local), board_(board), limits_(limits)
     {
     }
     // What has not been begun is refused.
@@ -71,12 +70,16 @@ class copies_for_others {
         one_side source;
         one_side target;
         descriptor_wait descriptors;
-        bool device_tells = false; // that it is done, and so nobody else: the slot is then reused
 
         bool has_to_do_with(const peer &with) const
         {
             return &with == requester || &with == source.owner || &with == target.owner;
         }
+    };
+    struct launcher { // of a device
+        device *on = nullptr;
+        std::unique_ptr<gatherer> by;
+        std::uint32_t flags = 0; // granule
     };
     struct batch { // one launch
         device *on = nullptr;
@@ -91,26 +94,26 @@ class copies_for_others {
     status prepare(job *next);
     bool collect(batch *into);
     void launch(batch *ready);
-    void let_device_tell(batch *launched);
-    CUdeviceptr board_on_device(const job &of);
+    void tell(const batch &launched, const launcher &by);
+    launcher *launcher_of(device &on);
     static bool move(const job &of, delegation_stage from, delegation_stage to);
     void end(job *over);
 
     gpu_side &side_;
     node &node_;
     own_delegation_board &board_;
+    const copy_limits limits_;
     bool serves_ = true;
     std::size_t published_ = 0; // of the devices that are known
-    std::deque<job> jobs_; // stay where they are
+    std::deque<job> jobs_;      // stay where they are
     std::vector<job *> free_;
     std::vector<job *> waiting_; // oldest first
     std::deque<batch> batches_;
     std::vector<batch *> free_batches_;
     std::vector<batch *> in_flight_;
     std::vector<gather_copy> copies_; // of the batch that is being launched
-    // Boards of requesters, as devices write there: by peer::number and device::index.
-    std::map<std::pair<std::uint32_t, std::uint32_t>, CUdeviceptr> boards_;
-    reach device_tells_;
+    std::vector<launcher> launchers_; // by device::index
+    reach flag_memory_;
     std::uint64_t made_ = 0;
 };
 

@@ -3,7 +3,6 @@
 #include "opal/mca/common/gpusm/delegated_copies.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
-#include "opal/mca/common/gpusm/base/pages.h"
 
 #include <algorithm>
 #include <ctime>
@@ -14,6 +13,18 @@ namespace gpusm {
 namespace {
 
 constexpr std::uint32_t questions_between_looks = 64;
+
+// Where that submitter has said that its device tells it.
+bool has_ended(const peer &submitter, const delegation_slot &of)
+{
+    const std::uint64_t offset = std::uint64_t{of.flag_granule} * granule_bytes;
+    if (!submitter.shared().holds(offset, sizeof(std::uint32_t))) {
+        return false;
+    }
+    const auto *flag = reinterpret_cast<const std::atomic<std::uint32_t> *>(
+        submitter.shared().at(of.flag_granule));
+    return static_cast<std::int32_t>(flag->load(std::memory_order_acquire) - of.flag_value) >= 0;
+}
 
 bool uses(const delegation_board &of, const device_uuid &which)
 {
@@ -33,8 +44,7 @@ bool is_before(const segment_identity &one, const segment_identity &other)
 delegation_board *own_delegation_board::get()
 {
     if (nullptr == board_ && memory_.may_try()) {
-        if (const status s = own_.carve(in_system_pages(sizeof(delegation_board)), &granule_,
-                                        system_page_bytes());
+        if (const status s = own_.carve(sizeof(delegation_board), &granule_, cache_line_bytes);
             status::ok != s) {
             (void)memory_.failed(s);
             return nullptr;
@@ -138,14 +148,24 @@ status delegated_copies::ask(delegated_request *request, peer &submitter,
 // With its outcome; its slot is free then.
 bool delegated_copies::is_over(delegated_request *request, std::int64_t now)
 {
-    std::atomic<std::uint32_t> &word = board_.get()->slots[request->slot].word;
+    delegation_slot &slot = board_.get()->slots[request->slot];
+    std::atomic<std::uint32_t> &word = slot.word;
     const std::uint32_t turn = turns_[request->slot];
     const std::uint32_t number = request->submitter->number;
     std::uint32_t seen = word.load(std::memory_order_acquire);
     switch (delegation_word::stage_in(seen, turn)) {
-    case delegation_stage::done:
-        (void)reach_.worked(number);
-        request->outcome = status::ok;
+    case delegation_stage::launched:
+        if (has_ended(*request->submitter, slot)) {
+            (void)reach_.worked(number);
+            request->outcome = status::ok;
+            break;
+        }
+        [[fallthrough]];
+    case delegation_stage::taken:
+        if (!request->submitter->closed()) {
+            return false;
+        }
+        request->outcome = status::peer_gone;
         break;
     case delegation_stage::offered:
         if (!request->submitter->closed() && now - request->asked_at_ns < wait_ns_) {
@@ -157,12 +177,6 @@ bool delegated_copies::is_over(delegated_request *request, std::int64_t now)
             return false; // it has just been taken
         }
         request->outcome = status::busy;
-        break;
-    case delegation_stage::taken:
-        if (!request->submitter->closed()) {
-            return false;
-        }
-        request->outcome = status::peer_gone;
         break;
     default: // refused, failed, or a peer's word
         request->outcome = status::unsupported;

@@ -20,9 +20,9 @@ gpu_side::gpu_side(const driver_api &api, node &local, const settings &set,
       gatherers(driver, {.kernel_blocks = set.kernel_blocks}),
       reducers(driver, {.kernel_blocks = set.kernel_blocks}),
       bounces(copies, *this, static_cast<std::uint8_t>(copy_part::bounce)), views(*this, api),
-      described(local.own()), peer_memory(*this), board(local.own()),
-      delegated(*this, local, board, set.delegate_wait_us), for_others(*this, local, board),
-      node_(local), set_(set)
+      described(local.own()), board(local.own()),
+      delegated(*this, local, board, set.delegate_wait_us),
+      for_others(*this, local, board, {.kernel_blocks = set.kernel_blocks}), node_(local), set_(set)
 {
     serve(messages);
 }

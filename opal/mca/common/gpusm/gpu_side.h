@@ -20,7 +20,6 @@
 #include "opal/mca/common/gpusm/ipc/fd_passing.h"
 #include "opal/mca/common/gpusm/ipc/import_table.h"
 #include "opal/mca/common/gpusm/message_services.h"
-#include "opal/mca/common/gpusm/peer_pages.h"
 #include "opal/mca/common/gpusm/settings.h"
 #include "opal/mca/common/gpusm/shm/node.h"
 #include "opal/mca/common/gpusm/view_directory.h"
@@ -70,7 +69,6 @@ class gpu_side final : private bounce_services,
     bounce_copies bounces;
     view_table views;
     view_directory described;
-    peer_pages peer_memory;
     own_delegation_board board;
     delegated_copies delegated;
     copies_for_others for_others;

@@ -56,7 +56,6 @@ const char *driver_fill(driver_api *out, void *library,
     GPUSM_DRIVER_FUNCTIONS(GPUSM_LOAD)
 #undef GPUSM_LOAD
     (void)load(&out->ctx_set_flags, "cuCtxSetFlags");
-    (void)load(&out->stream_batch_mem_op, "cuStreamBatchMemOp_v2");
     // Before CUDA 13 cuda.h means the first version, which names the GPU, not the instance of it.
     if (decltype(out->device_get_uuid) of_instance = nullptr;
         load(&of_instance, "cuDeviceGetUuid_v2")) {

@@ -100,8 +100,7 @@ struct driver_api {
     GPUSM_DRIVER_FUNCTIONS(GPUSM_MEMBER)
 #undef GPUSM_MEMBER
 
-    ctx_set_flags_fn ctx_set_flags = nullptr;                      // a driver may lack it
-    decltype(&::cuStreamBatchMemOp) stream_batch_mem_op = nullptr; // CUDA 11.7 has it
+    ctx_set_flags_fn ctx_set_flags = nullptr; // a driver may lack it
 #if GPUSM_HAVE_BATCH_COPY
     // At most one of them is set; a driver before 12.8 has neither.
     batch_copy_fn batch_copy = nullptr;

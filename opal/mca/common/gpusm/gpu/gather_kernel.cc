@@ -37,8 +37,8 @@ std::uint32_t piece_shift_for(std::uint64_t bytes, std::uint64_t warps)
 
 } // namespace
 
-gather_kernel::gather_kernel(const driver_api &driver, unsigned blocks)
-    : kernel_module(driver, embedded, gather_slots), blocks_(blocks)
+gather_kernel::gather_kernel(const driver_api &driver, unsigned blocks, void *flags)
+    : kernel_module(driver, embedded, gather_slots, flags), blocks_(blocks)
 {
 }
 

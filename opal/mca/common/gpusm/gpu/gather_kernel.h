@@ -20,8 +20,8 @@ namespace gpusm {
 class gather_kernel : public kernel_module {
   public:
     // `blocks`: the most thread blocks that one launch may have (of gather_threads each); at
-    // least 1.
-    gather_kernel(const driver_api &driver, unsigned blocks);
+    // least 1. `flags` as kernel_module has it.
+    gather_kernel(const driver_api &driver, unsigned blocks, void *flags = nullptr);
 
     // Starts `count` copies (1 ... gather_most_copies, each of 1 ... gather_most_len bytes,
     // first_piece of no meaning) on `stream`; any order among themselves. `slot` (< gather_slots)

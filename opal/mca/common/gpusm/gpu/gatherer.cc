@@ -13,9 +13,10 @@ static_assert(slots <= gather_slots);
 
 } // namespace
 
-gatherer::gatherer(const driver_api &driver, const device &on, const copy_limits &limits)
+gatherer::gatherer(const driver_api &driver, const device &on, const copy_limits &limits,
+                   void *flags)
     : slot_launches(driver, on, &kernel_, slots, limits, "copies of a group"),
-      kernel_(driver, blocks_of(limits))
+      kernel_(driver, blocks_of(limits), flags)
 {
 }
 

@@ -20,17 +20,25 @@ bool kernel_module::can(const char *what, CUresult result, const char *said) con
     return CUDA_SUCCESS == result;
 }
 
+void kernel_module::free_flags(void *memory) const
+{
+    if (memory != given_flags_) {
+        std::free(memory);
+    }
+}
+
 // The flags live in memory of ours that the driver is told about: what the driver gives goes with
 // its context, which the program may destroy while we still look at a flag.
 bool kernel_module::make_flags()
 {
     const std::size_t flags_bytes = in_system_pages(slots() * sizeof(flag));
-    void *memory = std::aligned_alloc(system_page_bytes(), flags_bytes);
+    void *memory = given_flags_ != nullptr ? given_flags_
+                                           : std::aligned_alloc(system_page_bytes(), flags_bytes);
     if (nullptr == memory ||
         !can("cuMemHostRegister", driver_.mem_host_register(memory, flags_bytes,
                                                             CU_MEMHOSTREGISTER_PORTABLE |
                                                                 CU_MEMHOSTREGISTER_DEVICEMAP))) {
-        std::free(memory);
+        free_flags(memory);
         return false;
     }
     flags_ = static_cast<flag *>(memory);
@@ -86,7 +94,7 @@ void kernel_module::unload(bool context_lives)
         (void)driver_.report("cuMemHostUnregister", driver_.mem_host_unregister(flags_));
     }
     module_ = nullptr;
-    std::free(std::exchange(flags_, nullptr));
+    free_flags(std::exchange(flags_, nullptr));
 }
 
 CUresult kernel_module::launch_entry(std::size_t entry, unsigned blocks, unsigned threads,

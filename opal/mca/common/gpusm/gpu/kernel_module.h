@@ -28,9 +28,13 @@ struct kernel_code {
 // called with that context current.
 class kernel_module {
   public:
-    // `slots`: launches that may be in flight together.
-    kernel_module(const driver_api &driver, const kernel_code &code, std::uint32_t slots)
-        : driver_(driver), code_(code), functions_(code.entry_count), launches_(slots)
+    // `slots`: launches that may be in flight together. `flags`: where their flags are to be, from
+    // a page of the system on, in pages that the driver has not been told of; the caller's, and
+    // stays. Null: in memory of its own.
+    kernel_module(const driver_api &driver, const kernel_code &code, std::uint32_t slots,
+                  void *flags = nullptr)
+        : driver_(driver), code_(code), given_flags_(flags), functions_(code.entry_count),
+          launches_(slots)
     {
     }
     kernel_module(const kernel_module &) = delete;
@@ -46,6 +50,11 @@ class kernel_module {
     void unload(bool context_lives = true);
     bool loaded() const { return flags_ != nullptr; }
 
+    // A flag is a std::atomic<std::uint32_t> with as much room. It counts the slot's launches that
+    // have finished, modulo 2^32.
+    static constexpr std::size_t flag_bytes = 64;
+    // What it will be when the last launch of that slot has finished.
+    std::uint32_t last_value(std::uint32_t slot) const { return launches_[slot]; }
     // The last launch of that slot has copied everything; true before the first one. No driver
     // call. Stays false for ever when the device failed: ask the driver about the stream now and
     // then. Call only when loaded.
@@ -68,17 +77,20 @@ class kernel_module {
   private:
     // Apart, so that the device's write of one does not take from this processor the line in
     // which it looks for another.
-    struct alignas(64) flag {
-        std::atomic<std::uint32_t> done; // launches that have finished, modulo 2^32
+    struct alignas(flag_bytes) flag {
+        std::atomic<std::uint32_t> done;
     };
+    static_assert(sizeof(flag) == flag_bytes);
     static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
     bool make_flags();
+    void free_flags(void *memory) const;
     bool load_module();
     bool can(const char *what, CUresult result, const char *said = "") const;
 
     const driver_api &driver_;
     const kernel_code &code_;
+    void *const given_flags_;
     CUmodule module_ = nullptr;
     std::vector<CUfunction> functions_;   // by entry
     flag *flags_ = nullptr;               // by slot, registered

@@ -394,13 +394,17 @@ enum class delegation_stage : std::uint32_t {
     none = 0,
     offered = 1,   // writer: the requester; or the submitter, which gives it back
     withdrawn = 2, // writer: the requester, after `offered`: it makes the copy itself
-    taken = 3,     // writer: the submitter, after `offered`, and of what follows after `taken`
+    taken = 3,     // writer: the submitter, after `offered`, and of what follows
     refused = 4,   // it cannot, and has written nothing
-    done = 5,
-    failed = 6, // the target may hold anything, and is not written any more
+    launched = 5,  // it is done when the flag of the launch says so
+    failed = 6,    // the target may hold anything, and is not written any more
 };
 struct alignas(cache_line_bytes) delegation_slot {
     std::atomic<std::uint32_t> word; // a delegation_word
+    // Writer: the submitter, before `launched`. Its device writes the flag, a 32-bit word in the
+    // submitter's segment, which counts: it is done once the flag has this value, or a later one.
+    std::uint32_t flag_granule;
+    std::uint32_t flag_value;
 };
 inline constexpr std::uint32_t delegation_slots = 128;
 struct alignas(cache_line_bytes) delegation_board {
