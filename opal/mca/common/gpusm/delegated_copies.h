@@ -7,10 +7,11 @@
 // use the device, the one with the lowest number (copies_for_others.h).
 //
 // The message names both memories, and a slot on this process's board (delegation_board) where both
-// processes say how far the copy is. The submitter takes it when it has mapped both. What nobody
-// has taken within btl_gpusm_delegate_wait, as the submitter does not call MPI, is withdrawn, and
-// this process makes the copy; a compare-and-swap decides which of the two it is. A submitter that
-// has been in vain four times in a row is not asked for a while (base/reach.h).
+// processes say how far the copy is. The submitter takes it, maps both and launches, all within one
+// call of MPI. What nobody has taken within btl_gpusm_delegate_wait, as the submitter does not call
+// MPI, is withdrawn, and this process makes the copy; a compare-and-swap decides which of the two
+// it is. A submitter that has been asked in vain four times in a row is not asked for a while
+// (base/reach.h).
 #ifndef GPUSM_DELEGATED_COPIES_H
 #define GPUSM_DELEGATED_COPIES_H
 
@@ -45,7 +46,7 @@ struct delegation_word {
     }
 };
 
-// How control messages about such copies are sent; `node` and board of a process.
+// How control messages about such copies are sent.
 class delegation_services {
   public:
     // False: it could not be taken.
