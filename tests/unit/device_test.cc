@@ -72,6 +72,20 @@ TEST_F(DeviceTable, EachContextIsADeviceWithOneNonBlockingStreamOfTheHighestPrio
     EXPECT_EQ(fake().streams.size(), 2U);
 }
 
+TEST_F(DeviceTable, KnowsWhichContextsAreUnderMps)
+{
+    fake().under_mps = {1};
+    ASSERT_EQ(table_->for_memory(context_0, 0, &found_), status::ok);
+    EXPECT_FALSE(found_->under_mps);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
+    EXPECT_TRUE(found_->under_mps);
+    // A driver that does not know the attribute.
+    fake().fail("device_get_attribute", 1, CUDA_ERROR_INVALID_VALUE);
+    table_ = std::make_unique<device_table>(api_);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &found_), status::ok);
+    EXPECT_FALSE(found_->under_mps);
+}
+
 TEST_F(DeviceTable, MemoryWithoutAContextIsServedByTheThreadsContextOnItsDeviceOrOneThatWeKnow)
 {
     fake().stack = {context_0};
