@@ -286,6 +286,19 @@ TEST_F(DelegatedCopies, AFlagThatIsNowhereTellsNothing)
     EXPECT_EQ(request.outcome, status::peer_gone);
 }
 
+TEST_F(DelegatedCopies, NobodyLooksAtAFlagOfAProcessThatHasEnded)
+{
+    delegated_request request{};
+    EXPECT_EQ(ask(&request), status::ok);
+    EXPECT_TRUE(move(sent_[0], delegation_stage::offered, delegation_stage::taken));
+    launch(sent_[0]);
+    end_launch();
+    mine_.towards(lower_).close();
+    EXPECT_TRUE(mine_.towards(lower_).unmap());
+    EXPECT_EQ(copies_.progress(), &request);
+    EXPECT_EQ(request.outcome, status::peer_gone);
+}
+
 // A launch that ends after others of its slot have ended, too; the count wraps.
 TEST_F(DelegatedCopies, ALaterCountIsAnEnd)
 {

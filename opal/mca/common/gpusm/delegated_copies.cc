@@ -154,8 +154,8 @@ bool delegated_copies::is_over(delegated_request *request, std::int64_t now)
     const std::uint32_t number = request->submitter->number;
     std::uint32_t seen = word.load(std::memory_order_acquire);
     switch (delegation_word::stage_in(seen, turn)) {
-    case delegation_stage::launched:
-        if (has_ended(*request->submitter, slot)) {
+    case delegation_stage::launched: // the segment of one that is closed may have been unmapped
+        if (!request->submitter->closed() && has_ended(*request->submitter, slot)) {
             (void)reach_.worked(number);
             request->outcome = status::ok;
             break;

@@ -84,12 +84,16 @@ status import_table::event_of(std::uint32_t owner, const peer &from, const remot
     return s;
 }
 
+// It may be read while its owner writes it: whoever imports it then finds out.
 bool import_table::is_on(const peer &from, const remote_handle &handle, const device_uuid &which)
 {
-    export_slot entry{};
-    return names_export(handle.kind) && from.attached() &&
-           read_export(from.shared().view(), handle, &entry) &&
-           which == std::to_array(entry.device_uuid);
+    if (!names_export(handle.kind) || !from.attached()) {
+        return false;
+    }
+    const segment_view &view = from.shared().view();
+    return handle.slot < view.export_slots &&
+           handle.slot < view.header->exports_committed.load(std::memory_order_acquire) &&
+           0 == std::memcmp(view.exports[handle.slot].device_uuid, which.data(), which.size());
 }
 
 status import_table::import(std::uint32_t owner, const peer &from, const remote_handle &handle,
