@@ -177,7 +177,8 @@ test_function test_threads_without_context, test_context_switched, test_host_con
 test_function test_capture, test_foreign;
 test_function test_work_waits, test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
-    test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types;
+    test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types,
+    test_blocking_behind_started;
 test_function test_collective_stream, test_collectives_killed, test_collectives_survive,
     test_collectives_revoked, test_collectives_recover, test_collectives_alone;
 test_function test_first, test_self, test_shared_device, test_shared_device_away;

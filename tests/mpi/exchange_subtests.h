@@ -122,6 +122,8 @@ inline constexpr subtest subtests[] = {
     {"reductions-long", test_reductions_long, ranks::everyone, true},
     {"reductions-inter", test_reductions_inter, ranks::everyone, true},
     {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"blocking-behind-started", test_blocking_behind_started, ranks::everyone, true,
+     MPI_THREAD_MULTIPLE},
     {"reductions-startall", test_reductions_startall, ranks::everyone, true},
     {"collective-stream", test_collective_stream, ranks::everyone, true},
     {"collectives-alone", test_collectives_alone, ranks::everyone, true},

@@ -68,6 +68,9 @@ for ranks in 2 3 4; do
     counted "two-groups-of-$ranks-ranks" 120 "$ranks" reductions-inter
 done
 counted threads 120 2 reductions-threads
+if need_gpu blocking-behind-started; then
+    check blocking-behind-started 60 3 "$exchange" blocking-behind-started
+fi
 if need_softcuda one-of-several-cannot-begin; then
     counted one-of-several-cannot-begin 60 2 reductions-startall --mca coll_gpusm_use_devices 0 \
         -x GPUSM_SOFTCUDA_FAIL=cuMemcpyAsync:2:700 -x GPUSM_SOFTCUDA_FAIL_CALLER=mca_accelerator_cuda.so

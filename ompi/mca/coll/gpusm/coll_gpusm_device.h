@@ -110,10 +110,12 @@ class device_calls {
 
     // Of those that have been started. *done: communicators that the caller is to release.
     int progress(std::vector<ompi_communicator_t *> *done);
+    // False also while a call is inside, which may be a blocking one of this very thread that makes
+    // progress meanwhile.
     bool is_idle()
     {
-        const std::lock_guard guard(lock_);
-        return started_.empty() && persistent_.empty() && done_.empty();
+        const std::unique_lock guard(lock_, std::try_to_lock);
+        return guard.owns_lock() && started_.empty() && persistent_.empty() && done_.empty();
     }
 
   private:
