@@ -70,6 +70,13 @@ struct single_copy {
     tally<std::uint32_t> users;                 // threads that use `peer`
 };
 
+// The export of a peer that was found last on another device than the receiver's.
+struct last_elsewhere {
+    std::uint32_t slot = no_export_slot;
+    std::uint32_t into = 0; // device::index of the receiver's
+    std::uint64_t generation = 0;
+};
+
 } // namespace gpusm
 
 struct mca_btl_base_endpoint_t {
@@ -90,6 +97,7 @@ struct mca_btl_base_endpoint_t {
     gpusm::reach direct_copies; // of page-locked memory into the peer's device memory
     std::unique_ptr<gpusm::peer_summary> summary; // null unless the user wants one
     // Under the GPU lock.
+    gpusm::last_elsewhere elsewhere;
     gpusm::reach_table<std::uint32_t> rings;     // on devices of ours, by device::index
     gpusm::reach_table<std::uint32_t> its_rings; // on its devices, from one of ours
 };

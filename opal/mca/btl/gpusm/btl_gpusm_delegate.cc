@@ -8,12 +8,23 @@
 
 namespace gpusm {
 
-// Buffers with gaps are for the kernels of their own processes.
+// Buffers with gaps are for the kernels of their own processes. Where each process has a device of
+// its own, most messages come out of the export that the one before came out of.
 bool may_delegate(const transfer *get)
 {
-    return !get->from_blocks && nullptr == get->into_view &&
-           import_table::is_on(*get->endpoint->peer, get->remote, get->into->uuid) &&
-           get->gpu().delegated.submitter_of(*get->into) != nullptr;
+    if (!names_export(get->remote.kind) || get->from_blocks || get->into_view != nullptr) {
+        return false;
+    }
+    last_elsewhere &last = get->endpoint->elsewhere;
+    if (get->remote.slot == last.slot && get->remote.generation == last.generation &&
+        get->into->index == last.into) {
+        return false;
+    }
+    if (!import_table::is_on(*get->endpoint->peer, get->remote, get->into->uuid)) {
+        last = {get->remote.slot, get->into->index, get->remote.generation};
+        return false;
+    }
+    return get->gpu().delegated.submitter_of(*get->into) != nullptr;
 }
 
 status delegate(transfer *get)
