@@ -223,6 +223,9 @@ void test_locked_later(context &c)
         c.expect_true(0 == before.now(), "ordinary memory goes in pieces");
         c.expect_true(CUDA_SUCCESS == driver.mem_host_register(host->at(0), len, 0),
                       "memory can be registered");
+        if (before.available()) { // that it is pageable is believed for about a millisecond
+            (void)until_counted(c, {"pushed_messages"}, 20, [&] { both_ways("just page-locked"); });
+        }
         const direct_count after;
         both_ways("page-locked since");
         const direct_count once_more;
