@@ -31,6 +31,8 @@ if need_gpu two-ranks; then
         'told 0 "copies_for_others [1-9]"' "nobody asks rank 0"
     launch 60 2 $one --mca btl_gpusm_delegate_wait 0 "$exchange" shared-device --kinds D
     judge switched-off 0 $? '! says delegated && ! says copies_for_others' "it is done nevertheless"
+    launch 60 2 $waits --mca btl_gpusm_kernel_blocks 0 "$exchange" shared-device --kinds D
+    judge without-kernels 0 $? '! says delegated' "there is no kernel that could copy"
     launch 60 2 $waits --mca btl_gpusm_use_cuda_events 1 "$exchange" shared-device --kinds D
     judge with-events 0 $? '! says delegated' "nobody else may wait for the events"
     launch 60 3 $one --mca btl_gpusm_delegate_wait 100000 "$exchange" shared-device-away --kinds D

@@ -12,7 +12,7 @@
 
 namespace gpusm {
 
-// All but message_from() under the GPU lock.
+// All but delegated_message_from() under the GPU lock.
 
 // Whether another process is to copy what this get fetches.
 bool may_delegate(const transfer *get);

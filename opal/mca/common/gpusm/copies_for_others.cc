@@ -56,8 +56,8 @@ void copies_for_others::publish()
 
 void copies_for_others::serve(bool others)
 {
-    serves_ = others;
-    if (!others && 0 != board_.granule()) {
+    serves_ = others && 0 != limits_.kernel_blocks; // it makes them by a kernel
+    if (!serves_ && 0 != board_.granule()) {
         for (used_device &each : board_.get()->devices) {
             each.in_use.store(0, std::memory_order_release);
         }

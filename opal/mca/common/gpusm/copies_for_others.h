@@ -42,7 +42,7 @@ class copies_for_others {
 
     // Tells the others which devices this process uses by itself. To be called now and then.
     void publish();
-    // Whether it makes copies for others at all.
+    // Whether it makes copies for others, unless kernels are switched off.
     void serve(bool others);
 
     // Keeps it for progress(). False: the message makes no sense.
