@@ -3,9 +3,8 @@
 //
 // copies_for_others_test.cc: copies that this process makes for another one, which is played, on
 // whatever driver there is. Each test runs in a process of its own.
-#include "opal/mca/common/gpusm/local_process.h"
-
 #include "tests/unit/gpu_memory_support.h"
+#include "tests/unit/local_process_support.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,29 +22,21 @@ class submitter {
   public:
     submitter()
     {
-        settings set;
-        set.backing_directory = folder_.path();
-        std::string why;
-        process_ = local_process::acquire(set, &why);
-        EXPECT_NE(process_, nullptr) << why;
         (void)side().devices.for_address(from, &on_, &plain_);
         from_ = name(from);
         into_ = name(into);
-        requester_ = process_->own_node().add_peer(asking_.identity(), folder_.path());
+        requester_ = gpu_.process().own_node().add_peer(asking_.identity(), gpu_.folder());
         EXPECT_EQ(requester_->attach(), status::ok);
         store(from, pattern(bytes, 1));
         store(into, pattern(bytes, 2));
     }
-    ~submitter() { process_->release(); }
-    submitter(const submitter &) = delete;
-    submitter &operator=(const submitter &) = delete;
 
     static constexpr std::size_t bytes = 100'000;
     const CUdeviceptr from = allocate(bytes);
     const CUdeviceptr into = allocate(bytes);
 
-    gpu_side &side() { return *process_->gpu(); }
-    segment &own() { return process_->own_node().own(); }
+    gpu_side &side() { return gpu_.side(); }
+    segment &own() { return gpu_.process().own_node().own(); }
     delegated_copy message()
     {
         delegated_copy made{from_, into_, bytes, {}, 0, 5, ++turn_, 0};
@@ -75,7 +66,7 @@ class submitter {
         const delegation_slot &slot = board_.get()->slots[5];
         EXPECT_EQ(stage(), delegation_stage::launched);
         const auto *flag = reinterpret_cast<const std::atomic<std::uint32_t> *>(
-            process_->own_node().own().at(slot.flag_granule));
+            gpu_.process().own_node().own().at(slot.flag_granule));
         const deadline end(10);
         while (flag->load() < slot.flag_value && !end.over()) {
         }
@@ -89,15 +80,14 @@ class submitter {
     delegated_memory name(CUdeviceptr at)
     {
         exported *entry = nullptr; // stays referenced
-        delegated_memory made{process_->own_node().own().identity(), {}, at};
+        delegated_memory made{gpu_.process().own_node().own().identity(), {}, at};
         EXPECT_EQ(side().exports.export_range(at, bytes, 0, &entry, &made.handle), status::ok);
         return made;
     }
 
-    scratch_folder folder_;
-    process asking_{folder_.path(), 77};
+    with_gpu gpu_;
+    process asking_{gpu_.folder(), 77};
     own_delegation_board board_{asking_.its().own()};
-    local_process *process_ = nullptr;
     device *on_ = nullptr;
     std::uint64_t plain_ = 0;
     delegated_memory from_{};

@@ -3,10 +3,10 @@
 //
 // views_test.cc: addresses that stand for packed bytes, and the memory that bytes are packed into,
 // on whatever driver there is. Each test runs in a process of its own.
-#include "opal/mca/common/gpusm/local_process.h"
 #include "opal/mca/common/gpusm/views.h"
 
 #include "tests/unit/gpu_memory_support.h"
+#include "tests/unit/local_process_support.h"
 
 #include <string>
 #include <utility>
@@ -18,29 +18,6 @@ namespace {
 
 using namespace gpusm;
 using namespace gpusm_test;
-
-// What a process has, with a device in use.
-class with_gpu {
-  public:
-    with_gpu()
-    {
-        settings set;
-        set.backing_directory = folder_.path();
-        std::string why;
-        process_ = local_process::acquire(set, &why);
-        EXPECT_NE(process_, nullptr) << why;
-    }
-    ~with_gpu() { process_->release(); }
-    with_gpu(const with_gpu &) = delete;
-    with_gpu &operator=(const with_gpu &) = delete;
-
-    gpu_side &side() { return *process_->gpu(); }
-    view_table &views() { return side().views; }
-
-  private:
-    scratch_folder folder_;
-    local_process *process_ = nullptr;
-};
 
 using blocks = std::vector<std::pair<std::int64_t, std::uint64_t>>; // place, length
 const blocks regular = {{0, 16}, {64, 16}, {128, 16}};
@@ -93,20 +70,21 @@ void copies_of(const blocks &all)
     const CUdeviceptr at = allocate(count * extent);
     std::string memory = pattern(count * extent, 1);
     store(at, memory);
-    view *of = gpu.views().open(pointer(at), count, plan_of(all), false);
+    view *of = gpu.side().views.open(pointer(at), count, plan_of(all), false);
     ASSERT_NE(of, nullptr);
-    EXPECT_EQ(gpu.views().find(of->address), of);
+    EXPECT_EQ(gpu.side().views.find(of->address), of);
     EXPECT_EQ(of->len_bytes, packed(memory, all, count).size());
 
     // Out of it, from a place inside of a block on.
     constexpr std::size_t from = 5;
     std::string out(of->len_bytes - from, '\0');
-    EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address + from), out.size()), status::ok);
+    EXPECT_EQ(gpu.side().views.copy(out.data(), pointer(of->address + from), out.size()),
+              status::ok);
     EXPECT_EQ(out, packed(memory, all, count).substr(from));
 
     // Into it. What is between the blocks stays.
     const std::string in = pattern(of->len_bytes, 2);
-    EXPECT_EQ(gpu.views().copy(pointer(of->address), in.data(), in.size()), status::ok);
+    EXPECT_EQ(gpu.side().views.copy(pointer(of->address), in.data(), in.size()), status::ok);
     unpack(in, all, count, &memory);
     EXPECT_EQ(load(at, memory.size()), memory);
 
@@ -114,16 +92,17 @@ void copies_of(const blocks &all)
     const CUdeviceptr other = allocate(count * extent);
     std::string there = pattern(count * extent, 3);
     store(other, there);
-    view *second = gpu.views().open(pointer(other), count, plan_of(regular), false);
+    view *second = gpu.side().views.open(pointer(other), count, plan_of(regular), false);
     ASSERT_NE(second, nullptr);
     const std::size_t both = std::min(of->len_bytes, second->len_bytes);
-    EXPECT_EQ(gpu.views().copy(pointer(second->address), pointer(of->address), both), status::ok);
+    EXPECT_EQ(gpu.side().views.copy(pointer(second->address), pointer(of->address), both),
+              status::ok);
     std::string expected = packed(there, regular, count);
     expected.replace(0, both, in, 0, both);
     unpack(expected, regular, count, &there);
     EXPECT_EQ(load(other, there.size()), there);
-    gpu.views().close(second);
-    gpu.views().close(of);
+    gpu.side().views.close(second);
+    gpu.side().views.close(of);
 }
 
 ALONE(Views, StandForTheBytesOfBlocksInLoops)
@@ -141,28 +120,30 @@ ALONE(Views, AreOfOneAllocationOfDeviceMemory)
     with_gpu gpu;
     constexpr std::size_t count = 8;
     std::string host(count * extent, 'h');
-    EXPECT_EQ(gpu.views().open(host.data(), count, plan_of(regular), false), nullptr);
+    EXPECT_EQ(gpu.side().views.open(host.data(), count, plan_of(regular), false), nullptr);
     const CUdeviceptr managed = allocate_managed(count * extent);
-    view *in_managed = gpu.views().open(pointer(managed), count, plan_of(regular), false);
+    view *in_managed = gpu.side().views.open(pointer(managed), count, plan_of(regular), false);
     ASSERT_NE(in_managed, nullptr);
     const std::string in(in_managed->len_bytes, 'm');
     std::memset(pointer(managed), 'g', count * extent);
-    EXPECT_EQ(gpu.views().copy(pointer(in_managed->address), in.data(), in.size()), status::ok);
+    EXPECT_EQ(gpu.side().views.copy(pointer(in_managed->address), in.data(), in.size()),
+              status::ok);
     std::string there(count * extent, 'g');
     unpack(in, regular, count, &there);
     EXPECT_EQ(0, std::memcmp(pointer(managed), there.data(), there.size()));
-    gpu.views().close(in_managed);
-    EXPECT_EQ(gpu.views().open(pointer(managed), 2 * count, plan_of(regular), false), nullptr)
+    gpu.side().views.close(in_managed);
+    EXPECT_EQ(gpu.side().views.open(pointer(managed), 2 * count, plan_of(regular), false), nullptr)
         << "it leaves the managed allocation";
     const CUdeviceptr at = allocate(mib);
     const std::size_t most = mib / extent;
-    EXPECT_EQ(gpu.views().open(pointer(at), most + 10, plan_of(regular), false), nullptr)
+    EXPECT_EQ(gpu.side().views.open(pointer(at), most + 10, plan_of(regular), false), nullptr)
         << "it leaves the allocation";
-    EXPECT_EQ(gpu.views().open(pointer(at), 0, plan_of(regular), false), nullptr);
+    EXPECT_EQ(gpu.side().views.open(pointer(at), 0, plan_of(regular), false), nullptr);
     // An address before the memory, of which the blocks lie in it.
-    view *before = gpu.views().open(pointer(at - 4096), 3, plan_of({{4096, 8}, {4112, 8}}), false);
+    view *before =
+        gpu.side().views.open(pointer(at - 4096), 3, plan_of({{4096, 8}, {4112, 8}}), false);
     ASSERT_NE(before, nullptr);
-    gpu.views().close(before);
+    gpu.side().views.close(before);
 }
 
 ALONE(Views, EndAndTheirAddressesMeanNothingThen)
@@ -170,22 +151,23 @@ ALONE(Views, EndAndTheirAddressesMeanNothingThen)
     (void)start();
     with_gpu gpu;
     const CUdeviceptr at = allocate(mib);
-    EXPECT_EQ(gpu.views().find(std::uint64_t{1} << 62), nullptr) << "there has been none";
-    view *of = gpu.views().open(pointer(at), 4, plan_of(regular), false);
+    EXPECT_EQ(gpu.side().views.find(std::uint64_t{1} << 62), nullptr) << "there has been none";
+    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular), false);
     ASSERT_NE(of, nullptr);
     const std::uint64_t address = of->address;
     EXPECT_TRUE(is_view_address(address));
     EXPECT_FALSE(is_view_address(at));
     std::string bytes(of->len_bytes + 1, '\0');
-    EXPECT_EQ(gpu.views().copy(bytes.data(), pointer(address), bytes.size()), status::bad_argument)
+    EXPECT_EQ(gpu.side().views.copy(bytes.data(), pointer(address), bytes.size()),
+              status::bad_argument)
         << "a byte more than there are";
-    gpu.views().close(of);
-    EXPECT_EQ(gpu.views().find(address), nullptr);
-    EXPECT_EQ(gpu.views().copy(bytes.data(), pointer(address), 1), status::bad_argument);
+    gpu.side().views.close(of);
+    EXPECT_EQ(gpu.side().views.find(address), nullptr);
+    EXPECT_EQ(gpu.side().views.copy(bytes.data(), pointer(address), 1), status::bad_argument);
     for (std::uint32_t i = 0; i < 2 * view_slots; ++i) {
-        view *next = gpu.views().open(pointer(at), 4, plan_of(regular), false);
+        view *next = gpu.side().views.open(pointer(at), 4, plan_of(regular), false);
         ASSERT_NE(next, nullptr) << "the place of the last one is free";
-        gpu.views().close(next);
+        gpu.side().views.close(next);
     }
 }
 
@@ -195,22 +177,23 @@ ALONE(Views, OfPersistentRequestsFindWhatIsThereNow)
     (void)start();
     with_gpu gpu;
     const CUdeviceptr at = allocate(2 * mib);
-    view *of = gpu.views().open(pointer(at), 4, plan_of(regular), true);
+    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular), true);
     ASSERT_NE(of, nullptr);
     const unsigned long long first = of->buffer_id;
     OK(CU(cuMemFree)(at));
     std::string out(of->len_bytes, '\0');
-    EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address), out.size()), status::bad_argument)
+    EXPECT_EQ(gpu.side().views.copy(out.data(), pointer(of->address), out.size()),
+              status::bad_argument)
         << "nothing is there";
     const CUdeviceptr again = allocate(2 * mib);
     if (again == at) {
         const std::string memory = pattern(4 * extent, 7);
         store(again, memory);
-        EXPECT_EQ(gpu.views().copy(out.data(), pointer(of->address), out.size()), status::ok);
+        EXPECT_EQ(gpu.side().views.copy(out.data(), pointer(of->address), out.size()), status::ok);
         EXPECT_EQ(out, packed(memory, regular, 4));
         EXPECT_NE(of->buffer_id, first);
     }
-    gpu.views().close(of);
+    gpu.side().views.close(of);
 }
 
 ALONE(PackedMemory, IsUsedAgainAndBounded)
