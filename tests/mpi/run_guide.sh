@@ -21,7 +21,7 @@ if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
 fi
 
 # What a command that is run may begin with: nothing that changes the machine or wants the network.
-runnable='mpirun mpicc gpusm_info gpusm_perf ompi_info bench/compare bench/plot build/bench/copy_bench/copy_bench'
+runnable='mpirun mpicc gpusm_info gpusm_perf ompi_info bench/compare bench/plot build/bench/copy_bench/copy_bench build/bench/coll_bench/coll_bench'
 # Beginnings of commands, and why they are not run here.
 cat >"$work/excepted" <<'END'
 ./quickstart|.ci/run begins with it
@@ -135,6 +135,7 @@ does() {
     *bench/compare*) says 'geometric mean' && [ -s "$work/top/latency.json" ] ;;
     *bench/plot*) [ -s "$work/top/latency.svg" ] ;;
     *copy_bench*) says 'Every byte was right' ;;
+    *coll_bench*) says '^allreduce .* 1M ' ;;
     *) false ;;
     esac
 }
@@ -170,7 +171,7 @@ for page in README.md docs/guide.md; do
         bench/plot*) [ -e "$work/top/latency.json" ] || { skip "$name" "nothing has been measured: $command" && continue; } ;;
         esac
         case $command in
-        *' D'* | *copy_bench*) need_gpu "$name" || continue ;;
+        *' D'* | *copy_bench* | *coll_bench*) need_gpu "$name" || continue ;;
         esac
         case $first in
         bench/*) command -v python3 >/dev/null 2>&1 || { skip "$name" "no python3: $command" && continue; } ;;

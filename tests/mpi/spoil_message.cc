@@ -8,9 +8,12 @@
 //                                  of what was received; where that is none of it, it belongs to
 //                                  what lies before or behind
 //
+//   GPUSM_TEST_SPOIL=alltoall      MPI_Alltoall does nothing
+//
 // Counted are MPI_Recv, and MPI_Waitall behind MPI_Irecv (the buffer is that of the last one).
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -64,4 +67,15 @@ extern "C" int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuse
         last_receive = nullptr;
     }
     return result;
+}
+
+extern "C" int MPI_Alltoall(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+                            int receive_count, MPI_Datatype receive_type, MPI_Comm communicator)
+{
+    static const auto next = real<decltype(&MPI_Alltoall)>("MPI_Alltoall");
+    static const char *setting = std::getenv("GPUSM_TEST_SPOIL");
+    return setting != nullptr && 0 == std::strcmp(setting, "alltoall")
+               ? MPI_SUCCESS
+               : next(send, send_count, send_type, receive, receive_count, receive_type,
+                      communicator);
 }
