@@ -17,8 +17,15 @@ namespace gpusm::exchange {
 namespace {
 
 enum class form { blocking, started, persistent };
-enum class kind { allgather, alltoall, gather, scatter };
-constexpr const char *names[] = {"allgather", "alltoall", "gather", "scatter"};
+enum class kind { allgather, alltoall, bcast, gather, scatter };
+constexpr const char *names[] = {"allgather", "alltoall", "bcast", "gather", "scatter"};
+constexpr kind all_kinds[] = {kind::allgather, kind::alltoall, kind::bcast, kind::gather,
+                              kind::scatter};
+
+bool has_root(kind what)
+{
+    return kind::bcast == what || kind::gather == what || kind::scatter == what;
+}
 
 // Which ranks have host memory.
 enum class mix { none, odd_ranks, receive_of_first };
@@ -106,12 +113,14 @@ class call {
     bool stays() const
     {
         const bool receives = kind::gather == of_.what    ? 0 == of_.root
+                              : kind::bcast == of_.what   ? 0 != of_.root
                               : kind::scatter == of_.what ? 0 != of_.root || !of_.in_place
                                                           : true;
         const bool all_on_device =
             mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
         const bool in_place = kind::alltoall == of_.what && of_.in_place;
-        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place;
+        const int least_ranks = kind::bcast == of_.what ? 3 : 2;
+        return ranks_ >= least_ranks && all_on_device && 1 == of_.stride && !in_place;
     }
     std::string describe() const
     {
@@ -127,20 +136,19 @@ class call {
     static constexpr std::size_t guard = 3; // ints before and behind all else
 
     bool is_root() const { return me_ == of_.root; }
+    bool has_one_for_all() const { return kind::allgather == of_.what || kind::bcast == of_.what; }
     // The same both ways, as alltoallv in place asks for. One block for all has its sender's.
     int count(int from, int to) const
     {
         if (!of_.varied) {
             return static_cast<int>(of_.n);
         }
-        if (kind::allgather == of_.what) {
-            to = 0;
-        }
+        to = has_one_for_all() ? 0 : to;
         return (from * to + from + to) % 3 * static_cast<int>(of_.n + 1) / 2;
     }
     int value(int from, int to, int i) const
     {
-        to = kind::allgather == of_.what ? 0 : to;
+        to = has_one_for_all() ? 0 : to;
         return (seed_ * 31 + from) * 1000003 + to * 10007 + i;
     }
     void put(std::vector<int> *image, int place, int from, int to) const
@@ -191,6 +199,11 @@ class call {
                 } else if (of_.in_place) {
                     put(&image, place(i), me_, i);
                 }
+            }
+            break;
+        case kind::bcast:
+            if (after && !is_root()) {
+                put(&image, 0, of_.root, me_);
             }
             break;
         case kind::scatter:
@@ -257,6 +270,9 @@ class call {
                                        sends, places, t, receive, receives, places, t)
                               : one_of(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, send, n, t,
                                        receive, n, t);
+        case kind::bcast:
+            return one_of(MPI_Bcast, MPI_Ibcast, MPI_Bcast_init, is_root() ? send : receive, n, t,
+                          root);
         case kind::gather:
             send = roots_in_place ? MPI_IN_PLACE : send;
             return of_.varied ? one_of(MPI_Gatherv, MPI_Igatherv, MPI_Gatherv_init, send, mine, t,
@@ -330,12 +346,12 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
         }
     };
     std::vector<setup> all;
-    for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
+    for (const kind what : all_kinds) {
         for (const bool varied : {false, true}) {
             for (const bool in_place : {false, true}) {
                 for (const int root : {0, ranks - 1}) {
-                    const bool has_root = kind::gather == what || kind::scatter == what;
-                    if (0 != root && !has_root) {
+                    const bool is_other = 0 != root && !has_root(what);
+                    if (is_other || (kind::bcast == what && (varied || in_place))) {
                         continue;
                     }
                     for (const std::size_t n : {1, 7, 1001}) {
@@ -356,11 +372,16 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
         }
     }
     // Several pieces of the kernel's for each of its warps, and more than kernels take.
-    for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
+    for (const kind what : all_kinds) {
         for (const bool varied : {false, true}) {
+            if (kind::bcast == what && varied) {
+                continue;
+            }
             try_one({what, varied, 300000, 0, false, mix::none, 1});
         }
     }
+    // In parts, with some bytes over.
+    try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
     if (ranks <= 2) {
         try_one({kind::allgather, false, 2200000, 0, false, mix::none, 1});
         try_one({kind::alltoall, true, 9000000, 0, false, mix::none, 1});

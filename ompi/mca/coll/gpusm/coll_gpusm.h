@@ -44,6 +44,7 @@
     X(allgatherv)                                                                                  \
     X(alltoall)                                                                                    \
     X(alltoallv)                                                                                   \
+    X(bcast)                                                                                       \
     X(gather)                                                                                      \
     X(gatherv)                                                                                     \
     X(scatter)                                                                                     \
@@ -52,6 +53,7 @@
     X(iallgatherv)                                                                                 \
     X(ialltoall)                                                                                   \
     X(ialltoallv)                                                                                  \
+    X(ibcast)                                                                                      \
     X(igather)                                                                                     \
     X(igatherv)                                                                                    \
     X(iscatter)                                                                                    \
@@ -60,6 +62,7 @@
     X(allgatherv_init)                                                                             \
     X(alltoall_init)                                                                               \
     X(alltoallv_init)                                                                              \
+    X(bcast_init)                                                                                  \
     X(gather_init)                                                                                 \
     X(gatherv_init)                                                                                \
     X(scatter_init)                                                                                \

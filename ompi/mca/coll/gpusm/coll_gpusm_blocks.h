@@ -160,6 +160,7 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 #define GPUSM_OF_ALLGATHERV GPUSM_SENT, GPUSM_RECEIVED_BY_RANK, communicator *comm
 #define GPUSM_OF_ALLTOALL GPUSM_SENT, GPUSM_RECEIVED, communicator *comm
 #define GPUSM_OF_ALLTOALLV GPUSM_SENT_BY_RANK, GPUSM_RECEIVED_BY_RANK, communicator *comm
+#define GPUSM_OF_BCAST void *buffer, count_type count, datatype *type, int root, communicator *comm
 #define GPUSM_OF_GATHER GPUSM_SENT, GPUSM_RECEIVED, int root, communicator *comm
 #define GPUSM_OF_GATHERV GPUSM_SENT, GPUSM_RECEIVED_BY_RANK, int root, communicator *comm
 #define GPUSM_OF_SCATTER GPUSM_SENT, GPUSM_RECEIVED, int root, communicator *comm
@@ -174,6 +175,7 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 #define GPUSM_PASS_ALLGATHERV GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED_BY_RANK, comm
 #define GPUSM_PASS_ALLTOALL GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, comm
 #define GPUSM_PASS_ALLTOALLV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED_BY_RANK, comm
+#define GPUSM_PASS_BCAST buffer, count, type, root, comm
 #define GPUSM_PASS_GATHER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, root, comm
 #define GPUSM_PASS_GATHERV GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED_BY_RANK, root, comm
 #define GPUSM_PASS_SCATTER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, root, comm
@@ -224,6 +226,37 @@ inline exchange_call call_of_alltoallv(GPUSM_OF_ALLTOALLV)
                              : varied_blocks(call.ranks, send_counts, send_places, send_type),
         receive, receive_type,
         varied_blocks(call.ranks, receive_counts, receive_places, receive_type), call);
+}
+
+inline exchange_call call_of_bcast(GPUSM_OF_BCAST)
+{
+    call_maker call(exchange_kind::bcast, comm, root);
+    if (is_root(root, comm)) {
+        call.send(buffer, type, call.but_mine(same_blocks(call.ranks, {0, bytes_of(count, type)})));
+    } else {
+        call.receive(buffer, type, call.one_block(elements(root), count, type));
+    }
+    return call.made;
+}
+
+// Of a bcast, from its byte number `first` on: the root gives each rank as many bytes of its own.
+inline constexpr std::uint64_t bcast_alignment = 16; // of these, for kernels
+inline exchange_call call_of_parts(void *buffer, std::uint64_t first, std::uint64_t part_bytes,
+                                   const datatype *type, int root, const communicator *comm)
+{
+    call_maker call(exchange_kind::bcast, comm, root);
+    blocks parts{};
+    for (std::size_t i = 0; i < call.ranks; ++i) {
+        parts[i] = {static_cast<std::int64_t>(first + i * part_bytes), part_bytes};
+    }
+    if (is_root(root, comm)) {
+        call.send(buffer, type, call.but_mine(parts));
+    } else {
+        blocks mine{};
+        mine[elements(root)] = parts[call.me];
+        call.receive(buffer, type, mine);
+    }
+    return call.made;
 }
 
 inline exchange_call call_of_gather(GPUSM_OF_GATHER)

@@ -17,7 +17,7 @@
 
 namespace gpusm {
 
-enum class exchange_kind : std::uint32_t { allgather, alltoall, gather, scatter };
+enum class exchange_kind : std::uint32_t { allgather, alltoall, bcast, gather, scatter };
 
 // The same limit as for reductions.
 inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
