@@ -53,10 +53,8 @@ status delegate(transfer *get)
 
 void progress_delegated(gpu_side &side)
 {
-    if (!side.for_others.idle()) {
-        side.for_others.progress();
-    }
-    delegated_request *over = side.delegated.idle() ? nullptr : side.delegated.progress();
+    side.for_others.progress();
+    delegated_request *over = side.delegated.progress();
     while (over != nullptr) {
         delegated_request *each = std::exchange(over, over->next);
         auto *get = enclosing<transfer>(each, offsetof(transfer, delegated));

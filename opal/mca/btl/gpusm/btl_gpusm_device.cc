@@ -311,7 +311,9 @@ int progress_gets(transport &of, bool busy)
         copy_request *copied = nullptr;
         if (!side->copies.idle()) {
             copied = side->copies.collect(busy);
-            tell_counters(*side);
+            if (copied != nullptr) {
+                tell_counters(*side);
+            }
         }
         while (copied != nullptr) {
             copy_request *each = std::exchange(copied, copied->next);
@@ -337,7 +339,9 @@ int progress_gets(transport &of, bool busy)
         side->copies.expect_more(of.stage->has_several());
         of.stage->progress();
         side->bounces.progress();
-        progress_delegated(*side);
+        if (!side->for_others.idle() || !side->delegated.idle()) {
+            progress_delegated(*side);
+        }
         side->copies.expect_more(false);
         finished = gets.ended.take_all();
     }

@@ -10,6 +10,12 @@
 
 namespace gpusm {
 
+copies_for_others::copies_for_others(gpu_side &side, node &local, own_delegation_board &board,
+                                     const copy_limits &limits)
+    : side_(side), devices_(side.devices), node_(local), board_(board), limits_(limits)
+{
+}
+
 copies_for_others::~copies_for_others()
 {
     serve(false);
@@ -22,11 +28,6 @@ copies_for_others::~copies_for_others()
             each.by->close(scope.entered());
         }
     }
-}
-
-bool copies_for_others::has_new_device() const
-{
-    return serves_ && published_ != side_.devices.all().size();
 }
 
 void copies_for_others::publish()

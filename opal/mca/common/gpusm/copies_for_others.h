@@ -12,6 +12,7 @@
 #define GPUSM_COPIES_FOR_OTHERS_H
 
 #include "opal/mca/common/gpusm/delegated_copies.h"
+#include "opal/mca/common/gpusm/gpu/device.h"
 #include "opal/mca/common/gpusm/gpu/gatherer.h"
 #include "opal/mca/common/gpusm/ipc/descriptor_wait.h"
 
@@ -31,10 +32,7 @@ struct mapping;
 class copies_for_others {
   public:
     copies_for_others(gpu_side &side, node &local, own_delegation_board &board,
-                      const copy_limits &limits)
-        : side_(side), node_(local), board_(board), limits_(limits)
-    {
-    }
+                      const copy_limits &limits);
     // What has not been begun is refused.
     ~copies_for_others();
     copies_for_others(const copies_for_others &) = delete;
@@ -87,7 +85,7 @@ class copies_for_others {
         completion end;
     };
 
-    bool has_new_device() const;
+    bool has_new_device() const { return serves_ && published_ != devices_.all().size(); }
     device *find_device(const std::uint8_t *uuid) const;
     peer *find_peer(const segment_identity &identity) const;
     status reach_memory(const delegated_memory &memory, job *of, one_side *out);
@@ -100,6 +98,7 @@ class copies_for_others {
     void end(job *over);
 
     gpu_side &side_;
+    const device_table &devices_; // its own
     node &node_;
     own_delegation_board &board_;
     const copy_limits limits_;

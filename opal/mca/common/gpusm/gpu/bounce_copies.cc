@@ -265,7 +265,7 @@ void bounce_copies::copied(copy_request *copy)
     count_to_deliver(*piece, true);
 }
 
-void bounce_copies::progress()
+void bounce_copies::go_on()
 {
     for (std::size_t copied = 0; arrived_.first() != nullptr && copied < progress_copy_bytes;) {
         bounce_piece *piece = arrived_.take();

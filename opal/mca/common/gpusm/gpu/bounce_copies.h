@@ -110,12 +110,18 @@ class bounce_copies {
     void copied(copy_request *copy);
     // Copies what has arrived, some tens of microseconds at most, so that other messages do not
     // wait longer, and sends out further pieces.
-    void progress();
+    void progress()
+    {
+        if (arrived_.first() != nullptr || pulling_.first() != nullptr) {
+            go_on();
+        }
+    }
 
     // The most that it takes; or what pieces take that are so many times fewer.
     static std::size_t memory_bytes(std::size_t share = 1);
 
   private:
+    void go_on();
     bool send_out(bounce *job);
     void send_piece(bounce *job, bounce_piece *piece, std::uint64_t bytes);
     void send_waiting();

@@ -162,7 +162,7 @@ void fd_passing::send(std::uint32_t to, const remote_handle &handle)
     }
 }
 
-void fd_passing::progress()
+void fd_passing::send_on()
 {
     // In order, and a full socket holds up what comes after it, also for other peers: this is rare.
     while (!unsent_.empty() && status::busy != try_to_send(unsent_.front())) {

@@ -64,7 +64,12 @@ class fd_passing {
     // many wait for room already.
     void send(std::uint32_t to, const remote_handle &handle);
     // Sends what had to wait for room in a peer's socket.
-    void progress();
+    void progress()
+    {
+        if (!unsent_.empty()) {
+            send_on();
+        }
+    }
 
   private:
     // An export whose descriptors have been asked for, until they are taken.
@@ -81,6 +86,7 @@ class fd_passing {
         descriptor_message message;
     };
 
+    void send_on();
     descriptor_socket &socket();
     bool receive(descriptor_message *out);
     std::vector<request>::iterator find(std::uint32_t owner, const remote_handle &handle);
