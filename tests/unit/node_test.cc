@@ -331,6 +331,19 @@ TEST_F(NodeFastBox, ThereAreNoMoreThanAllowed)
     EXPECT_FALSE(one_.send_inline(none, "x"));
 }
 
+TEST_F(NodeFastBox, ThatOfTheNextRankIsReadFirst)
+{
+    process three(folder_.path(), 3, 4);
+    process four(folder_.path(), 4, 4);
+    for (process *each : {&one_, &two_, &four}) {
+        warm_up(*each, three);
+    }
+    for (process *each : {&one_, &two_, &four}) {
+        EXPECT_TRUE(each->send_inline(three, "x"));
+    }
+    EXPECT_EQ(three.poll(), "4:x 1:x 2:x ");
+}
+
 TEST_F(NodeFastBox, WhatIsTooLongForItGoesInAFragmentInOrder)
 {
     warm_up(one_, two_);
@@ -425,20 +438,6 @@ TEST_F(NodeFastBox, AFastBoxThatCannotBeIsNotUsed)
         warm_up(honest, liar);
         EXPECT_FALSE(honest.send_inline(liar, "x")) << granule;
     }
-}
-
-TEST_F(NodeFastBox, OneThatCannotReadOurMemorySaysSo)
-{
-    (void)one_.send(two_, "a");
-    (void)two_.poll();
-    EXPECT_EQ(0U, one_.towards(two_).single_copy_refusals());
-    for (const std::uint32_t times : {1U, 2U}) {
-        two_.its().refuse_single_copies(two_.towards(one_));
-        EXPECT_EQ(times, one_.towards(two_).single_copy_refusals());
-    }
-    EXPECT_EQ(0U, two_.towards(one_).single_copy_refusals());
-    two_.its().refuse_single_copies(two_.towards(one_), false); // it can, after all
-    EXPECT_EQ(0U, one_.towards(two_).single_copy_refusals());
 }
 
 } // namespace

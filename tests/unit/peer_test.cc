@@ -254,4 +254,21 @@ TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)
     EXPECT_TRUE(to_.idle());
 }
 
+TEST(PeerOfTwo, OneThatCannotReadOurMemorySaysSo)
+{
+    const scratch_folder folder;
+    process one(folder.path(), 1, 4);
+    process two(folder.path(), 2, 4);
+    (void)one.send(two, "a");
+    (void)two.poll();
+    EXPECT_EQ(0U, one.towards(two).single_copy_refusals());
+    for (const std::uint32_t times : {1U, 2U}) {
+        two.its().refuse_single_copies(two.towards(one));
+        EXPECT_EQ(times, one.towards(two).single_copy_refusals());
+    }
+    EXPECT_EQ(0U, two.towards(one).single_copy_refusals());
+    two.its().refuse_single_copies(two.towards(one), false); // it can, after all
+    EXPECT_EQ(0U, one.towards(two).single_copy_refusals());
+}
+
 } // namespace

@@ -167,7 +167,10 @@ void node::open_fast_box(peer &of)
     of.inbox_granule = granule;
     box->unit[0].word.store(fast_box_word::unused(of.inbound_slot), std::memory_order_relaxed);
     of.inbox = fast_box_reader(box, &slot.fast_box_taken);
-    fast_boxes_.push_back(&of);
+    const auto behind_us = [own = own_.identity().vpid](const peer *each) {
+        return each->identity().vpid - own; // modulo 2^32
+    };
+    fast_boxes_.insert(std::ranges::upper_bound(fast_boxes_, behind_us(&of), {}, behind_us), &of);
     // Release: pairs with peer_segment::fast_box_at.
     slot.fast_box.store(granule, std::memory_order_release);
 }

@@ -238,8 +238,10 @@ class node {
     fifo_reader inbox_;
     std::vector<std::unique_ptr<peer>> peers_; // by number
     std::vector<peer *> live_;                 // of these, that have not been forgotten
-    std::vector<peer *> senders_;    // by our peer slot; those that cannot be mapped are closed
-    std::vector<peer *> fast_boxes_; // those that have one
+    std::vector<peer *> senders_; // by our peer slot; those that cannot be mapped are closed
+    // Of those that have one: first the rank behind this one, and so on around. Where all have sent
+    // to all, each then begins with another one's message, and no two read out of the same device.
+    std::vector<peer *> fast_boxes_;
     std::vector<std::uint32_t> free_fast_boxes_; // granules of those that ended peers had
     const std::uint32_t max_fast_boxes_;
     // By peer slot: the granules of messages whose senders could not be mapped, oldest first.
