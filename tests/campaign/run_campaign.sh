@@ -3,7 +3,7 @@
 # Copyright (c) 2026 The gpusm authors
 #
 # run_campaign.sh: a sample of each campaign. The whole of them takes hours: collectives, faults,
-# kills, random-types, and `exchange soak` with more messages.
+# kills, random-types, and `exchange soak` and `exchange stress` with more.
 # shellcheck disable=SC2154 # set by common.sh
 . "$(dirname "$0")/../mpi/common.sh"
 
@@ -46,4 +46,13 @@ soak() {
 soak soak-host-8-ranks 8 soak H 400000
 soak soak-host-4-threads 2 soak-threads H 100000
 soak soak-every-kind 4 soak "$kinds" 20000
+# What an application does with its devices; for long: `exchange stress --seconds 600`.
+if need_gpu stress; then
+    case $driver_kind in softcuda) stressed=DVAMPW ;; *) stressed=DVA ;; esac
+    for place in a-device-for-each one-device; do
+        case $place in one-device) only='-x CUDA_VISIBLE_DEVICES=0' ;; *) only= ;; esac
+        # shellcheck disable=SC2086 # an option and its value
+        check "stress-$place" 120 3 $only "$exchange" stress --kinds $stressed
+    done
+fi
 finish

@@ -69,6 +69,8 @@ bool parse(int argc, char **argv, context &c)
             std::erase_if(c.sizes, [&](std::size_t size) { return size > most; });
         } else if ("--rounds" == argument) {
             c.rounds = std::atoi(value);
+        } else if ("--seconds" == argument) {
+            c.seconds = std::atoi(value);
         } else if ("--seed" == argument) {
             c.next_seed = std::strtoull(value, nullptr, 10);
         } else if ("--live" == argument) {
@@ -131,10 +133,11 @@ int report(context &c, const char *name)
 
 int usage()
 {
-    std::fprintf(stderr, "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
-                         "[--allow-errors] [--views] [--rounds N] [--seed N] [--mebibytes N] "
-                         "[--live N] [--fill FOLDER]\n"
-                         "subtests: print-gpu");
+    std::fprintf(stderr,
+                 "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
+                 "[--allow-errors] [--views] [--rounds N] [--seconds N] [--seed N] [--mebibytes N] "
+                 "[--live N] [--fill FOLDER]\n"
+                 "subtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
     }

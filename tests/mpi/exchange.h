@@ -42,6 +42,7 @@ struct context {
     bool allow_errors = false;      // --allow-errors: MPI errors are not failures
     bool views = false;             // --views: what takes views to be right is tried, too
     int rounds = 0;                 // --rounds; 0: as many as the subtest likes
+    int seconds = 0;                // --seconds; 0: by rounds
     std::size_t mebibytes = 0;      // --mebibytes, of a buffer; 0: as the subtest likes
     int live = 0;                   // --live, small allocations that are there all the time
     std::string fill;               // --fill, a folder of a file system that becomes full
@@ -174,7 +175,7 @@ test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked
     test_locked_life;
 test_function test_threads_without_context, test_context_switched, test_host_context_destroyed,
     test_device_switched, test_two_devices, test_never, test_elsewhere;
-test_function test_capture, test_foreign;
+test_function test_stress, test_capture, test_foreign;
 test_function test_work_waits, test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
     test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types,

@@ -84,6 +84,7 @@ inline constexpr subtest subtests[] = {
     {"never", test_never, ranks::pair, false},
     {"closed", test_closed, ranks::pair, false},
     {"elsewhere", test_elsewhere, ranks::by_get, true},
+    {"stress", test_stress, ranks::everyone, true, MPI_THREAD_FUNNELED},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"work-waits", test_work_waits, ranks::by_get, true},
     {"work-waits-child-ends", test_work_waits_child_ends, ranks::pair, true},
