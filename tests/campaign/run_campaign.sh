@@ -48,7 +48,7 @@ soak soak-host-4-threads 2 soak-threads H 100000
 soak soak-every-kind 4 soak "$kinds" 20000
 # What an application does with its devices; for long: `exchange stress --seconds 600`.
 if need_gpu stress; then
-    case $driver_kind in softcuda) stressed=DVAMPW ;; *) stressed=DVA ;; esac
+    case $driver_kind in softcuda) stressed=DVAMPW ;; *) stressed=DVP ;; esac # docs/memory.md says why no A
     for place in a-device-for-each one-device; do
         case $place in one-device) only='-x CUDA_VISIBLE_DEVICES=0' ;; *) only= ;; esac
         # shellcheck disable=SC2086 # an option and its value

@@ -119,8 +119,12 @@ class call {
         const bool all_on_device =
             mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
         const bool in_place = kind::alltoall == of_.what && of_.in_place;
-        const int least_ranks = kind::bcast == of_.what ? 3 : 2;
-        return ranks_ >= least_ranks && all_on_device && 1 == of_.stride && !in_place;
+        const std::size_t bytes = of_.n * sizeof(int);
+        const bool direct = ranks_ >= 4 && bytes >= 8 << 10 && bytes < 1 << 20;
+        if (kind::bcast == of_.what && (ranks_ < 3 || direct)) {
+            return false;
+        }
+        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place;
     }
     std::string describe() const
     {
@@ -380,7 +384,8 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, varied, 300000, 0, false, mix::none, 1});
         }
     }
-    // In parts, with some bytes over.
+    // Directly, and in parts, with some bytes over.
+    try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
     try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
     if (ranks <= 2) {
         try_one({kind::allgather, false, 2200000, 0, false, mix::none, 1});

@@ -86,10 +86,10 @@ GPUSM_EXCHANGE(scatter, SCATTER,
                                comm))
 GPUSM_EXCHANGE(scatterv, SCATTERV, true)
 
-// Two ranks have one message to send, which takes less than a meeting and a launch.
 bool may_bcast(std::uint64_t bytes, const communicator *comm)
 {
-    return !OMPI_COMM_IS_INTER(comm) && ompi_comm_size(comm) > 2 && may_be_even(bytes, comm);
+    return !OMPI_COMM_IS_INTER(comm) && !is_sent_directly(elements(ompi_comm_size(comm)), bytes) &&
+           may_be_even(bytes, comm);
 }
 
 // A long one in two steps, neither of which has all ranks read from the root alone: each gets a

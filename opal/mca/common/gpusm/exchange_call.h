@@ -30,6 +30,15 @@ inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{16} << 20;
 // Where ranks share a device messages between them wait for time slices of 150 us.
 inline constexpr std::uint64_t exchange_most_shared_bytes = std::uint64_t{256} << 20;
 
+// A bcast that goes from the root to each rank in one message, which takes less than a meeting and
+// a launch: to two ranks any, to four and more those that coll/tuned of Open MPI 5.0 sends so.
+constexpr bool is_sent_directly(std::size_t ranks, std::uint64_t bytes)
+{
+    constexpr std::uint64_t least_bytes = 8 << 10;
+    constexpr std::uint64_t end_bytes = 1 << 20;
+    return ranks <= 2 || (ranks >= 4 && bytes >= least_bytes && bytes < end_bytes);
+}
+
 // Bytes that belong together, from the beginning of a buffer.
 struct exchange_block {
     std::int64_t offset = 0;
