@@ -100,4 +100,27 @@ TEST_F(ImportTable, AnEventStaysWhileACopyOfThatPeersMemoryMayStillWaitForIt)
     EXPECT_EQ(opened(), 0U);
 }
 
+TEST_F(ImportTable, WhatWasGivenOutLastIsGivenOutAgainUntilItsExportIsOver)
+{
+    mapping *first = nullptr;
+    mapping *again = nullptr;
+    ASSERT_EQ(imports_.import(owner, them_, exported_, *into_, &first), status::ok);
+    ASSERT_EQ(imports_.import(owner, them_, exported_, *into_, &again), status::ok);
+    EXPECT_EQ(again, first);
+    EXPECT_EQ(first->references, 2U);
+    EXPECT_EQ(fake().calls["ipc_open_mem_handle"], 1);
+    EXPECT_EQ(imports_.asked().hits, 1U);
+    remote_handle longer = exported_;
+    longer.len_bytes += 1;
+    EXPECT_EQ(imports_.import(owner, them_, longer, *into_, &again), status::bad_peer);
+    const segment_view &view = theirs_.view();
+    view.exports[0].generation.store(exported_.generation + 1);
+    view.header->retire_epoch.fetch_add(1);
+    EXPECT_EQ(imports_.import(owner, them_, exported_, *into_, &again), status::not_found);
+    imports_.release(first);
+    imports_.release(first);
+    ASSERT_NE(imports_.import(owner, them_, exported_, *into_, &again), status::ok);
+    EXPECT_TRUE(imports_.drop_owner(owner));
+}
+
 } // namespace

@@ -104,6 +104,11 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
     }
     // Before memory is mapped anew, memory that its owner has freed is given back.
     close_over(owner, from);
+    if (last_.is(owner, handle, into) && last_.changes == cache_.changes()) {
+        *out = mapping_cache::hold(last_.mapped);
+        ++asked_.hits;
+        return status::ok;
+    }
     const bool of_pool = share_kind::pool == handle.kind;
     descriptor_message message;
     bool was_open = true;
@@ -134,6 +139,9 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
         if (status::ok != s) {
             cache_.release(std::exchange(*out, nullptr));
         }
+    }
+    if (status::ok == s) {
+        last_ = {*out, owner, into.index, handle, cache_.changes()};
     }
     return s;
 }

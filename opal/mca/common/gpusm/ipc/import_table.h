@@ -107,6 +107,22 @@ class import_table {
         std::uint32_t pointers = 0;
         std::set<int> allowed; // devices that may touch it, by ordinal
     };
+    // What import() has given out last, as most messages come out of the memory that the one before
+    // came out of.
+    struct recent {
+        mapping *mapped = nullptr; // null: none
+        std::uint32_t owner = 0;
+        std::uint32_t into = 0; // device::index
+        remote_handle handle{};
+        std::uint64_t changes = 0; // of the cache
+
+        bool is(std::uint32_t by, const remote_handle &of, const device &on) const
+        {
+            return mapped != nullptr && owner == by && into == on.index && handle.slot == of.slot &&
+                   handle.generation == of.generation && handle.kind == of.kind &&
+                   handle.base == of.base && handle.len_bytes == of.len_bytes;
+        }
+    };
     // Takes the peer's descriptors if `message` has none.
     status open(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                 descriptor_message *message, mapping *out);
@@ -133,6 +149,7 @@ class import_table {
     std::map<std::pair<std::uint32_t, std::uint32_t>, mapping *> anchors_;
     cache_statistics anchored_{};
     lookups asked_;
+    recent last_;
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };

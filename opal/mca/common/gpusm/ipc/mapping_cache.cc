@@ -21,6 +21,7 @@ void mapping_cache::release(mapping *used)
 void mapping_cache::invalidate(std::uint32_t owner,
                                const std::function<bool(const mapping_key &)> &is_over)
 {
+    ++changes_;
     auto at = mappings_.lower_bound({owner, 0, 0, 0});
     while (at != mappings_.end() && at->first.owner == owner) {
         at->second.stale = at->second.stale || is_over(at->first);
@@ -37,8 +38,14 @@ bool mapping_cache::close_idle(std::int64_t time, std::uint64_t epochs)
         return false;
     }
     bytes_ -= at->second.len_bytes;
-    mappings_.erase(at);
+    (void)forget(at);
     return true;
+}
+
+mapping_cache::index::iterator mapping_cache::forget(index::iterator at)
+{
+    ++changes_;
+    return mappings_.erase(at);
 }
 
 mapping_cache::index::iterator mapping_cache::close(index::iterator at)
@@ -47,7 +54,7 @@ mapping_cache::index::iterator mapping_cache::close(index::iterator at)
         return postpone(at);
     }
     bytes_ -= at->second.len_bytes;
-    return mappings_.erase(at);
+    return forget(at);
 }
 
 // Of a stale one. What was mapped by a descriptor is closed at once: that takes little, and may
@@ -66,7 +73,7 @@ mapping_cache::index::iterator mapping_cache::postpone(index::iterator at)
     postponed_bytes_ += gone.len_bytes;
     postponed_.push_back(std::move(gone));
     (void)close_postponed(max_postponed_bytes_);
-    return mappings_.erase(at);
+    return forget(at);
 }
 
 // Leaves at most so many bytes postponed. True: something has been closed.

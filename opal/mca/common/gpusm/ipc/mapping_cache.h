@@ -135,6 +135,15 @@ class mapping_cache {
         return status::ok;
     }
 
+    // One more reference to a mapping that acquire() has given out, which has not been closed nor
+    // become stale since: as long as changes() is what it was then.
+    static mapping *hold(mapping *found)
+    {
+        ++found->references;
+        return found;
+    }
+    std::uint64_t changes() const { return changes_; }
+
     // Takes back one reference. With the last one a stale mapping is to be closed, and any other
     // becomes the most recently used of the unused ones, which are then evicted until the bound
     // holds: one that is larger by itself is closed here.
@@ -166,6 +175,7 @@ class mapping_cache {
   private:
     using index = std::map<mapping_key, mapping>;
 
+    index::iterator forget(index::iterator at);
     index::iterator close(index::iterator at);
     index::iterator retire(index::iterator at);
     index::iterator postpone(index::iterator at);
@@ -180,6 +190,7 @@ class mapping_cache {
     const std::size_t max_postponed_bytes_;
     const std::size_t max_kept_bytes_;
     index mappings_;
+    std::uint64_t changes_ = 0; // mappings that went out of the index, and calls of invalidate()
     std::size_t bytes_ = 0;
     std::deque<mapping> postponed_; // out of mappings_, still open; oldest first
     std::size_t postponed_bytes_ = 0;
