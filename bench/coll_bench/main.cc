@@ -5,6 +5,7 @@
 // same processes and in turns. `coll_bench --help` is the manual.
 #include "bench/coll_bench/nccl.h"
 #include "bench/coll_bench/operations.h"
+#include "bench/common/agree.h"
 #include "bench/common/numbers.h"
 
 #include <getopt.h>
@@ -125,25 +126,6 @@ struct run {
     std::unique_ptr<buffer> taken;
 };
 
-// The same answer on all ranks: the lowest rank's sentence that is not empty.
-std::string agree(const call &c, const std::string &mine)
-{
-    struct {
-        int is_fine;
-        int rank;
-    } vote{mine.empty() ? 1 : 0, c.rank};
-    (void)MPI_Allreduce(MPI_IN_PLACE, &vote, 1, MPI_2INT, MPI_MINLOC, MPI_COMM_WORLD);
-    if (1 == vote.is_fine) {
-        return "";
-    }
-    std::string text = "rank " + std::to_string(vote.rank) + ": " + mine;
-    int bytes = static_cast<int>(text.size());
-    (void)MPI_Bcast(&bytes, 1, MPI_INT, vote.rank, MPI_COMM_WORLD);
-    text.resize(static_cast<std::size_t>(bytes));
-    (void)MPI_Bcast(text.data(), bytes, MPI_CHAR, vote.rank, MPI_COMM_WORLD);
-    return text;
-}
-
 double slowest_median(std::vector<double> times)
 {
     (void)MPI_Allreduce(MPI_IN_PLACE, times.data(), static_cast<int>(times.size()), MPI_DOUBLE,
@@ -179,7 +161,9 @@ std::string check_once(const run &r, const operation &what, bool mpi)
         error = by_nccl(r, what);
     }
     error = error.empty() ? check(what, r.c) : error;
-    return error.empty() ? "" : (mpi ? "MPI, " : "NCCL, ") + error;
+    return error.empty()
+               ? ""
+               : "rank " + std::to_string(r.c.rank) + ": " + (mpi ? "MPI, " : "NCCL, ") + error;
 }
 
 int iterations_of(const options &opt, std::size_t bytes)
@@ -213,9 +197,9 @@ std::string measure(run &r, const operation &what, std::size_t bytes)
         }
     }
     // Once more each, into memory that holds nothing of what was measured.
-    error = agree(r.c, error.empty() ? check_once(r, what, true) : error);
+    error = agree_on_error(error.empty() ? check_once(r, what, true) : error);
     if (nullptr != r.other && error.empty()) {
-        error = agree(r.c, check_once(r, what, false));
+        error = agree_on_error(check_once(r, what, false));
     }
     if (!error.empty()) {
         return std::string(what.name) + " of " + std::to_string(bytes) + " bytes: " + error;
@@ -313,8 +297,8 @@ int run_all(const options &opt, const device *gpu, const std::string &wrong)
     r.gpu = gpu;
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &r.c.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &r.c.ranks);
-    std::string error = agree(r.c, wrong.empty() && r.c.ranks < 2 ? "needs two ranks" : wrong);
-    error = error.empty() ? agree(r.c, make_buffers(r)) : error;
+    std::string error = agree_on_error(wrong.empty() && r.c.ranks < 2 ? "needs two ranks" : wrong);
+    error = error.empty() ? agree_on_error(make_buffers(r)) : error;
     if (!error.empty()) {
         return complain(r, error, exit_usage);
     }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 namespace gpusm::bench {
 
@@ -226,22 +225,6 @@ std::string check_bytes(run &r, std::size_t len_bytes, int iterations)
         note(i, compare_incoming(r, plan));
     }
     return error;
-}
-
-std::string agree_on_error(const std::string &mine)
-{
-    struct {
-        int good;
-        int rank;
-    } candidate = {mine.empty() ? 1 : 0, 0}, chosen = {};
-    (void)MPI_Comm_rank(MPI_COMM_WORLD, &candidate.rank);
-    (void)MPI_Allreduce(&candidate, &chosen, 1, MPI_2INT, MPI_MINLOC, MPI_COMM_WORLD);
-    char text[512] = "";
-    std::strncpy(text, mine.c_str(), sizeof(text) - 1);
-    if (0 == chosen.good) {
-        (void)MPI_Bcast(text, sizeof(text), MPI_CHAR, chosen.rank, MPI_COMM_WORLD);
-    }
-    return text;
 }
 
 } // namespace gpusm::bench

@@ -6,6 +6,7 @@
 #ifndef GPUSM_PERF_H
 #define GPUSM_PERF_H
 
+#include "bench/common/agree.h"
 #include "bench/common/buffer.h"
 #include "bench/common/numbers.h"
 #include "bench/common/path_counters.h"
@@ -119,10 +120,6 @@ rank_times measure(run &r, std::size_t len_bytes, std::string *error);
 std::string check_bytes(run &r, std::size_t len_bytes, int iterations);
 // gpusm_perf check; returns the exit status.
 int check_everything(run &r, const std::string &no_device);
-
-// Makes a rank's sentence known to all: empty when every rank's is empty, else that of the lowest
-// rank that has one. Collective.
-std::string agree_on_error(const std::string &mine);
 
 using clock_type = std::chrono::steady_clock;
 
