@@ -384,7 +384,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, varied, 300000, 0, false, mix::none, 1});
         }
     }
-    // Directly, and in parts, with some bytes over.
+    // Directly, and more than kernels take.
     try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
     try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
     if (ranks <= 2) {

@@ -239,26 +239,6 @@ inline exchange_call call_of_bcast(GPUSM_OF_BCAST)
     return call.made;
 }
 
-// Of a bcast, from its byte number `first` on: the root gives each rank as many bytes of its own.
-inline constexpr std::uint64_t bcast_alignment = 16; // of these, for kernels
-inline exchange_call call_of_parts(void *buffer, std::uint64_t first, std::uint64_t part_bytes,
-                                   const datatype *type, int root, const communicator *comm)
-{
-    call_maker call(exchange_kind::bcast, comm, root);
-    blocks parts{};
-    for (std::size_t i = 0; i < call.ranks; ++i) {
-        parts[i] = {static_cast<std::int64_t>(first + i * part_bytes), part_bytes};
-    }
-    if (is_root(root, comm)) {
-        call.send(buffer, type, call.but_mine(parts));
-    } else {
-        blocks mine{};
-        mine[elements(root)] = parts[call.me];
-        call.receive(buffer, type, mine);
-    }
-    return call.made;
-}
-
 inline exchange_call call_of_gather(GPUSM_OF_GATHER)
 {
     const call_maker call(exchange_kind::gather, comm, root);

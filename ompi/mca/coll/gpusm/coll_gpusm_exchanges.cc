@@ -16,10 +16,6 @@ device_calls &devices_of(base_module *module)
 
 // The blocking, the non-blocking and the persistent function. `may_be`: as far as all ranks know.
 #define GPUSM_EXCHANGE(name, upper, may_be)                                                        \
-    GPUSM_BLOCKING_EXCHANGE(name, upper, may_be)                                                   \
-    GPUSM_STARTED_EXCHANGE(name, upper, may_be)
-
-#define GPUSM_BLOCKING_EXCHANGE(name, upper, may_be)                                               \
     extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept               \
     {                                                                                              \
         const auto make = [&] { return call_of_##name(GPUSM_PASS_##upper); };                      \
@@ -29,9 +25,8 @@ device_calls &devices_of(base_module *module)
         }                                                                                          \
         const auto &next = next_of(module);                                                        \
         return next.coll_##name(GPUSM_PASS_##upper, next.coll_##name##_module);                    \
-    }
-
-#define GPUSM_STARTED_EXCHANGE(name, upper, may_be)                                                \
+    }                                                                                              \
+                                                                                                   \
     extern "C" int coll_gpusm_i##name(GPUSM_OF_##upper, ompi_request_t **request,                  \
                                       base_module *module) noexcept                                \
     {                                                                                              \
@@ -92,57 +87,7 @@ bool may_bcast(std::uint64_t bytes, const communicator *comm)
            may_be_even(bytes, comm);
 }
 
-// A long one in two steps, neither of which has all ranks read from the root alone: each gets a
-// part from the root, then all get the parts of each other. *done: the bytes that all have then.
-int bcast_in_parts(GPUSM_OF_BCAST, base_module *module, std::uint64_t *done)
-{
-    const std::size_t ranks = elements(ompi_comm_size(comm));
-    const std::uint64_t bytes = bytes_of(count, type);
-    const std::uint64_t whole = bcast_alignment * ranks;
-    int rc = OMPI_SUCCESS;
-    while (OMPI_SUCCESS == rc && bytes - *done >= whole) {
-        const std::uint64_t part =
-            std::min(exchange_most_bytes, (bytes - *done) / whole * bcast_alignment);
-        const auto make = [&] { return call_of_parts(buffer, *done, part, type, root, comm); };
-        int scattered = OMPI_SUCCESS;
-        if (!devices_of(module).exchange(comm, make, &scattered)) {
-            break;
-        }
-        rc = scattered;
-        if (OMPI_SUCCESS == rc) {
-            rc = coll_gpusm_allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL,
-                                      static_cast<unsigned char *>(buffer) + *done,
-                                      static_cast<count_type>(part), MPI_BYTE, comm, module);
-        }
-        *done += part * ranks;
-    }
-    return rc;
-}
-
-extern "C" int coll_gpusm_bcast(GPUSM_OF_BCAST, base_module *module) noexcept
-{
-    const std::uint64_t bytes = bytes_of(count, type);
-    const auto &next = next_of(module);
-    int rc = OMPI_SUCCESS;
-    std::uint64_t done = 0;
-    if (may_bcast(bytes, comm) && bytes > exchange_most_bytes) {
-        rc = bcast_in_parts(GPUSM_PASS_BCAST, module, &done);
-    } else if (may_bcast(bytes, comm) &&
-               devices_of(module).exchange(
-                   comm, [&] { return call_of_bcast(GPUSM_PASS_BCAST); }, &rc)) {
-        return rc;
-    }
-    if (0 == done) {
-        return next.coll_bcast(GPUSM_PASS_BCAST, next.coll_bcast_module);
-    }
-    // The type has no gaps, on no rank.
-    return OMPI_SUCCESS != rc || done == bytes
-               ? rc
-               : next.coll_bcast(static_cast<unsigned char *>(buffer) + done,
-                                 static_cast<count_type>(bytes - done), MPI_BYTE, root, comm,
-                                 next.coll_bcast_module);
-}
-GPUSM_STARTED_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm))
+GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm))
 
 } // namespace
 
