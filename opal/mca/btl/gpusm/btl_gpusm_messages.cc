@@ -118,13 +118,6 @@ bool is_to_be_offered(const mca_btl_base_endpoint_t *endpoint, std::size_t len_b
     return mode::offered == choose(known);
 }
 
-// The inline send of that buffer has been declined for that reason just now.
-bool has_just_been_chosen(const mca_btl_base_endpoint_t *endpoint, const void *base)
-{
-    return endpoint->transport->declined == reinterpret_cast<std::uint64_t>(base) &&
-           ipc_state::ready == endpoint->link->fetches.state();
-}
-
 } // namespace
 
 bool may_be_device_memory(const void *base, std::uint32_t flags)
@@ -299,10 +292,9 @@ mca_btl_base_registration_handle_t *mca_btl_gpusm_register_mem(mca_btl_base_modu
     gpusm::gpu_side *side = ask ? ours.process.gpu() : nullptr;
     // Handles are for one peer. Without one ob1 sends fragments.
     if (MCA_BTL_ENDPOINT_ANY == endpoint ||
-        (for_peers && !(ask && gpusm::has_just_been_chosen(endpoint, base)) &&
-         gpusm::mode::offered !=
-             gpusm::choose_to_offer(endpoint, ask ? memory_kind::mappable : memory_kind::host,
-                                    size))) {
+        (for_peers && gpusm::mode::offered !=
+                          gpusm::choose_to_offer(
+                              endpoint, ask ? memory_kind::mappable : memory_kind::host, size))) {
         return nullptr;
     }
     gpusm::registration *made = ours.registrations->take();
