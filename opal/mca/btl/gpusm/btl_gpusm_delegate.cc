@@ -64,10 +64,7 @@ void progress_delegated(gpu_side &side)
         }
         release_memory(get);
         get->known.set(fact::delegates, false);
-        const status s = start_get(get);
-        if (status::ok != s && status::busy != s) {
-            finish(get, s);
-        }
+        start_get_again(get);
     }
 }
 

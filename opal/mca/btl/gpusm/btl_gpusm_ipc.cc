@@ -151,14 +151,8 @@ status wait_for_descriptors(transfer *get)
     if (get->has_waited) {
         return status::not_found; // they came, and did not help
     }
-    const auto go_on = [get] {
-        const status s = start_get(get);
-        if (status::ok != s && status::busy != s) {
-            finish(get, s);
-        }
-    };
     fd_passing &fds = get->gpu().fds;
-    if (!fds.ask(get->endpoint->peer->number, get->remote, go_on)) {
+    if (!fds.ask(get->endpoint->peer->number, get->remote, [get] { start_get_again(get); })) {
         return status::unsupported;
     }
     get->has_waited = true;

@@ -184,7 +184,7 @@ void stage_side::progress()
     }
     while (transfer *get = waiting_.first()) {
         choose_mode_anew(get);
-        const status s = begin(get);
+        const status s = source_has_ended(get) ? status::peer_gone : begin(get);
         if (status::busy == s) {
             break;
         }
