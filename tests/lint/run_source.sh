@@ -38,7 +38,9 @@ EOT
 report "shm includes itself and base only" \
     "$(includes_of $common/shm "$standard|include \"$common/(base|shm)/"; grep -rnE "$no_gpu_or_mpi" $common/shm)"
 report "the choice of a mode includes shm and base only" \
-    "$(includes_of $common/choose.h "$standard|include \"$common/(base|shm)/"; grep -nE "$no_gpu_or_mpi" $common/choose.h)"
+    "$(includes_of $common/choose.h "$standard|include \"$common/(mode\.h|(base|shm)/)"
+    includes_of $common/mode.h "$standard"
+    grep -nE "$no_gpu_or_mpi" $common/choose.h $common/mode.h)"
 report "gpu includes itself, base and cuda.h only" \
     "$(includes_of $common/gpu "$standard|include \"$common/(base|gpu)/"; grep -rnE "$no_gpu_or_mpi" $common/gpu | grep -v 'include <cuda.h>')"
 report "protocol includes itself, shm and base only" \

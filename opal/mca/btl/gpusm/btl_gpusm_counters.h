@@ -2,11 +2,11 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // btl_gpusm_counters.h: the performance variables of the component. Those of messages bear the
-// names of their modes (choose.h).
+// names of their modes (mode.h).
 #ifndef BTL_GPUSM_COUNTERS_H
 #define BTL_GPUSM_COUNTERS_H
 
-#include "opal/mca/common/gpusm/choose.h"
+#include "opal/mca/common/gpusm/mode.h"
 
 namespace gpusm {
 

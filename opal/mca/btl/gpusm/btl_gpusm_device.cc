@@ -7,7 +7,6 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
-#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
@@ -284,19 +283,6 @@ status start_get(transfer *get)
         start_copy(get);
     }
     return s;
-}
-
-bool source_has_ended(const transfer *get)
-{
-    return !is_self(get->endpoint) && get->endpoint->peer->has_ended();
-}
-
-void start_get_again(transfer *get)
-{
-    const status s = source_has_ended(get) ? status::peer_gone : start_get(get);
-    if (status::ok != s && status::busy != s) {
-        finish(get, s);
-    }
 }
 
 int progress_gets(transport &of, bool busy)

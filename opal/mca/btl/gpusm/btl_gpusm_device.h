@@ -66,11 +66,6 @@ void choose_mode_anew(transfer *get);
 // Imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
 // lock. Anything but these two: the get is still the caller's.
 status start_get(transfer *get);
-// Again, when what it has waited for has come or failed; ends it where that is not to be. Of a
-// source that has ended nothing is written from then on: with fault tolerance ob1 ends the receives
-// from it at once, and their memory is the program's again.
-void start_get_again(transfer *get);
-bool source_has_ended(const transfer *get);
 
 } // namespace gpusm
 

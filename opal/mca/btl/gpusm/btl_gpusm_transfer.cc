@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_transfer.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
@@ -107,6 +108,19 @@ void finish(transfer *get, status outcome)
     release_memory(get);
     get->job.copy.outcome = outcome;
     get->endpoint->transport->gets->ended.append(get);
+}
+
+bool source_has_ended(const transfer *get)
+{
+    return !is_self(get->endpoint) && get->endpoint->peer->has_ended();
+}
+
+void start_get_again(transfer *get)
+{
+    const status s = source_has_ended(get) ? status::peer_gone : start_get(get);
+    if (status::ok != s && status::busy != s) {
+        finish(get, s);
+    }
 }
 
 void complete(transfer *get, status outcome)

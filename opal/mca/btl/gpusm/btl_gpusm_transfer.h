@@ -45,23 +45,24 @@ struct transfer {
     remote_handle remote;
     facts known; // of this message
     mode goes;   // what follows from them
-    bounce job;  // its length, destination and outcome; modes mapped, bounced, self: its copy
-    stream_fetch stream;         // modes with a ring or a target (docs/streams.md)
-    delegated_request delegated; // mode delegated
-    struct device *into;         // in whose context it is copied; null: by processors alone
+    bool from_blocks;
+    bool has_waited;     // for descriptors, once
+    bool kernel_reads;   // a kernel in the context of `into` may read the source
+    struct device *into; // in whose context it is copied; null: by processors alone
     // Referenced while it is copied; null before, for what is not mapped, and for memory of this
     // process.
     struct mapping *mapping;
     // Referenced while another process may write there by itself; else null.
     struct exported *target;
-    packed_block packed; // that it writes there in the place of a buffer with gaps; or none
     view *into_view;     // in which the buffer lies, or null
     view *from_view;     // which stands for mapped blocks of the peer's; owned; or null
-    strided_side blocks; // these, at the peer's addresses, if `from_blocks`
-    bool from_blocks;
-    bool has_waited;   // for descriptors, once
-    bool kernel_reads; // a kernel in the context of `into` may read the source
-    transfer *next;    // in the list that it waits in
+    transfer *next;      // in the list that it waits in
+    packed_block packed; // that it writes there in the place of a buffer with gaps; or none
+    bounce job; // its length, destination and outcome; modes mapped, bounced, self: its copy
+    // What few messages have comes last: a plain copy touches fewer lines of the caches so.
+    stream_fetch stream;         // modes with a ring or a target (docs/streams.md)
+    delegated_request delegated; // mode delegated
+    strided_side blocks;         // of the source, at the peer's addresses, if `from_blocks`
 
     // The devices' side of the process; there is one if either memory is a device's.
     gpu_side &gpu() const { return *endpoint->transport->process.gpu_if_made(); }
@@ -92,6 +93,12 @@ void release_memory(transfer *get);
 // It has ended, as `outcome` says: queues it for the next progress_gets, which completes it without
 // the GPU lock. Under that lock.
 void finish(transfer *get, status outcome);
+// Again, when what it has waited for has come or failed; ends it where that is not to be. Of a
+// source that has ended nothing is written from then on: with fault tolerance ob1 ends the receives
+// from it at once, and their memory is the program's again.
+void start_get_again(transfer *get);
+// Whether that process has. Asks the system.
+bool source_has_ended(const transfer *get);
 // Counts it by its mode, gives it back, and tells ob1. Holds nothing any more. Without the GPU
 // lock: ob1 may call from within.
 void complete(transfer *get, status outcome);

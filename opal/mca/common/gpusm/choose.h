@@ -16,6 +16,7 @@
 #ifndef GPUSM_CHOOSE_H
 #define GPUSM_CHOOSE_H
 
+#include "opal/mca/common/gpusm/mode.h"
 #include "opal/mca/common/gpusm/shm/wire.h"
 
 #include <array>
@@ -23,76 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 namespace gpusm {
-
-// --- modes
-
-enum class mode : std::uint8_t {
-    fragments,
-    offered,
-    single_copy,
-    both_copy,
-    host_ring,
-    mapped,
-    delegated,
-    bounced,
-    shared,
-    pushed,
-    pulled,
-    device_ring,
-    staged_ring,
-    self,
-};
-
-struct mode_description {
-    mode described;
-    const char *name;
-    const char *who_copies;
-};
-inline constexpr mode_description modes[] = {
-    {mode::fragments, "fragments", "both processors, through fragments of shared memory"},
-    {mode::offered, "offered", "not known yet: the receiver chooses"},
-    {mode::single_copy, "single_copy", "the receiver's processor, out of the sender's memory"},
-    {mode::both_copy, "both_copy", "both processors, each a part, between the two memories"},
-    {mode::host_ring, "host_ring", "both processors, through a ring in host memory"},
-    {mode::mapped, "mapped", "the receiver's copy engine, out of the sender's memory"},
-    {mode::delegated, "delegated",
-     "a kernel of the process that submits for the device, between the two memories"},
-    {mode::bounced, "bounced",
-     "the receiver's copy engine, into registered memory; from there its processor"},
-    {mode::shared, "shared",
-     "as bounced, from the end; from the front the sender's copy engine and processor"},
-    {mode::pushed, "pushed", "the sender's copy engine, into the receiver's memory"},
-    {mode::pulled, "pulled",
-     "as staged_ring, from the front; from the end the receiver's processor and copy engine"},
-    {mode::device_ring, "device_ring",
-     "both copy engines, through a ring on the receiver's device"},
-    {mode::staged_ring, "staged_ring",
-     "through a ring in host memory: copy engines between it and devices, else processors"},
-    {mode::self, "self", "the own processor or copy engine, once"},
-};
-
-constexpr const char *to_string(mode named)
-{
-    for (const mode_description &each : modes) {
-        if (each.described == named) {
-            return each.name;
-        }
-    }
-    return "?";
-}
-
-// --- facts
-
-// What an end of the message is. A buffer on a device counts as mappable until its export is
-// refused.
-enum class memory_kind : std::uint8_t {
-    host,       // page-locked or not is a fact of its own
-    mappable,   // device memory that another process can map
-    unmappable, // device memory that it cannot
-    unknown,    // the receiver's buffer, as its sender sees it
-};
 
 // What the source is, by the handle that was offered.
 constexpr memory_kind memory_named(share_kind kind)
@@ -101,103 +35,6 @@ constexpr memory_kind memory_named(share_kind kind)
            : share_kind::staged == kind ? memory_kind::unmappable
                                         : memory_kind::mappable;
 }
-
-// In the order in which they are asked for: what costs a call of the driver comes last.
-enum class fact : std::uint8_t {
-    peer_fetches,
-    uses_device,
-    two_copies_are_faster,
-    oversubscribed,
-    ring_is_warm,
-    readable,
-    sender_writes,
-    sends_too,
-    single_copies,
-    rings,
-    event,
-    delegates,
-    pushes,
-    page_locked_source,
-    page_locked_target,
-    device_rings,
-    bounce_copies,
-    count
-};
-
-struct fact_description {
-    fact described;
-    const char *if_so;
-    const char *if_not; // null: no row asks for that
-};
-inline constexpr fact_description fact_descriptions[] = {
-    // The handshake has not been refused, and this process has a GPU side.
-    {fact::peer_fetches, "the peer fetches device memory", nullptr},
-    // If it does the receiver's buffer may lie on a device, too.
-    {fact::uses_device, "the sender uses a device", "the sender uses no device"},
-    // Than a single copy: AMD processors, and both processes at one L3 cache.
-    {fact::two_copies_are_faster, "two copies are faster than one", nullptr},
-    // Then only one of the two processes is likely to run.
-    {fact::oversubscribed, "oversubscribed", "not oversubscribed"},
-    // btl_gpusm_stream_host_after bytes have come from the peer.
-    {fact::ring_is_warm, "enough has come for a ring's memory to pay", nullptr},
-    // The handle says so: the receiver has not refused.
-    {fact::readable, "single copies of the sender's memory", nullptr},
-    // By single copies into the receiver's memory.
-    {fact::sender_writes, "the sender writes a part", nullptr},
-    // Then both processors are busy already.
-    {fact::sends_too, "the receiver sends host messages", "the receiver sends no host messages"},
-    // btl_gpusm_use_single_copy, and a component of smsc that needs no registration.
-    {fact::single_copies, "this process makes single copies", nullptr},
-    // And memory for the request.
-    {fact::rings, "a ring is free", nullptr},
-    // btl_gpusm_use_cuda_events: only the receiver waits for it.
-    {fact::event, "an event to wait for", "no event to wait for"},
-    // Both memories are on one device, which is used by several processes without MPS, and another
-    // one than the receiver copies for all (delegated_copies.h).
-    {fact::delegates, "another process submits for the device", nullptr},
-    // btl_gpusm_use_direct_host, and writing there has not failed lately.
-    {fact::pushes, "the sender writes device memory", nullptr},
-    {fact::page_locked_source, "page-locked source", "source not page-locked"},
-    {fact::page_locked_target, "page-locked target", nullptr},
-    // btl_gpusm_staging_device_bytes, and the sender can map one.
-    {fact::device_rings, "a ring on the device", nullptr},
-    // Registered memory of this process's for them.
-    {fact::bounce_copies, "registered memory", nullptr},
-};
-
-struct fact_set {
-    std::uint32_t bits = 0;
-
-    constexpr fact_set() = default;
-    constexpr fact_set(std::initializer_list<fact> all)
-    {
-        for (const fact each : all) {
-            add(each);
-        }
-    }
-    constexpr void add(fact each) { bits |= 1U << static_cast<unsigned>(each); }
-    constexpr void remove(fact each) { bits &= ~(1U << static_cast<unsigned>(each)); }
-    constexpr bool has(fact each) const { return 0 != (bits >> static_cast<unsigned>(each) & 1U); }
-};
-static_assert(static_cast<unsigned>(fact::count) <= 32);
-
-// All that a mode depends on.
-struct facts {
-    memory_kind source;
-    memory_kind target;
-    std::uint64_t len_bytes;
-    bool own_process = false; // the message is one to oneself
-    fact_set yes{};           // what has been asked so far
-    fact_set no{};
-
-    constexpr void set(fact which, bool so)
-    {
-        (so ? yes : no).add(which);
-        (so ? no : yes).remove(which);
-    }
-    // The same message, of which nothing has been asked.
-    constexpr facts unasked() const { return {source, target, len_bytes, own_process}; }
-};
 
 // --- lengths
 //
@@ -359,7 +196,8 @@ inline constexpr mode_row self_rows[] = {
 
 // --- the function
 
-// A message's memories are known, so of each pair of them the table's rows are kept apart.
+// A message's memories are known, so of each pair of them the table's rows are kept apart, and
+// where the compiler knows them too it leaves out all others.
 struct row_list {
     std::array<mode_row, 8> rows;
     std::size_t count;
@@ -389,42 +227,62 @@ template <std::size_t count> consteval row_lists by_memories(const mode_row (&al
 inline constexpr row_lists mode_row_lists = by_memories(mode_rows);
 inline constexpr row_lists self_row_lists = by_memories(self_rows);
 
-// How far a choice has come: all rows before this one do not hold. It depends on `asks`, or, if
-// that is `count`, it holds. Null: no row does.
-struct choice {
-    const mode_row *row;
-    fact asks;
-};
-
-// From that row on, of those for the message's memories.
-constexpr choice next_choice(const mode_row *row, const mode_row *end, const facts &known)
+// Whether a row holds of which the length does, and which needs and lacks those facts. `open`:
+// those of them that may have to be asked for.
+template <std::uint32_t needs, std::uint32_t lacks, std::uint32_t open, typename Answer>
+[[gnu::always_inline]] constexpr bool holds(facts *known, Answer &answer)
 {
-    const std::uint32_t asked = known.yes.bits | known.no.bits;
-    for (; row != end; ++row) {
-        if (!row->length.has(known.len_bytes) || 0 != (row->needs.bits & known.no.bits) ||
-            0 != (row->lacks.bits & known.yes.bits)) {
-            continue;
-        }
-        const std::uint32_t open = (row->needs.bits | row->lacks.bits) & ~asked;
-        return {row, 0 == open ? fact::count : static_cast<fact>(std::countr_zero(open))};
+    if (0 != ((needs & known->no.bits) | (lacks & known->yes.bits))) {
+        return false;
     }
-    return {nullptr, fact::count};
+    if constexpr (0 == open) {
+        return true;
+    } else {
+        constexpr std::uint32_t first = open & -open;
+        if (0 == ((known->yes.bits | known->no.bits) & first)) {
+            constexpr auto asked = static_cast<fact>(std::countr_zero(first));
+            known->set(asked, answer(asked));
+        }
+        return holds<needs, lacks, open - first>(known, answer);
+    }
+}
+
+// The rows of one pair of memories, each with its own facts and lengths in the code: short enough
+// for every message.
+template <bool own_process, std::size_t pair, std::size_t at = 0, typename Answer>
+[[gnu::always_inline]] constexpr mode choose_from(facts *known, Answer &answer)
+{
+    constexpr const row_list &list = (own_process ? self_row_lists : mode_row_lists)[pair];
+    if constexpr (at == list.count) {
+        return mode::fragments;
+    } else {
+        constexpr const mode_row &row = list.rows[at];
+        constexpr std::uint32_t asks = row.needs.bits | row.lacks.bits;
+        return row.length.has(known->len_bytes) &&
+                       holds<row.needs.bits, row.lacks.bits, asks>(known, answer)
+                   ? row.gives
+                   : choose_from<own_process, pair, at + 1>(known, answer);
+    }
+}
+
+template <bool own_process, typename Answer, std::size_t... pairs>
+[[gnu::always_inline]] constexpr mode choose_among(std::index_sequence<pairs...>, facts *known,
+                                                   Answer &answer)
+{
+    const std::size_t is = index_of(known->source, known->target);
+    mode found = mode::fragments;
+    (void)(... ||
+           (is == pairs && ((found = choose_from<own_process, pairs>(known, answer)), true)));
+    return found;
 }
 
 // `answer(fact)` says whether it is so. It is called for facts on which the mode depends and which
 // are not known yet; *known keeps what it says.
-template <typename Answer> constexpr mode choose(facts *known, Answer answer)
+template <typename Answer> [[gnu::always_inline]] constexpr mode choose(facts *known, Answer answer)
 {
-    const row_list &rows =
-        (known->own_process ? self_row_lists
-                            : mode_row_lists)[index_of(known->source, known->target)];
-    const mode_row *end = rows.rows.data() + rows.count;
-    choice made = next_choice(rows.rows.data(), end, *known);
-    while (fact::count != made.asks) {
-        known->set(made.asks, answer(made.asks));
-        made = next_choice(made.row, end, *known);
-    }
-    return nullptr == made.row ? mode::fragments : made.row->gives;
+    constexpr auto pairs = std::make_index_sequence<memory_kinds * memory_kinds>{};
+    return known->own_process ? choose_among<true>(pairs, known, answer)
+                              : choose_among<false>(pairs, known, answer);
 }
 
 // The same of what is known: what is not is not so.

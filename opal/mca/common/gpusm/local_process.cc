@@ -137,7 +137,7 @@ bool local_process::is_device_memory(const void *buffer, bool (*ask)(const void 
     return side->devices.facts_of(reinterpret_cast<std::uint64_t>(buffer)).on_device;
 }
 
-gpu_side *local_process::gpu()
+gpu_side *local_process::make_gpu()
 {
     const std::lock_guard guard(lock_);
     if (nullptr == gpu_ && set_.use_cuda_ipc) {

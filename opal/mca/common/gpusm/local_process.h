@@ -48,7 +48,11 @@ class local_process {
     bool meets() const;
     // Made with the first call that finds a CUDA driver; null without one, or when the settings say
     // that devices are not to be used.
-    gpu_side *gpu();
+    gpu_side *gpu()
+    {
+        gpu_side *made = gpu_if_made();
+        return made != nullptr ? made : make_gpu();
+    }
     // Null as long as it has not been made.
     gpu_side *gpu_if_made() const { return gpu_.load(std::memory_order_acquire); }
     // Null unless the settings ask for it and there is a driver.
@@ -65,6 +69,7 @@ class local_process {
   private:
     local_process(const settings &set, segment &&own);
     ~local_process();
+    gpu_side *make_gpu();
     sync_check *make_sync_checks();
 
     const settings set_;
