@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// collective_stream.h: random reductions, of all forms and some at a time, whose results are
+// collective_stream.h: random collectives, of all forms and some at a time, whose results are
 // checked where MPI says that they are there. All is drawn from --seed.
 #ifndef GPUSM_TESTS_MPI_COLLECTIVE_STREAM_H
 #define GPUSM_TESTS_MPI_COLLECTIVE_STREAM_H
 
+#include "tests/mpi/movements.h"
 #include "tests/mpi/reductions.h"
 
 #include <mpi-ext.h> // needs mpi.h before it
@@ -38,7 +39,7 @@ inline draws draws_of(const context &c, std::uint64_t what, std::uint64_t which)
 struct batch {
     form how = form::blocking;
     int times = 1; // with the same buffers
-    std::vector<setup> all;
+    std::vector<std::unique_ptr<collective_call>> all;
 };
 
 inline group group_of(MPI_Comm comm)
@@ -60,7 +61,7 @@ inline group group_of(MPI_Comm comm)
     return made;
 }
 
-// Reductions of one communicator after the other.
+// Collectives of one communicator after the other.
 class stream {
   public:
     explicit stream(context &c) : c_(c)
@@ -76,7 +77,7 @@ class stream {
     }
 
     MPI_Comm on = MPI_COMM_NULL; // of the batch that runs
-    // What happens in the middle of a batch: when so many reductions have begun in this process.
+    // What happens in the middle of a batch: when so many collectives have begun in this process.
     std::function<void()> in_the_middle;
     std::uint64_t begun_before = std::numeric_limits<std::uint64_t>::max();
     // What is done at once when a call has failed, while others may be under way.
@@ -106,12 +107,9 @@ class stream {
     {
         on = g.comm;
         draws draw = draws_of(c_, epoch, round);
-        const batch drawn = draw_batch(draw);
+        const batch drawn = draw_batch(draw, g);
+        const std::vector<std::unique_ptr<collective_call>> &all = drawn.all;
         how_ = drawn.how;
-        std::vector<std::unique_ptr<operation>> all;
-        for (const setup &each : drawn.all) {
-            all.push_back(std::make_unique<operation>(g, each));
-        }
         std::vector<MPI_Request> requests(all.size(), MPI_REQUEST_NULL);
         for (int time = 0; time < drawn.times && MPI_SUCCESS == error_; ++time) {
             for (const auto &each : all) {
@@ -143,38 +141,73 @@ class stream {
         return static_cast<int>(round % 1000) * 3 + time;
     }
 
-    // Of one kind, D or H: all memory is of that.
-    batch draw_batch(draws &draw)
+    batch draw_batch(draws &draw, const group &g)
     {
-        constexpr std::size_t lengths[] = {1, 7, 1000, 20000, 150000};
-        const bool mixed = c_.kinds.size() > 1 || memory_kind::device != c_.kinds.front();
         batch made;
         made.how = static_cast<form>(below(draw, 3));
         made.times = 1 + static_cast<int>(below(draw, 3));
         const std::size_t count = 1 + below(draw, 5);
         for (std::size_t i = 0; i < count; ++i) {
-            const auto what = static_cast<kind>(below(draw, 6));
-            const choice &of = elements_[below(draw, elements_.size())];
-            const MPI_Op op = of.operations[below(draw, of.operations.size())];
-            std::size_t n = lengths[below(draw, std::size(lengths))];
-            if (nullptr == of.e.basic) { // Open MPI asks what memory it is for each element
-                n = std::min<std::size_t>(n, 1000);
+            if (0 == below(draw, 2)) {
+                made.all.push_back(std::make_unique<operation>(g, draw_reduction(draw)));
+            } else {
+                made.all.push_back(
+                    std::make_unique<movements::movement>(c_, g.comm, draw_movement(draw, g)));
             }
-            if (kind::reduce_scatter == what || kind::reduce_scatter_block == what) {
-                n = n / 12 + 1;
-            }
-            const bool as_usual = !mixed || 0 == below(draw, 2);
-            int placement = static_cast<int>(below(draw, 7));
-            placement = !c_.on_gpu() ? 5 : as_usual ? 0 : placement;
-            const bool in_place = 0 == below(draw, 3);
-            made.all.push_back({what, &of.e, op, n, placement, in_place});
-            made.all.back().alone = static_cast<int>(below(draw, static_cast<unsigned>(c_.ranks)));
-            made.all.back().its_kind = c_.kind_at(below(draw, c_.kinds.size()));
         }
         return made;
     }
 
-    void begin_all(const std::vector<std::unique_ptr<operation>> &all,
+    // Of one kind, D or H, all memory is of that.
+    bool is_mixed() const { return c_.kinds.size() > 1 || memory_kind::device != c_.kinds.front(); }
+    static constexpr std::size_t lengths[] = {1, 7, 1000, 20000, 150000};
+
+    setup draw_reduction(draws &draw)
+    {
+        const auto what = static_cast<kind>(below(draw, 6));
+        const choice &of = elements_[below(draw, elements_.size())];
+        const MPI_Op op = of.operations[below(draw, of.operations.size())];
+        std::size_t n = lengths[below(draw, std::size(lengths))];
+        if (nullptr == of.e.basic) { // Open MPI asks what memory it is for each element
+            n = std::min<std::size_t>(n, 1000);
+        }
+        if (kind::reduce_scatter == what || kind::reduce_scatter_block == what) {
+            n = n / 12 + 1;
+        }
+        const bool as_usual = !is_mixed() || 0 == below(draw, 2);
+        int placement = static_cast<int>(below(draw, 7));
+        placement = !c_.on_gpu() ? 5 : as_usual ? 0 : placement;
+        const bool in_place = 0 == below(draw, 3);
+        setup made{what, &of.e, op, n, placement, in_place};
+        made.alone = static_cast<int>(below(draw, static_cast<unsigned>(c_.ranks)));
+        made.its_kind = c_.kind_at(below(draw, c_.kinds.size()));
+        return made;
+    }
+
+    movements::setup draw_movement(draws &draw, const group &g)
+    {
+        using movements::mix;
+        const auto ranks = static_cast<unsigned>(g.ranks);
+        const auto what = movements::all_kinds[below(draw, std::size(movements::all_kinds))];
+        const bool moves_one = movements::kind::bcast == what;
+        const bool varied = 0 == below(draw, 2) && !moves_one;
+        const std::size_t n = lengths[below(draw, std::size(lengths))];
+        const int root = movements::has_root(what) ? static_cast<int>(below(draw, ranks)) : 0;
+        // MPI_Alltoallv in place brings long blocks to the wrong ranks in Open MPI 5.0.7, over
+        // btl/sm and in host memory, too.
+        const bool may_be_in_place = !moves_one && !(varied && movements::kind::alltoall == what);
+        const bool in_place = 0 == below(draw, 3) && may_be_in_place;
+        const bool as_usual = !is_mixed() || 0 == below(draw, 2);
+        mix hosts = static_cast<mix>(below(draw, 5));
+        hosts = !c_.on_gpu() ? mix::all_ranks : as_usual ? mix::none : hosts;
+        const int stride = 0 == below(draw, 4) ? 2 : 1;
+        movements::setup made{what, varied, n, root, in_place, hosts, stride};
+        made.alone = static_cast<int>(below(draw, ranks));
+        made.its_kind = c_.kind_at(below(draw, c_.kinds.size()));
+        return made;
+    }
+
+    void begin_all(const std::vector<std::unique_ptr<collective_call>> &all,
                    std::vector<MPI_Request> &requests, form how, bool is_first)
     {
         for (std::size_t i = 0; i < all.size() && MPI_SUCCESS == error_; ++i) {
@@ -221,7 +254,7 @@ class stream {
         return good ? its.MPI_ERROR : MPI_ERR_UNKNOWN;
     }
 
-    void judge(int rc, const operation &of)
+    void judge(int rc, const collective_call &of)
     {
         if (MPI_SUCCESS == rc) {
             if (form::blocking == how_ || (form::started == how_ && of.stays_on_devices()) ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_collective_stream.cc: random reductions in the middle of which something goes wrong: a
+// exchange_collective_stream.cc: random collectives in the middle of which something goes wrong: a
 // call of the driver fails, a rank is killed, the communicator is revoked. What ends with
 // MPI_SUCCESS has to be right, and with ULFM those that live go on. (tests/campaign/collectives)
 #include "tests/mpi/collective_stream.h"
@@ -101,8 +101,9 @@ void say_which_way(const context &c, const bench::path_counters &counters)
         const auto found = counts.find(name);
         return counts.end() == found ? 0ULL : found->second;
     };
-    std::printf("collectives: rank %d: %llu on the devices, %llu in host memory\n", c.rank,
-                count_of("device_reductions"), count_of("host_reductions"));
+    std::printf("collectives: rank %d: %llu on the devices, %llu reductions in host memory\n",
+                c.rank, count_of("device_reductions") + count_of("device_exchanges"),
+                count_of("host_reductions"));
     (void)std::fflush(stdout);
 }
 
@@ -155,7 +156,7 @@ void test_collective_stream(context &c)
     const bench::path_counters counters("coll_gpusm_");
     stream all(c);
     all.when_failed = [&](int rc) {
-        c.mpi(rc, "a reduction");
+        c.mpi(rc, "a collective");
         MPI_Abort(MPI_COMM_WORLD, exit_error);
     };
     const group world = group_of(communicator_of_all());
@@ -170,7 +171,7 @@ void test_collectives_killed(context &c)
 {
     stream all(c);
     all.when_failed = [&](int rc) {
-        c.mpi(rc, "a reduction");
+        c.mpi(rc, "a collective");
         at_step("waiting for mpirun to end this process");
         for (;;) {
             pause_ms(100);

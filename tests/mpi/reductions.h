@@ -8,6 +8,7 @@
 #define GPUSM_TESTS_MPI_REDUCTIONS_H
 
 #include "tests/mpi/basic_types.h"
+#include "tests/mpi/collective_call.h"
 #include "tests/mpi/exchange.h"
 
 #include <algorithm>
@@ -137,7 +138,6 @@ inline image combine(const element &e, MPI_Op op, std::size_t n, const std::vect
 // --- one operation -------------------------------------------------------------------------------
 
 enum class kind { allreduce, reduce, reduce_scatter, reduce_scatter_block, scan, exscan };
-enum class form { blocking, started, persistent };
 inline constexpr const char *names[] = {
     "allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan"};
 
@@ -162,7 +162,7 @@ struct setup {
     memory_kind its_kind = memory_kind::host;
 };
 
-class operation {
+class operation final : public collective_call {
   public:
     operation(const group &in, const setup &s) : g_(in), s_(s)
     {
@@ -204,7 +204,7 @@ class operation {
         receive_ = make(std::max(in_place_ ? sent_ : 0, received_), 4);
     }
 
-    void fill(int seed)
+    void fill(int seed) override
     {
         seed_ = seed;
         const image mine = contribution(*s_.e, sent_, job->rank, seed);
@@ -225,8 +225,7 @@ class operation {
             fail(describe() + ": error " + std::to_string(rc));
         }
     }
-    // Returns what MPI's function does.
-    int try_to_begin(form f, MPI_Request *request)
+    int try_to_begin(form f, MPI_Request *request) override
     {
         int rc = MPI_SUCCESS;
         const void *s = in_place_ ? MPI_IN_PLACE : address(send_);
@@ -236,12 +235,7 @@ class operation {
         const int in_other = g_.has_root ? 0 == g_.me ? MPI_ROOT : MPI_PROC_NULL : 0;
         const int root = g_.is_inter ? in_other : root_;
         const MPI_Datatype t = s_.e->type;
-        const auto call = [&](auto blocking, auto starting, auto making, auto... arguments) {
-            *request = MPI_REQUEST_NULL;
-            rc = form::blocking == f  ? blocking(arguments...)
-                 : form::started == f ? starting(arguments..., request)
-                                      : making(arguments..., MPI_INFO_NULL, request);
-        };
+        const auto call = [&](auto... all) { rc = one_of(f, request, all...); };
         switch (s_.what) {
         case kind::allreduce:
             call(MPI_Allreduce, MPI_Iallreduce, MPI_Allreduce_init, s, r, n, t, s_.op, g_.comm);
@@ -267,7 +261,7 @@ class operation {
     }
 
     // The elements, what lies between them, and what lies around.
-    void check() const
+    void check() const override
     {
         ++job->messages;
         if (nullptr == receive_) {
@@ -304,15 +298,14 @@ class operation {
         }
     }
 
-    // Where nothing fails, and its call is not persistent.
-    bool stays_on_devices() const
+    bool stays_on_devices() const override
     {
         const bool writes_apart =
             !s_.in_place || kind::allreduce == s_.what || kind::reduce == s_.what;
         return 0 == s_.placement && s_.e->basic != nullptr && writes_apart && g_.ranks > 1;
     }
 
-    std::string describe() const
+    std::string describe() const override
     {
         return std::string(names[static_cast<int>(s_.what)]) + " of " + std::to_string(s_.n) + " " +
                s_.e->name + ", placement " + std::to_string(s_.placement) +
