@@ -51,10 +51,17 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
     gpu_side *side = nullptr == ours ? nullptr : ours->process.gpu_if_made();
     const auto at = reinterpret_cast<std::uint64_t>(address);
+    const bool asks_again = ours != nullptr && at == ours->declined && !has_threads();
+    if (asks_again && at == ours->checked.address) {
+        ours->checked.address = 0;
+        *dev_id = ours->checked.device;
+        *flags = ours->checked.flags;
+        return 1;
+    }
     // The devices are under the GPU lock, for which nobody is to wait here.
     memory_place place;
     if (side != nullptr && side->lock.lock_alone()) {
-        place = side->devices.known_place_of(at, at == ours->declined);
+        place = side->devices.known_place_of(at, asks_again);
         side->lock.unlock();
     } else {
         place = place_of(*driver, address);
@@ -72,6 +79,9 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     }
     *dev_id = place.on_device ? place.ordinal : MCA_ACCELERATOR_NO_DEVICE_ID;
     *flags = place.managed ? MCA_ACCELERATOR_FLAGS_UNIFIED_MEMORY : 0;
+    if (place.on_device && !has_threads()) {
+        ours->checked = {at, *dev_id, *flags};
+    }
     return place.on_device ? 1 : 0;
 }
 

@@ -72,6 +72,12 @@ struct transport {
     // Without threads: the device buffer of an inline send that has just been declined. ob1 asks
     // about it again and registers it in the same call of the program, in which nobody can free it.
     std::uint64_t declined = 0;
+    // The last device buffer about which Open MPI has asked, and the answer; 0: it has asked again.
+    struct {
+        std::uint64_t address = 0;
+        int device = 0;
+        std::uint64_t flags = 0;
+    } checked;
 
     std::atomic<bool> told_of_equal{false}; // the user knows that another BTL has our exclusivity
 

@@ -125,6 +125,9 @@ bool copy_engine::describe_gaps(copy_request *request)
 // context, else nothing would work any more; so the copy is made in another way.
 void copy_engine::end_gaps(copy_request *over, bool may_copy)
 {
+    if (free_described_.size() == described_.size()) {
+        return; // none is
+    }
     for (; over != nullptr; over = over->next) {
         if (has_gaps(*over) && over->strided != nullptr) {
             free_described_.push_back(const_cast<strided_copy *>(over->strided));
