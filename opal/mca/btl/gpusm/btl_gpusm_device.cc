@@ -82,7 +82,8 @@ bool has_asked()
 status find_target(gpu_side &side, registration *made, std::uint64_t address, std::size_t size)
 {
     const status s = find_device(side, made, address, has_asked());
-    return status::ok == s && made->device != nullptr && !side.devices.can_hold(address, size)
+    return status::ok == s && made->device != nullptr && address + size > made->plain_until &&
+                   !side.devices.can_hold(address, size)
                ? status::bad_argument
                : s;
 }

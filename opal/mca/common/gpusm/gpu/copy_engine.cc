@@ -42,26 +42,26 @@ copy_engine::copy_engine(const driver_api &driver, copy_limits limits, gap_servi
 
 copy_engine::~copy_engine()
 {
-    for (lane &each : lanes_) {
-        if (nullptr == each.on) {
+    for (const std::unique_ptr<lane> &each : lanes_) {
+        if (nullptr == each->on) {
             continue;
         }
-        const driver_scope scope(driver_, each.on->context);
-        for (submission &slot : each.slots) {
+        const driver_scope scope(driver_, each->on->context);
+        for (submission &slot : each->slots) {
             if (scope.entered()) {
-                each.by->forget(&slot.end);
+                each->by->forget(&slot.end);
             }
         }
-        each.by->close(scope.entered());
+        each->by->close(scope.entered());
     }
 }
 
 copy_engine::lane *copy_engine::lane_of(device &on)
 {
     while (lanes_.size() <= on.index) {
-        lanes_.emplace_back();
+        lanes_.push_back(std::make_unique<lane>());
     }
-    lane &found = lanes_[on.index];
+    lane &found = *lanes_[on.index];
     if (found.on != nullptr) {
         return &found;
     }
@@ -117,6 +117,7 @@ bool copy_engine::describe_gaps(copy_request *request)
         return false;
     }
     free_described_.pop_back();
+    ++copies_with_gaps_;
     request->strided = out;
     return true;
 }
@@ -125,12 +126,10 @@ bool copy_engine::describe_gaps(copy_request *request)
 // context, else nothing would work any more; so the copy is made in another way.
 void copy_engine::end_gaps(copy_request *over, bool may_copy)
 {
-    if (free_described_.size() == described_.size()) {
-        return; // none is
-    }
-    for (; over != nullptr; over = over->next) {
+    for (; over != nullptr && 0 != copies_with_gaps_; over = over->next) {
         if (has_gaps(*over) && over->strided != nullptr) {
             free_described_.push_back(const_cast<strided_copy *>(over->strided));
+            --copies_with_gaps_;
             over->strided = nullptr;
             if (may_copy && status::ok != over->outcome) {
                 over->outcome = gaps_->copy_otherwise(*over);
@@ -244,24 +243,24 @@ void copy_engine::retire(lane &of, submission *in, status outcome)
 
 copy_request *copy_engine::collect(bool busy)
 {
-    for (lane &each : lanes_) {
-        const bool asks_driver = !busy || ++each.rounds_not_asked >= rounds_before_asking;
+    for (const std::unique_ptr<lane> &each : lanes_) {
+        const bool asks_driver = !busy || ++each->rounds_not_asked >= rounds_before_asking;
         if (asks_driver) {
-            each.rounds_not_asked = 0;
+            each->rounds_not_asked = 0;
         }
         ask_round round(asks_driver);
         std::size_t kept = 0;
-        for (const std::uint32_t slot : each.in_order) {
-            submission &in = each.slots[slot];
-            const status outcome = each.by->ask(&in.end, &round);
+        for (const std::uint32_t slot : each->in_order) {
+            submission &in = each->slots[slot];
+            const status outcome = each->by->ask(&in.end, &round);
             if (status::busy == outcome) {
-                each.in_order[kept++] = slot;
+                each->in_order[kept++] = slot;
             } else {
-                retire(each, &in, outcome);
+                retire(*each, &in, outcome);
             }
         }
-        each.in_order.resize(kept);
-        launch(each, false);
+        each->in_order.resize(kept);
+        launch(*each, false);
     }
     copy_request *over = finished_.take_all().first;
     end_gaps(over, true);
@@ -270,15 +269,15 @@ copy_request *copy_engine::collect(bool busy)
 
 copy_request *copy_engine::cancel_all()
 {
-    for (lane &each : lanes_) {
-        finish(&each.small, status::driver_failed);
-        finish(&each.large, status::driver_failed);
-        finish(&each.with_gaps, status::driver_failed);
-        each.facts.small = each.facts.large = each.facts.with_gaps = {};
-        for (const std::uint32_t slot : each.in_order) {
-            finish(&each.slots[slot].requests, status::driver_failed);
+    for (const std::unique_ptr<lane> &each : lanes_) {
+        finish(&each->small, status::driver_failed);
+        finish(&each->large, status::driver_failed);
+        finish(&each->with_gaps, status::driver_failed);
+        each->facts.small = each->facts.large = each->facts.with_gaps = {};
+        for (const std::uint32_t slot : each->in_order) {
+            finish(&each->slots[slot].requests, status::driver_failed);
         }
-        each.in_order.clear();
+        each->in_order.clear();
     }
     copy_request *over = finished_.take_all().first;
     end_gaps(over, false);

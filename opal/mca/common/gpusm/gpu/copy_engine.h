@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -120,7 +121,8 @@ class copy_engine {
     gap_services *const gaps_;
     std::deque<strided_copy> described_; // of copies under way from or to views, and free ones
     std::vector<strided_copy *> free_described_;
-    std::deque<lane> lanes_; // by device::index; references stay valid
+    std::size_t copies_with_gaps_ = 0;         // under way
+    std::vector<std::unique_ptr<lane>> lanes_; // by device::index
     copy_list finished_;
     std::size_t pending_ = 0;
     tally submissions_{};
