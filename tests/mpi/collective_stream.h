@@ -193,8 +193,8 @@ class stream {
         const bool varied = 0 == below(draw, 2) && !moves_one;
         std::size_t n = lengths[below(draw, std::size(lengths))];
         const int root = movements::has_root(what) ? static_cast<int>(below(draw, ranks)) : 0;
-        // MPI_Alltoallv in place brings long blocks to the wrong ranks in Open MPI 5.0.7, over
-        // btl/sm and in host memory, too.
+        // MPI_Ialltoallv in place brings long blocks to the wrong ranks in coll/libnbc of Open MPI
+        // 5.0.7, over btl/sm and in host memory, too.
         const bool may_be_in_place = !moves_one && !(varied && movements::kind::alltoall == what);
         const bool in_place = 0 == below(draw, 3) && may_be_in_place;
         const bool as_usual = !is_mixed() || 0 == below(draw, 2);
