@@ -321,7 +321,7 @@ int progress_gets(transport &of, bool busy)
             switch (static_cast<copy_part>(each->part_of)) {
             case copy_part::get: {
                 auto *get = enclosing<transfer>(each, offsetof(transfer, job.copy));
-                if (status::ok != each->outcome && copy_otherwise(get)) {
+                if (status::ok != each->outcome && !source_has_ended(get) && copy_otherwise(get)) {
                     break;
                 }
                 finish(get, each->outcome);
