@@ -51,8 +51,7 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     transport *ours = mca_btl_gpusm_component.checks_for.load(std::memory_order_acquire);
     gpu_side *side = nullptr == ours ? nullptr : ours->process.gpu_if_made();
     const auto at = reinterpret_cast<std::uint64_t>(address);
-    const bool asks_again = ours != nullptr && at == ours->declined && !has_threads();
-    if (asks_again && at == ours->checked.address) {
+    if (ours != nullptr && at == ours->declined && at == ours->checked.address && !has_threads()) {
         ours->checked.address = 0;
         *dev_id = ours->checked.device;
         *flags = ours->checked.flags;
@@ -61,7 +60,7 @@ extern "C" int quick_check_addr(const void *address, int *dev_id, std::uint64_t 
     // The devices are under the GPU lock, for which nobody is to wait here.
     memory_place place;
     if (side != nullptr && side->lock.lock_alone()) {
-        place = side->devices.known_place_of(at, asks_again);
+        place = side->devices.known_place_of(at);
         side->lock.unlock();
     } else {
         place = place_of(*driver, address);

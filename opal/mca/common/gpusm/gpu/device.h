@@ -119,10 +119,7 @@ class device_table {
         return look_up(address, asked);
     }
     // The part of that which place_of says.
-    memory_place known_place_of(std::uint64_t address, bool asked)
-    {
-        return look_up(address, asked);
-    }
+    memory_place known_place_of(std::uint64_t address) { return look_up(address, false); }
 
     // The same as for_memory for a buffer of which nothing is known yet: null for host memory,
     // `driver_failed` where the driver does not tell. *plain_bytes: how many bytes from `address`
