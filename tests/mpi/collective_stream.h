@@ -189,13 +189,13 @@ class stream {
         using movements::mix;
         const auto ranks = static_cast<unsigned>(g.ranks);
         const auto what = movements::all_kinds[below(draw, std::size(movements::all_kinds))];
-        const bool moves_one = movements::kind::bcast == what;
-        const bool varied = 0 == below(draw, 2) && !moves_one;
+        const bool is_bcast = movements::kind::bcast == what;
+        const bool varied = 0 == below(draw, 2) && !is_bcast;
         std::size_t n = lengths[below(draw, std::size(lengths))];
         const int root = movements::has_root(what) ? static_cast<int>(below(draw, ranks)) : 0;
         // MPI_Ialltoallv in place brings long blocks to the wrong ranks in coll/libnbc of Open MPI
         // 5.0.7, over btl/sm and in host memory, too.
-        const bool may_be_in_place = !moves_one && !(varied && movements::kind::alltoall == what);
+        const bool may_be_in_place = !is_bcast && !(varied && movements::kind::alltoall == what);
         const bool in_place = 0 == below(draw, 3) && may_be_in_place;
         const bool as_usual = !is_mixed() || 0 == below(draw, 2);
         mix hosts = static_cast<mix>(below(draw, 5));

@@ -2,7 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // imported_pools.cc: does the driver bear a process that imports pools while another thread of it
-// makes and destroys some of its own? Without MPI or gpusm; by hand, on a GPU:
+// makes and destroys some of its own? Without MPI or gpusm, so that
+// it can be shown to others with driver_functions.h alone; by hand, on a GPU:
 //
 //   imported_pools [SECONDS [0|1|2|3]]     where the second thread is: 1 in the exporter,
 //                                          2 in the importer, 3 in both
