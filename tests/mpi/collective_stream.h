@@ -195,13 +195,14 @@ class stream {
         const int root = movements::has_root(what) ? static_cast<int>(below(draw, ranks)) : 0;
         // MPI_Ialltoallv in place brings long blocks to the wrong ranks in coll/libnbc of Open MPI
         // 5.0.7, over btl/sm and in host memory, too.
-        const bool may_be_in_place = !is_bcast && !(varied && movements::kind::alltoall == what);
+        const bool may_be_in_place = !is_bcast && !(varied && movements::kind::alltoall == what) &&
+                                     movements::kind::alltoallw != what;
         const bool in_place = 0 == below(draw, 3) && may_be_in_place;
         const bool as_usual = !is_mixed() || 0 == below(draw, 2);
         mix hosts = static_cast<mix>(below(draw, 5));
         hosts = !c_.on_gpu() ? mix::all_ranks : as_usual ? mix::none : hosts;
         const int stride = 0 == below(draw, 4) ? 2 : 1;
-        if (1 != stride) { // Open MPI's collectives copy each element by itself
+        if (1 != stride && !as_usual) { // Open MPI copies each element in other memory by itself
             n = std::min<std::size_t>(n, 1000);
         }
         movements::setup made{what, varied, n, root, in_place, hosts, stride};

@@ -118,7 +118,9 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
                     for (const mix hosts : {mix::odd_ranks, mix::receive_of_first}) {
                         all.push_back({what, varied, 13, root, in_place, hosts, 1});
                     }
-                    all.push_back({what, varied, 33, root, in_place, mix::none, 2});
+                    for (const mix hosts : {mix::none, mix::odd_ranks, mix::all_ranks}) {
+                        all.push_back({what, varied, 33, root, in_place, hosts, 2});
+                    }
                 }
             }
         }
@@ -135,6 +137,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
                 continue;
             }
             try_one({what, varied, 300000, 0, false, mix::none, 1});
+            try_one({what, varied, 60000, 0, false, mix::none, 3});
         }
     }
     // Directly, and more than kernels take.

@@ -19,10 +19,17 @@ namespace gpusm::movements {
 
 using namespace exchange;
 
-enum class kind { allgather, alltoall, bcast, gather, scatter };
-inline constexpr const char *names[] = {"allgather", "alltoall", "bcast", "gather", "scatter"};
-inline constexpr kind all_kinds[] = {kind::allgather, kind::alltoall, kind::bcast, kind::gather,
-                                     kind::scatter};
+enum class kind { allgather, alltoall, alltoallw, bcast, gather, scatter };
+inline constexpr const char *names[] = {"allgather", "alltoall", "alltoallw",
+                                        "bcast",     "gather",   "scatter"};
+inline constexpr kind all_kinds[] = {kind::allgather, kind::alltoall, kind::alltoallw,
+                                     kind::bcast,     kind::gather,   kind::scatter};
+
+// To each rank another block.
+constexpr bool is_by_all_to_all(kind what)
+{
+    return kind::alltoall == what || kind::alltoallw == what;
+}
 
 constexpr bool has_root(kind what)
 {
@@ -41,7 +48,7 @@ struct setup {
     int root;
     bool in_place;
     mix hosts;
-    int stride;    // ints from one element to the next
+    int stride;    // ints from one element to the next; odd ranks receive without gaps
     int alone = 0; // that one rank
     memory_kind its_kind = memory_kind::host;
 };
@@ -52,17 +59,22 @@ class movement final : public collective_call {
     {
         MPI_Comm_rank(comm, &me_);
         MPI_Comm_size(comm, &ranks_);
-        if (1 == of.stride) {
-            type_ = MPI_INT;
-        } else {
-            MPI_Type_create_resized(MPI_INT, 0, of.stride * static_cast<int>(sizeof(int)), &type_);
-            MPI_Type_commit(&type_);
+        if (1 != of.stride) {
+            MPI_Type_create_resized(MPI_INT, 0, of.stride * static_cast<int>(sizeof(int)),
+                                    &gapped_);
+            MPI_Type_commit(&gapped_);
         }
+        receive_stride_ = 1 == me_ % 2 ? 1 : of.stride;
         for (int i = 0; i < ranks_; ++i) {
             const int furthest = 1 + static_cast<int>(2 * of.n); // longer than any block
             places_.push_back(of.varied ? (ranks_ - 1 - i) * furthest : i * count(0, 0));
             send_counts_.push_back(count(me_, i));
             receive_counts_.push_back(count(i, me_));
+            const int bytes = places_.back() * static_cast<int>(sizeof(int));
+            send_places_.push_back(bytes * of.stride);
+            receive_places_.push_back(bytes * receive_stride_);
+            send_types_.push_back(send_type());
+            receive_types_.push_back(receive_type());
         }
         const std::size_t bytes = empty().size() * sizeof(int);
         const bool first_receives = mix::receive_of_first == of_.hosts && 0 == me_;
@@ -71,8 +83,8 @@ class movement final : public collective_call {
     }
     ~movement() override
     {
-        if (MPI_INT != type_) {
-            MPI_Type_free(&type_);
+        if (MPI_DATATYPE_NULL != gapped_) {
+            MPI_Type_free(&gapped_);
         }
     }
 
@@ -90,7 +102,7 @@ class movement final : public collective_call {
         const auto call = [&](auto... all) { return one_of(f, request, all...); };
         const bool roots_in_place = of_.in_place && is_root();
         const bool in_place =
-            of_.in_place && (kind::allgather == of_.what || kind::alltoall == of_.what ||
+            of_.in_place && (kind::allgather == of_.what || is_by_all_to_all(of_.what) ||
                              (kind::gather == of_.what && is_root()));
         void *const send = in_place ? MPI_IN_PLACE : at(*send_);
         void *const receive =
@@ -101,32 +113,37 @@ class movement final : public collective_call {
         const int *sends = send_counts_.data();
         const int *receives = receive_counts_.data();
         const int *places = places_.data();
-        const MPI_Datatype t = type_;
+        const MPI_Datatype t = send_type();
+        const MPI_Datatype to = receive_type();
         const int root = of_.root;
         switch (of_.what) {
         case kind::allgather:
             return of_.varied ? call(MPI_Allgatherv, MPI_Iallgatherv, MPI_Allgatherv_init, send,
-                                     mine, t, receive, receives, places, t, comm_)
+                                     mine, t, receive, receives, places, to, comm_)
                               : call(MPI_Allgather, MPI_Iallgather, MPI_Allgather_init, send, n, t,
-                                     receive, n, t, comm_);
+                                     receive, n, to, comm_);
         case kind::alltoall:
             return of_.varied ? call(MPI_Alltoallv, MPI_Ialltoallv, MPI_Alltoallv_init, send, sends,
-                                     places, t, receive, receives, places, t, comm_)
+                                     places, t, receive, receives, places, to, comm_)
                               : call(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, send, n, t,
-                                     receive, n, t, comm_);
+                                     receive, n, to, comm_);
+        case kind::alltoallw:
+            return call(MPI_Alltoallw, MPI_Ialltoallw, MPI_Alltoallw_init, send, sends,
+                        send_places_.data(), send_types_.data(), receive, receives,
+                        receive_places_.data(), receive_types_.data(), comm_);
         case kind::bcast:
-            return call(MPI_Bcast, MPI_Ibcast, MPI_Bcast_init, is_root() ? send : receive, n, t,
-                        root, comm_);
+            return call(MPI_Bcast, MPI_Ibcast, MPI_Bcast_init, is_root() ? send : receive, n,
+                        is_root() ? t : to, root, comm_);
         case kind::gather:
             return of_.varied ? call(MPI_Gatherv, MPI_Igatherv, MPI_Gatherv_init, send, mine, t,
-                                     receive, receives, places, t, root, comm_)
+                                     receive, receives, places, to, root, comm_)
                               : call(MPI_Gather, MPI_Igather, MPI_Gather_init, send, n, t, receive,
-                                     n, t, root, comm_);
+                                     n, to, root, comm_);
         case kind::scatter:
             return of_.varied ? call(MPI_Scatterv, MPI_Iscatterv, MPI_Scatterv_init, send, sends,
-                                     places, t, receive, theirs, t, root, comm_)
+                                     places, t, receive, theirs, to, root, comm_)
                               : call(MPI_Scatter, MPI_Iscatter, MPI_Scatter_init, send, n, t,
-                                     receive, n, t, root, comm_);
+                                     receive, n, to, root, comm_);
         }
         return MPI_ERR_INTERN;
     }
@@ -178,10 +195,10 @@ class movement final : public collective_call {
         const bool in_place = kind::alltoall == of_.what && of_.in_place;
         const std::size_t bytes = of_.n * sizeof(int);
         const bool direct = ranks_ >= 4 && bytes >= 8 << 10 && bytes < 1 << 20;
-        if (kind::bcast == of_.what && (ranks_ < 3 || direct)) {
+        if (kind::bcast == of_.what && (ranks_ < 3 || direct || 1 != of_.stride)) {
             return false;
         }
-        return ranks_ > 1 && all_on_device && 1 == of_.stride && !in_place;
+        return ranks_ > 1 && all_on_device && !in_place && kind::alltoallw != of_.what;
     }
     memory_kind kind_here() const
     {
@@ -191,6 +208,8 @@ class movement final : public collective_call {
                : on_host                                      ? memory_kind::host
                                                               : memory_kind::device;
     }
+    MPI_Datatype send_type() const { return 1 == of_.stride ? MPI_INT : gapped_; }
+    MPI_Datatype receive_type() const { return 1 == receive_stride_ ? MPI_INT : gapped_; }
     bool is_root() const { return me_ == of_.root; }
     bool has_one_for_all() const { return kind::allgather == of_.what || kind::bcast == of_.what; }
     // The same both ways, as alltoallv in place asks for. One block for all has its sender's.
@@ -208,11 +227,10 @@ class movement final : public collective_call {
         const auto which = static_cast<unsigned>(seed_ * 31 + from);
         return static_cast<int>((which * 1000003U + static_cast<unsigned>(to * 10007 + i)) >> 1);
     }
-    void put(std::vector<int> *image, int place, int from, int to) const
+    void put(std::vector<int> *image, int stride, int place, int from, int to) const
     {
         for (int i = 0; i < count(from, to); ++i) {
-            (*image)[guard + static_cast<std::size_t>((place + i) * of_.stride)] =
-                value(from, to, i);
+            (*image)[guard + static_cast<std::size_t>((place + i) * stride)] = value(from, to, i);
         }
     }
     std::vector<int> empty() const
@@ -223,12 +241,12 @@ class movement final : public collective_call {
     std::vector<int> sent() const
     {
         std::vector<int> image = empty();
-        const bool by_rank = kind::alltoall == of_.what || kind::scatter == of_.what;
+        const bool by_rank = is_by_all_to_all(of_.what) || kind::scatter == of_.what;
         for (int i = 0; i < ranks_ && by_rank; ++i) {
-            put(&image, places_[static_cast<std::size_t>(i)], me_, i);
+            put(&image, of_.stride, places_[static_cast<std::size_t>(i)], me_, i);
         }
         if (!by_rank) {
-            put(&image, 0, me_, of_.root);
+            put(&image, of_.stride, 0, me_, of_.root);
         }
         return image;
     }
@@ -245,27 +263,28 @@ class movement final : public collective_call {
                     of_.in_place && i == me_ && (kind::allgather == of_.what || is_root());
                 const bool comes = after && (kind::allgather == of_.what || is_root());
                 if (is_there || comes) {
-                    put(&image, place(i), i, of_.root);
+                    put(&image, receive_stride_, place(i), i, of_.root);
                 }
             }
             break;
         case kind::alltoall:
+        case kind::alltoallw:
             for (int i = 0; i < ranks_; ++i) {
                 if (after) {
-                    put(&image, place(i), i, me_);
+                    put(&image, receive_stride_, place(i), i, me_);
                 } else if (of_.in_place) {
-                    put(&image, place(i), me_, i);
+                    put(&image, receive_stride_, place(i), me_, i);
                 }
             }
             break;
         case kind::bcast:
             if (after && !is_root()) {
-                put(&image, 0, of_.root, me_);
+                put(&image, receive_stride_, 0, of_.root, me_);
             }
             break;
         case kind::scatter:
             if (after && !(of_.in_place && is_root())) {
-                put(&image, 0, of_.root, me_);
+                put(&image, receive_stride_, 0, of_.root, me_);
             }
             break;
         }
@@ -282,10 +301,16 @@ class movement final : public collective_call {
     int me_ = 0;
     int ranks_ = 0;
     int seed_ = 0;
-    MPI_Datatype type_ = MPI_DATATYPE_NULL;
+    int receive_stride_ = 1;
+    MPI_Datatype gapped_ = MPI_DATATYPE_NULL; // null: there are no gaps
     std::vector<int> places_;
     std::vector<int> send_counts_;
     std::vector<int> receive_counts_;
+    // Of alltoallw, in bytes.
+    std::vector<int> send_places_;
+    std::vector<int> receive_places_;
+    std::vector<MPI_Datatype> send_types_;
+    std::vector<MPI_Datatype> receive_types_;
     std::unique_ptr<buffer> send_;
     std::unique_ptr<buffer> receive_;
 };

@@ -9,6 +9,7 @@
 // the program's arguments. Where it calculates, host memory takes the place of device memory, and
 // long calls go in pieces. So ranks agree on what is called whatever memory each of them has.
 //
+//   coll_gpusm_alltoallw.cc   alltoallw
 //   coll_gpusm_calls.h        what the collectives have in common
 //   coll_gpusm_component.cc   parameters, selection, the module's life
 //   coll_gpusm_device.*       those by kernels, and coll_gpusm_started.cc what goes on after a call
@@ -16,7 +17,7 @@
 //   coll_gpusm_exchanges.cc   the collectives that move data, and coll_gpusm_blocks.h where to
 //   coll_gpusm_functions.cc   those that reduce, and coll_gpusm_scatter.cc those that scatter then
 //   coll_gpusm_packing.*      MPI_Pack and its kin, for the library that calls them
-//   coll_gpusm_plans.*        where the bytes of a datatype lie
+//   coll_gpusm_packed.*       packed bytes in the place of datatypes with gaps
 //   coll_gpusm_requests.*     requests of the non-blocking and the persistent ones
 //   coll_gpusm_staging.*      host memory and the copies
 //
@@ -87,7 +88,12 @@
     X(reduce_scatter_block_init)                                                                   \
     X(scan_init)                                                                                   \
     X(exscan_init)
-#define GPUSM_COLL_FUNCTIONS(X) GPUSM_COLL_EXCHANGES(X) GPUSM_COLL_REDUCTIONS(X)
+#define GPUSM_COLL_ALLTOALLW(X)                                                                    \
+    X(alltoallw)                                                                                   \
+    X(ialltoallw)                                                                                  \
+    X(alltoallw_init)
+#define GPUSM_COLL_FUNCTIONS(X)                                                                    \
+    GPUSM_COLL_ALLTOALLW(X) GPUSM_COLL_EXCHANGES(X) GPUSM_COLL_REDUCTIONS(X)
 
 namespace gpusm {
 
@@ -128,6 +134,7 @@ namespace gpusm {
 
 // Enter the component's functions into a module that has the ones it needs in `next`. Not what the
 // communicator has nothing for, such as a scan between two groups.
+void set_alltoallw(mca_coll_gpusm_module_t &module);
 void set_exchanges(mca_coll_gpusm_module_t &module);
 void set_reductions(mca_coll_gpusm_module_t &module);
 #define GPUSM_SET_FUNCTION(name)                                                                   \

@@ -181,6 +181,28 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 #define GPUSM_PASS_SCATTER GPUSM_PASS_SENT, GPUSM_PASS_RECEIVED, root, comm
 #define GPUSM_PASS_SCATTERV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED, root, comm
 
+// The buffers of each, as far as they matter on this rank.
+#define GPUSM_SENT_BUFFER(blocks) buffer_argument(&send, send_count, &send_type, blocks)
+#define GPUSM_SENT_BUFFER_BY_RANK(blocks)                                                          \
+    buffer_argument(&send, send_counts, &send_places, &send_type, blocks)
+#define GPUSM_RECEIVED_BUFFER(blocks)                                                              \
+    buffer_argument(&receive, receive_count, &receive_type, blocks)
+#define GPUSM_RECEIVED_BUFFER_BY_RANK(blocks)                                                      \
+    buffer_argument(&receive, receive_counts, &receive_places, &receive_type, blocks)
+
+#define GPUSM_BUFFERS_ALLGATHER GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER(of_all(comm))
+#define GPUSM_BUFFERS_ALLGATHERV GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER_BY_RANK(of_all(comm))
+#define GPUSM_BUFFERS_ALLTOALL GPUSM_SENT_BUFFER(of_all(comm)), GPUSM_RECEIVED_BUFFER(of_all(comm))
+#define GPUSM_BUFFERS_ALLTOALLV                                                                    \
+    GPUSM_SENT_BUFFER_BY_RANK(of_all(comm)), GPUSM_RECEIVED_BUFFER_BY_RANK(of_all(comm))
+#define GPUSM_BUFFERS_BCAST buffer_argument(), buffer_argument() // copies nothing within a rank
+#define GPUSM_BUFFERS_GATHER GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER(of_root(root, comm))
+#define GPUSM_BUFFERS_GATHERV                                                                      \
+    GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER_BY_RANK(of_root(root, comm))
+#define GPUSM_BUFFERS_SCATTER GPUSM_SENT_BUFFER(of_root(root, comm)), GPUSM_RECEIVED_BUFFER(1)
+#define GPUSM_BUFFERS_SCATTERV                                                                     \
+    GPUSM_SENT_BUFFER_BY_RANK(of_root(root, comm)), GPUSM_RECEIVED_BUFFER(1)
+
 // Can it be by kernels? Of blocks that all ranks know to have as many bytes.
 inline bool may_be_even(std::uint64_t bytes, const communicator *comm)
 {
@@ -191,6 +213,17 @@ inline bool may_be_even(std::uint64_t bytes, const communicator *comm)
 inline bool is_root(int root, const communicator *comm)
 {
     return ompi_comm_rank(comm) == root;
+}
+
+// Blocks, one for each rank; of the root, on others none.
+inline std::size_t of_all(const communicator *comm)
+{
+    return elements(ompi_comm_size(comm));
+}
+
+inline std::size_t of_root(int root, const communicator *comm)
+{
+    return is_root(root, comm) ? of_all(comm) : 0;
 }
 
 inline exchange_call call_of_allgather(GPUSM_OF_ALLGATHER)

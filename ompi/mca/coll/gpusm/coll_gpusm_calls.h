@@ -187,12 +187,14 @@ template <typename Call, typename Make>
 int start_before(device_calls &on_devices, const Call &call, staged_call &&staged,
                  communicator *comm, ompi_request_t **request, Make make)
 {
+    const void *send = staged.send();
+    void *receive = staged.receive();
     staged_request *made = make_request(std::move(staged), comm);
     if (nullptr == made) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     ompi_request_t *inner = nullptr;
-    const int rc = make(call_of(made).send(), call_of(made).receive(), &inner);
+    const int rc = make(send, receive, &inner);
     if (OMPI_SUCCESS != rc) {
         drop_request(made);
         return rc;
@@ -226,12 +228,14 @@ template <typename Make>
 int init_before(std::unique_ptr<persistent_call> on_devices, staged_call &&staged, ompi_op_t *op,
                 datatype *type, communicator *comm, ompi_request_t **request, Make make)
 {
+    const void *send = staged.send();
+    void *receive = staged.receive();
     staged_request *made = make_request(std::move(staged), comm);
     if (nullptr == made) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     ompi_request_t *inner = nullptr;
-    const int rc = make(call_of(made).send(), call_of(made).receive(), &inner);
+    const int rc = make(send, receive, &inner);
     if (OMPI_SUCCESS == rc) {
         precede_persistent(made, std::move(on_devices), inner, op, type, request);
     } else {

@@ -59,6 +59,7 @@ extern "C" int module_enable(mca_coll_base_module_t *base, ompi_communicator_t *
     }
     GPUSM_COLL_FUNCTIONS(GPUSM_KEEP)
 #undef GPUSM_KEEP
+    set_alltoallw(*module);
     set_exchanges(*module);
     set_reductions(*module);
     module->on_devices = new device_calls();
@@ -277,6 +278,10 @@ auto counter_variables()
         {"device_exchanges", "Collectives that only move data, carried out by kernels",
          counted.device_exchanges},
         {"exchanged_bytes", "Bytes that those have brought this process", counted.exchanged_bytes},
+        {"packed_exchanges",
+         "Collectives that only move data, with packed bytes in device memory in the place of "
+         "datatypes with gaps",
+         counted.packed_exchanges},
     });
 }
 

@@ -4,6 +4,7 @@
 // coll_gpusm_exchanges.cc: the collectives that move data and calculate nothing. The next
 // component's functions send messages, which may be of device memory as well.
 #include "ompi/mca/coll/gpusm/coll_gpusm_blocks.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_packed.h"
 
 namespace gpusm {
 
@@ -18,6 +19,10 @@ device_calls &devices_of(base_module *module)
 #define GPUSM_EXCHANGE(name, upper, may_be)                                                        \
     extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept               \
     {                                                                                              \
+        if (auto packed = pack_gaps(comm, false, GPUSM_BUFFERS_##upper); packed != nullptr) {      \
+            return call_with(std::move(packed),                                                    \
+                             [&] { return coll_gpusm_##name(GPUSM_PASS_##upper, module); });       \
+        }                                                                                          \
         const auto make = [&] { return call_of_##name(GPUSM_PASS_##upper); };                      \
         int rc = OMPI_SUCCESS;                                                                     \
         if ((may_be) && devices_of(module).exchange(comm, make, &rc)) {                            \
@@ -30,6 +35,11 @@ device_calls &devices_of(base_module *module)
     extern "C" int coll_gpusm_i##name(GPUSM_OF_##upper, ompi_request_t **request,                  \
                                       base_module *module) noexcept                                \
     {                                                                                              \
+        if (auto packed = pack_gaps(comm, false, GPUSM_BUFFERS_##upper); packed != nullptr) {      \
+            return start_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {      \
+                return coll_gpusm_i##name(GPUSM_PASS_##upper, inner, module);                      \
+            });                                                                                    \
+        }                                                                                          \
         const auto &next = next_of(module);                                                        \
         if (next.coll_i##name##_module == next.coll_##name##_init_module && (may_be) &&            \
             devices_of(module).can_start(comm)) {                                                  \
@@ -47,6 +57,11 @@ device_calls &devices_of(base_module *module)
                                             ompi_request_t **request,                              \
                                             base_module *module) noexcept                          \
     {                                                                                              \
+        if (auto packed = pack_gaps(comm, true, GPUSM_BUFFERS_##upper); packed != nullptr) {       \
+            return init_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {       \
+                return coll_gpusm_##name##_init(GPUSM_PASS_##upper, info, inner, module);          \
+            });                                                                                    \
+        }                                                                                          \
         const auto &next = next_of(module);                                                        \
         std::unique_ptr<persistent_call> on_devices;                                               \
         if ((may_be) && devices_of(module).has_group(comm)) {                                      \

@@ -248,4 +248,9 @@ void interposer::close(view *given)
     process_->gpu_if_made()->views.close(given);
 }
 
+void view_closer::operator()(view *opened) const
+{
+    ours().close(opened);
+}
+
 } // namespace gpusm

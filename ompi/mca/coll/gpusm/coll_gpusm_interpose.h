@@ -32,14 +32,17 @@ struct view_type;
     return 0 != (type->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) && 0 == type->super.true_lb;
 }
 
+inline bool has_gaps(const ompi_datatype_t *type, std::size_t count)
+{
+    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, 1 == count ? 1 : 2);
+}
+
 // Does Open MPI have to be told of it otherwise than by the buffer, if that is device memory? Also
 // where the data has no gaps but begins elsewhere: it asks about the address that the program
 // gives, which may be that of nothing.
 inline bool may_need_view(const ompi_datatype_t *type, std::size_t count)
 {
-    const std::int32_t few = 1 == count ? 1 : 2;
-    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, few) ||
-           0 != type->super.true_lb;
+    return has_gaps(type, count) || 0 != type->super.true_lb;
 }
 
 // Functions in the place of those of ob1 that take a buffer, from the time it is made. Any thread.
@@ -75,6 +78,12 @@ class interposer {
     std::mutex lock_;
     std::atomic<bool> served_{false}; // Open MPI knows views
 };
+
+// Closes a view of the component's interposer, which must still be there.
+struct view_closer {
+    void operator()(view *opened) const;
+};
+using view_owner = std::unique_ptr<view, view_closer>;
 
 } // namespace gpusm
 

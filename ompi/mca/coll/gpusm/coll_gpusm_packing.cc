@@ -40,29 +40,15 @@ std::size_t room_for(int count, const ompi_datatype_t *type, int packed_bytes, c
     return fits ? bytes : 0;
 }
 
-class opened_view {
-  public:
-    opened_view(const void *buffer, int count, ompi_datatype_t *type)
-        : view_(ours().open_view(buffer, static_cast<std::size_t>(count), type, false))
-    {
-    }
-    ~opened_view()
-    {
-        if (view_ != nullptr) {
-            ours().close(view_);
-        }
-    }
-    opened_view(const opened_view &) = delete;
-    opened_view &operator=(const opened_view &) = delete;
+view_owner open(const void *buffer, int count, ompi_datatype_t *type)
+{
+    return view_owner(ours().open_view(buffer, static_cast<std::size_t>(count), type, false));
+}
 
-    void *address() const
-    {
-        return nullptr == view_ ? nullptr : reinterpret_cast<void *>(view_->address);
-    }
-
-  private:
-    view *view_;
-};
+void *address_of(const view_owner &of)
+{
+    return reinterpret_cast<void *>(of->address);
+}
 
 // A processor must not touch it.
 bool is_on_device(const void *address) noexcept
@@ -90,10 +76,10 @@ bool copy_packed(const void *buffer, int count, MPI_Datatype type, const void *p
     if (0 == bytes) {
         return false;
     }
-    const opened_view view(buffer, count, type);
+    const view_owner view = open(buffer, count, type);
     void *at = const_cast<unsigned char *>(static_cast<const unsigned char *>(packed)) + *position;
-    if (nullptr == view.address() ||
-        !copy(packs ? at : view.address(), packs ? view.address() : at, bytes)) {
+    if (nullptr == view ||
+        !copy(packs ? at : address_of(view), packs ? address_of(view) : at, bytes)) {
         return false;
     }
     *position += static_cast<int>(bytes);
@@ -131,9 +117,9 @@ bool take_copy(const void *buffer, int count, MPI_Datatype type, packed_copy *ou
         return false;
     }
     const bool has_gaps = may_need_view(type, static_cast<std::size_t>(count));
-    const opened_view from(buffer, has_gaps ? count : 0, type);
+    const view_owner from = has_gaps ? open(buffer, count, type) : nullptr;
     gpu_side *side = ours().gpu();
-    if (nullptr == side || (has_gaps && nullptr == from.address())) {
+    if (nullptr == side || (has_gaps && nullptr == from)) {
         return false;
     }
     std::unique_ptr<packed_block> block(new (std::nothrow) packed_block());
@@ -156,7 +142,7 @@ bool take_copy(const void *buffer, int count, MPI_Datatype type, packed_copy *ou
     }
     out->address = reinterpret_cast<void *>(block->address);
     out->owner = block.release();
-    if (!copy(out->address, has_gaps ? from.address() : buffer, out->len_bytes)) {
+    if (!copy(out->address, has_gaps ? address_of(from) : buffer, out->len_bytes)) {
         give_copy(*out);
         return false;
     }

@@ -19,8 +19,8 @@ struct staged_request {
     ompi_request_t request;
     alignas(std::max_align_t) unsigned char notes[256];
     ompi_request_t *inner;
-    staged_call *call; // owned
-    ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
+    stand_in *call; // owned
+    ompi_op_t *op;  // this and the datatype are retained; nullptr unless persistent
     ompi_datatype_t *type;
     persistent_call *on_devices; // owned; null: there is none
 };
@@ -151,7 +151,7 @@ abi_part nbc_request_part()
     return {"ompi_coll_base_nbc_request_t", room, needed <= room ? 0 : needed};
 }
 
-staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
+staged_request *make_request(std::unique_ptr<stand_in> call, ompi_communicator_t *comm)
 {
     staged_request *request = OBJ_NEW(staged_request);
     if (nullptr == request) {
@@ -165,7 +165,7 @@ staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
     request->request.req_cancel = coll_gpusm_cancel;
     request->request.req_mpi_object.comm = comm;
     request->inner = nullptr;
-    request->call = new staged_call(std::move(call));
+    request->call = call.release();
     request->op = nullptr;
     request->type = nullptr;
     request->on_devices = nullptr;
@@ -175,11 +175,6 @@ staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
 void drop_request(staged_request *request)
 {
     destroy(request);
-}
-
-staged_call &call_of(staged_request *request)
-{
-    return *request->call;
 }
 
 void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// coll_gpusm_requests.h: requests of collectives whose buffers are staged. The next component's
-// request stays inside; when that one has completed, progress copies the result to the device and
-// completes ours.
+// coll_gpusm_requests.h: requests of collectives for whose buffers others stand in. The request of
+// the call with those stays inside; when that one has completed, progress copies the result to the
+// program's buffer and completes ours.
 #ifndef GPUSM_COLL_REQUESTS_H
 #define GPUSM_COLL_REQUESTS_H
 
@@ -48,9 +48,12 @@ class request_list {
 abi_part nbc_request_part();
 
 // Request for the call, with nothing inside yet; nullptr when there is no memory.
-staged_request *make_request(staged_call &&call, ompi_communicator_t *comm);
+staged_request *make_request(std::unique_ptr<stand_in> call, ompi_communicator_t *comm);
+inline staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
+{
+    return make_request(std::make_unique<staged_call>(std::move(call)), comm);
+}
 void drop_request(staged_request *request); // one that the program has not seen
-staged_call &call_of(staged_request *request);
 
 // Takes the inner request, which has been started, and gives the program's.
 void follow(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
@@ -89,8 +92,8 @@ int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *t
     return OMPI_SUCCESS == rc ? call.copy_back() : rc;
 }
 
-// The next component's call itself where no buffer is device memory; else `begin(request)` for a
-// new request, which is given up when that fails.
+// The next component's call itself where no buffer is device memory; else `begin(request, call)`
+// for a new request of that call, which is given up when that fails.
 template <typename Next, typename Begin>
 int with_request(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
                  ompi_communicator_t *comm, ompi_request_t **out, Next next, Begin begin)
@@ -100,11 +103,13 @@ int with_request(staging_pool &pool, const operands &of, const ompi_datatype_t *
     if (OMPI_SUCCESS != rc || !call.is_staged()) {
         return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
     }
-    staged_request *request = make_request(std::move(call), comm);
+    auto owned = std::make_unique<staged_call>(std::move(call));
+    staged_call &its = *owned;
+    staged_request *request = make_request(std::move(owned), comm);
     if (nullptr == request) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    rc = begin(request);
+    rc = begin(request, its);
     if (OMPI_SUCCESS != rc) {
         drop_request(request);
     }
@@ -116,8 +121,7 @@ template <typename Next>
 int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
                  ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    return with_request(pool, of, type, comm, out, next, [&](staged_request *request) {
-        staged_call &call = call_of(request);
+    const auto begin = [&](staged_request *request, staged_call &call) {
         ompi_request_t *inner = nullptr;
         int rc = call.copy_in();
         if (OMPI_SUCCESS == rc) {
@@ -127,7 +131,8 @@ int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *
             follow(request, inner, out);
         }
         return rc;
-    });
+    };
+    return with_request(pool, of, type, comm, out, next, begin);
 }
 
 // A persistent call: `next(send, receive, &request)` makes the next component's.
@@ -135,14 +140,15 @@ template <typename Next>
 int init_staged(staging_pool &pool, const operands &of, ompi_datatype_t *type, ompi_op_t *op,
                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    return with_request(pool, of, type, comm, out, next, [&](staged_request *request) {
+    const auto begin = [&](staged_request *request, staged_call &call) {
         ompi_request_t *inner = nullptr;
-        const int rc = next(call_of(request).send(), call_of(request).receive(), &inner);
+        const int rc = next(call.send(), call.receive(), &inner);
         if (OMPI_SUCCESS == rc) {
             follow_persistent(request, inner, op, type, out);
         }
         return rc;
-    });
+    };
+    return with_request(pool, of, type, comm, out, next, begin);
 }
 
 } // namespace gpusm

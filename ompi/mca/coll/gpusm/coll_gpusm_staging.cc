@@ -36,11 +36,6 @@ layout layout_of(const ompi_datatype_t *type, std::size_t count)
             static_cast<std::size_t>(t.true_ub - t.true_lb + std::abs(rest))};
 }
 
-bool has_gaps(const ompi_datatype_t *type, std::size_t count)
-{
-    return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, 1 == count ? 1 : 2);
-}
-
 int copy(void *to, const void *from, std::size_t len_bytes, opal_accelerator_transfer_type_t way)
 {
     const int rc = 0 == len_bytes ? OPAL_SUCCESS

@@ -4,6 +4,7 @@
 // coll_gpusm_staging.h: host memory that stands in for device memory while a collective runs.
 //   staging_pool   blocks of host memory, of which some are kept page-locked
 //   operands       the buffers of one call, as far as they matter on this rank
+//   stand_in       what is copied before and after a call with other buffers than the program's
 //   staged_call    the same buffers in host memory, and the copies there and back
 #ifndef GPUSM_COLL_STAGING_H
 #define GPUSM_COLL_STAGING_H
@@ -75,15 +76,33 @@ struct collective_counters {
     number host_reductions;   // calls on host memory that stands in for device memory
     number device_exchanges;  // calls that only move data, by kernels
     number exchanged_bytes;   // that they brought this process
+    number packed_exchanges;  // calls that only move data, of packed bytes in device memory
 };
 static_assert(sizeof(collective_counters::number) == sizeof(unsigned long long));
 
-// Buffers of a call, in host memory where the program's are device memory. Errors are OMPI_* codes.
-class staged_call {
+// Other memory that a call gets in the place of the program's. Errors are OMPI_* codes.
+class stand_in {
+  public:
+    virtual ~stand_in() = default;
+    stand_in &operator=(const stand_in &) = delete;
+
+    // Before the call, and after it if it has worked.
+    virtual int copy_in() = 0;
+    virtual int copy_back() = 0;
+    // Before either, in a thread that has not prepared the call: it may have no context.
+    virtual void enter_context() const {}
+
+  protected:
+    stand_in() = default;
+    stand_in(const stand_in &) = default;
+};
+
+// Buffers of a call, in host memory where the program's are device memory.
+class staged_call final : public stand_in {
   public:
     explicit staged_call(staging_pool &pool) : pool_(&pool) {}
     staged_call(staged_call &&other) noexcept;
-    ~staged_call();
+    ~staged_call() override;
     staged_call(const staged_call &) = delete;
     staged_call &operator=(const staged_call &) = delete;
 
@@ -94,11 +113,11 @@ class staged_call {
     const void *send() const { return send_.staged(); }
     void *receive() const { return receive_.staged(); }
 
-    int copy_in();
-    int copy_back();
-    // Before copies in a thread that has not called prepare(): it may have no context. Asking about
-    // an address is how Open MPI's accelerator components give it that of the memory.
-    void enter_context() const;
+    int copy_in() override;
+    int copy_back() override;
+    // Asking about an address is how Open MPI's accelerator components give a thread the context of
+    // the memory.
+    void enter_context() const override;
 
   private:
     struct part {

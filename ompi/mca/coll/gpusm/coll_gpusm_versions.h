@@ -31,6 +31,24 @@ inline std::ptrdiff_t place_at(places_type places, std::size_t rank)
 {
     return ompi_disp_array_get(places, rank);
 }
+
+// What arrays of one's own hold, and such an array, of which the answer holds the address.
+using count_element = std::size_t;
+using place_element = std::ptrdiff_t;
+
+inline counts_type as_counts(const count_element *array)
+{
+    counts_type made{};
+    ompi_count_array_init_c(&made, array);
+    return made;
+}
+
+inline places_type as_places(const place_element *array)
+{
+    places_type made{};
+    ompi_disp_array_init_c(&made, array);
+    return made;
+}
 #else
 #define GPUSM_COLL_BASE_VERSION MCA_COLL_BASE_VERSION_2_4_0
 inline constexpr bool modules_enter_functions = false;
@@ -47,6 +65,19 @@ inline std::size_t count_at(counts_type counts, std::size_t rank)
 inline std::ptrdiff_t place_at(places_type places, std::size_t rank)
 {
     return places[rank];
+}
+
+using count_element = int;
+using place_element = int;
+
+inline counts_type as_counts(const count_element *array)
+{
+    return array;
+}
+
+inline places_type as_places(const place_element *array)
+{
+    return array;
 }
 #endif
 
