@@ -186,8 +186,7 @@ void test_types(const group &g)
                 if (scatters && g.ranks > most_ranks_that_scatter) {
                     continue;
                 }
-                const bool stays =
-                    g.ranks > 1 && (!in_place || kind::allreduce == what || kind::reduce == what);
+                const bool stays = g.ranks > 1;
                 for (std::size_t n : {1, 7, 8, 9, 1001}) {
                     if (1001 == n && op != basic.operations.front()) {
                         continue;

@@ -192,13 +192,12 @@ class movement final : public collective_call {
                                                           : true;
         const bool all_on_device =
             mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
-        const bool in_place = kind::alltoall == of_.what && of_.in_place;
         const std::size_t bytes = of_.n * sizeof(int);
         const bool direct = ranks_ >= 4 && bytes >= 8 << 10 && bytes < 1 << 20;
         if (kind::bcast == of_.what && (ranks_ < 3 || direct || 1 != of_.stride)) {
             return false;
         }
-        return ranks_ > 1 && all_on_device && !in_place && kind::alltoallw != of_.what;
+        return ranks_ > 1 && all_on_device && kind::alltoallw != of_.what;
     }
     memory_kind kind_here() const
     {

@@ -300,9 +300,7 @@ class operation final : public collective_call {
 
     bool stays_on_devices() const override
     {
-        const bool writes_apart =
-            !s_.in_place || kind::allreduce == s_.what || kind::reduce == s_.what;
-        return 0 == s_.placement && s_.e->basic != nullptr && writes_apart && g_.ranks > 1;
+        return 0 == s_.placement && s_.e->basic != nullptr && g_.ranks > 1;
     }
 
     std::string describe() const override

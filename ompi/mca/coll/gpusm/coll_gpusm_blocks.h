@@ -102,15 +102,16 @@ inline exchange_call allgathered(const void *send, count_type count, const datat
     return call.made;
 }
 
-// In place every rank writes where others read, so it is left to the next component.
 inline exchange_call exchanged_by_all(const void *send, const datatype *type, const blocks &to,
                                       void *receive, const datatype *receive_type,
                                       const blocks &from, call_maker call)
 {
-    call.receive(receive, receive_type, from);
-    if (MPI_IN_PLACE == send) {
-        call.made.can_be = false;
+    call.made.in_place = MPI_IN_PLACE == send;
+    if (call.made.in_place) {
+        call.receive(receive, receive_type, call.but_mine(from));
+        call.send(receive, receive_type, call.but_mine(from));
     } else {
+        call.receive(receive, receive_type, from);
         call.send(send, type, to);
     }
     return call.made;

@@ -75,6 +75,7 @@ struct exchange_call {
     void *receive = nullptr;
     exchange_blocks sends{}; // both with the own one
     exchange_blocks receives{};
+    bool in_place = false; // what is sent lies where others' is received
     bool can_be = true; // false: this rank's datatypes or buffers are not for it
 };
 

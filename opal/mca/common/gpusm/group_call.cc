@@ -19,7 +19,9 @@ status group_call::step()
 
 void group_call::cancel()
 {
-    if (at_ < stage::vote) {
+    if (stage::prepare == at_) { // what has been started for that may run
+        is_cancelled_ = true;
+    } else if (at_ < stage::vote) {
         end_with(status::cancelled);
     }
 }
@@ -31,7 +33,14 @@ status group_call::advance()
     switch (at_) {
     case stage::connect:
         s = group_.connect();
-        at_ = status::ok == s ? stage::begin : at_;
+        at_ = status::ok == s ? stage::prepare : at_;
+        return s;
+    case stage::prepare:
+        s = prepare();
+        if (status::busy != s) {
+            at_ = stage::begin;
+            s = is_cancelled_ ? status::cancelled : status::ok;
+        }
         return s;
     case stage::begin:
         s = group_.begin(&meeting_);

@@ -60,6 +60,8 @@ class group_call {
   private:
     // What a call of some kind does, in this order.
 
+    // Before it takes part. `busy`: not ready yet; else it is.
+    virtual status prepare() { return status::ok; }
     // Says what this process has. The answer: whether it has device memory.
     virtual bool tell() = 0;
     // Reads what that rank has said, and whether it has device memory.
@@ -74,7 +76,17 @@ class group_call {
     // Gives back what it has; nothing runs any more.
     virtual void release() = 0;
 
-    enum class stage : std::uint8_t { connect, begin, gather, map, vote, run, leave, over };
+    enum class stage : std::uint8_t {
+        connect,
+        prepare,
+        begin,
+        gather,
+        map,
+        vote,
+        run,
+        leave,
+        over
+    };
 
     status advance();
     bool all_have_come_to(meeting_stage least, status *s);
@@ -90,6 +102,7 @@ class group_call {
     std::size_t next_ = 0; // see process_group::reached
     bool declines_ = false;
     bool anyone_on_device_ = false;
+    bool is_cancelled_ = false; // while it prepares
     status outcome_ = status::ok;
 };
 

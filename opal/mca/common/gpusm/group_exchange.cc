@@ -35,6 +35,18 @@ struct exchange_told {
 static_assert(sizeof(exchange_told) <= board_said_bytes &&
               std::is_trivially_copyable_v<exchange_told>);
 
+// Too long ones go by messages.
+bool is_short(const exchange_call &call, bool ranks_share_a_device)
+{
+    std::uint64_t received = 0;
+    std::uint64_t longest = 0;
+    for (std::size_t i = 0; i < exchange_most_ranks; ++i) {
+        received += call.receives[i].bytes;
+        longest = std::max({longest, received, call.sends[i].bytes});
+    }
+    return longest <= (ranks_share_a_device ? exchange_most_shared_bytes : exchange_most_bytes);
+}
+
 } // namespace
 
 struct group_exchange::work : group_work {
@@ -56,6 +68,7 @@ struct group_exchange::work : group_work {
     std::vector<their_memory> sources;
     std::vector<their_memory> targets;
     std::vector<gather_copy> copies; // of what is mapped so far
+    std::uint64_t aside = 0;         // where what is sent has been copied to; 0: nowhere
 };
 
 // Also where this call is not for kernels.
@@ -116,16 +129,16 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     if (status::ok == s) {
         out->device = on()->uuid;
     }
-    std::uint64_t received_bytes = 0;
+    if (!is_short(call, others_write)) {
+        return status::unsupported;
+    }
+    // Of its copy, where there is one.
+    const std::uint64_t send =
+        0 == aside ? address_of(call.send) : aside - static_cast<std::uint64_t>(sent.offset);
     for (std::size_t i = 0; i < told.size(); ++i) {
         const exchange_block &sends = call.sends[i];
         const exchange_block &receives = call.receives[i];
-        received_bytes += receives.bytes;
-        if (std::max(received_bytes, sends.bytes) >
-            (others_write ? exchange_most_shared_bytes : exchange_most_bytes)) {
-            return status::unsupported;
-        }
-        out->source[i] = address_of(call.send) + static_cast<std::uint64_t>(sends.offset);
+        out->source[i] = send + static_cast<std::uint64_t>(sends.offset);
         out->target[i] = 0 == receives.bytes ? 0
                                              : address_of(call.receive) +
                                                    static_cast<std::uint64_t>(receives.offset);
@@ -136,8 +149,8 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     others_read[rank] = others_write ? others_read[rank] : exchange_block{};
     const exchange_block offered = span_of(others_read);
     if (status::ok == s && 0 != offered.bytes) {
-        s = offer(static_cast<const unsigned char *>(call.send) + offered.offset, offered.bytes,
-                  &out->source_in);
+        s = offer(reinterpret_cast<const void *>(send + static_cast<std::uint64_t>(offered.offset)),
+                  offered.bytes, &out->source_in);
     }
     if (status::ok == s && others_write && 0 != received.bytes) {
         s = offer(static_cast<unsigned char *>(call.receive) + received.offset, received.bytes,
@@ -161,6 +174,16 @@ group_exchange::group_exchange(local_process &process, process_group &group,
 
 group_exchange::~group_exchange() = default;
 
+status group_exchange::prepare()
+{
+    const exchange_block sent = span_of(call_.sends);
+    if (call_.in_place && call_.can_be && on_device_ && work_->side() != nullptr &&
+        0 != sent.bytes && is_short(call_, ranks_share_a_device())) {
+        preparing_ = work_->copy_aside(call_.send, sent.offset, sent.bytes, &work_->aside);
+    }
+    return preparing_;
+}
+
 bool group_exchange::tell()
 {
     exchange_told &mine = work_->told[rank()];
@@ -168,8 +191,10 @@ bool group_exchange::tell()
     mine.kind = call_.kind;
     mine.root = call_.root;
     mine.on_device = on_device_ ? 1 : 0;
-    const status s = call_.can_be ? work_->describe(call_, rank(), ranks_share_a_device(), &mine)
-                                  : status::unsupported;
+    const status s = !call_.can_be ? status::unsupported
+                     : status::ok != preparing_
+                         ? preparing_
+                         : work_->describe(call_, rank(), ranks_share_a_device(), &mine);
     if (status::ok != s && on_device_) {
         log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
     }

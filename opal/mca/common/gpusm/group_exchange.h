@@ -26,6 +26,7 @@ class group_exchange final : public group_call {
   private:
     struct work;
 
+    status prepare() override;
     bool tell() override;
     bool hear(std::size_t from) override;
     bool can_be() override;
@@ -37,6 +38,7 @@ class group_exchange final : public group_call {
     const exchange_call call_;
     bool on_device_; // any of its buffers is device memory
     std::unique_ptr<work> work_;
+    status preparing_ = status::ok;
 };
 
 } // namespace gpusm

@@ -56,16 +56,18 @@ struct group_reduction::work : group_work {
     std::vector<reduction_told> told; // by rank, as what follows
     std::vector<their_memory> sources;
     std::vector<their_memory> targets;
-    std::size_t mapped = 0; // of the members, those before that one
+    std::size_t mapped = 0;  // of the members, those before that one
+    std::uint64_t aside = 0; // where the input has been copied to; 0: nowhere
 };
 
 status group_reduction::work::describe(const reduction_call &call, std::size_t rank,
                                        reduction_told *out)
 {
     const std::uint64_t bytes = call.elements * element_bytes(call.type);
+    const std::uint64_t input = 0 == aside ? address_of(call.input) : aside;
     status s = find_device(call.input, 0, bytes);
     if (status::ok == s) {
-        s = offer(call.input, bytes, &out->source_in);
+        s = offer(reinterpret_cast<const void *>(input), bytes, &out->source_in);
     }
     if (status::ok == s && call.receive != nullptr) {
         const std::uint64_t received = received_elements(call, rank, told.size());
@@ -74,7 +76,7 @@ status group_reduction::work::describe(const reduction_call &call, std::size_t r
     if (status::ok == s && is_written_by_others(call, rank)) {
         s = offer(call.receive, bytes, &out->target_in);
     }
-    out->source = address_of(call.input);
+    out->source = input;
     out->target = address_of(call.receive);
     return s;
 }
@@ -113,6 +115,15 @@ group_reduction::group_reduction(local_process &process, process_group &group,
 
 group_reduction::~group_reduction() = default;
 
+status group_reduction::prepare()
+{
+    const std::uint64_t bytes = call_.elements * element_bytes(call_.type);
+    if (call_.in_place && !can_be_in_place(call_.kind) && on_device_ && work_->side() != nullptr) {
+        preparing_ = work_->copy_aside(call_.input, 0, bytes, &work_->aside);
+    }
+    return preparing_;
+}
+
 bool group_reduction::tell()
 {
     reduction_told &mine = work_->told[rank()];
@@ -122,10 +133,10 @@ bool group_reduction::tell()
     mine.type = call_.type;
     mine.elements = call_.elements;
     mine.root = call_.root;
-    if (on_device_ && work_->side() != nullptr &&
-        (!call_.in_place || can_be_in_place(call_.kind))) {
+    if (on_device_ && work_->side() != nullptr) {
         const std::lock_guard guard(work_->side()->lock);
-        const status s = work_->describe(call_, rank(), &mine);
+        const status s =
+            status::ok == preparing_ ? work_->describe(call_, rank(), &mine) : preparing_;
         if (status::ok == s) {
             mine.memory = memory_told::device;
             mine.device = work_->on()->uuid;

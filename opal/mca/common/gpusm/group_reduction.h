@@ -28,6 +28,7 @@ class group_reduction final : public group_call {
   private:
     struct work;
 
+    status prepare() override;
     bool tell() override;
     bool hear(std::size_t from) override;
     bool can_be() override;
@@ -39,6 +40,7 @@ class group_reduction final : public group_call {
     reduction_call call_;
     bool on_device_; // all its buffers are device memory
     std::unique_ptr<work> work_;
+    status preparing_ = status::ok;
 };
 
 } // namespace gpusm

@@ -28,7 +28,7 @@ enum class memory_told : std::uint32_t {
     nothing = 3, // it has no part in the call
 };
 
-// The caller holds the GPU lock, but for carry_out() and release().
+// The caller holds the GPU lock, but for copy_aside(), carry_out() and release().
 class group_work {
   public:
     // Memory of another member.
@@ -52,6 +52,11 @@ class group_work {
     // on, in one allocation, and a kernel there may touch them. What memory the buffer is has been
     // asked before, in this call.
     status find_device(const void *buffer, std::int64_t offset, std::uint64_t bytes);
+    // Copies them into memory of the library's on that device, where others can read them while the
+    // buffer is written. `busy`: not yet, again with the same ones; `ok`: the copy of the first
+    // byte is at *out, until release(). Else it cannot be.
+    status copy_aside(const void *buffer, std::int64_t offset, std::uint64_t bytes,
+                      std::uint64_t *out);
     // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
     // cannot.
     status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);
@@ -69,35 +74,45 @@ class group_work {
     status carry_out(launches_by_device<Launches> &table, Start start)
     {
         const std::lock_guard guard(side_->lock);
-        Launches &by = table.of(*on_);
-        if (is_launched_) {
-            return by.ask(&end_);
-        }
-        const std::size_t of_others = events_.size();
-        if (CUevent before = side_->event_before_copies(*on_); before != nullptr) {
-            events_.push_back(before);
-        }
-        const driver_scope scope(side_->driver, on_->context);
-        const status s = scope.entered() ? start(by, events_, &end_) : status::driver_failed;
-        events_.resize(of_others);
-        is_launched_ = status::ok == s;
-        // Nothing has been started then, but the others may have: so it is tried again.
-        const bool again = status::busy != s && ++refusals_ < failures_in_a_row;
-        return is_launched_ || again ? status::busy : s;
+        return go_on(table.of(*on_), start, &part_);
     }
 
     // Gives back what has been offered, and these mappings. Nothing runs.
     void release(std::initializer_list<std::vector<their_memory> *> theirs);
 
   private:
+    struct launch {
+        completion end;
+        bool is_launched = false;
+        unsigned refusals = 0; // in a row
+    };
+
+    template <typename Launches, typename Start> status go_on(Launches &by, Start start, launch *of)
+    {
+        if (of->is_launched) {
+            return by.ask(&of->end);
+        }
+        const std::size_t of_others = events_.size();
+        if (CUevent before = side_->event_before_copies(*on_); before != nullptr) {
+            events_.push_back(before);
+        }
+        const driver_scope scope(side_->driver, on_->context);
+        const status s = scope.entered() ? start(by, events_, &of->end) : status::driver_failed;
+        events_.resize(of_others);
+        of->is_launched = status::ok == s;
+        // Nothing has been started then, but the others may have: so it is tried again.
+        const bool again = status::busy != s && ++of->refusals < failures_in_a_row;
+        return of->is_launched || again ? status::busy : s;
+    }
+
     gpu_side *const side_;
     device *on_ = nullptr;
     std::vector<exported *> offered_;
     descriptor_wait descriptors_;
     std::vector<CUevent> events_; // of the others, for the kernel to wait for
-    completion end_;
-    bool is_launched_ = false;
-    unsigned refusals_ = 0; // of launches, in a row
+    launch part_;
+    packed_block aside_; // `on` is null: there is no copy
+    launch copying_;
 };
 
 inline std::uint64_t address_of(const void *buffer)
