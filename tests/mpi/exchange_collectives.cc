@@ -140,6 +140,19 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, varied, 60000, 0, false, mix::none, 3});
         }
     }
+    // Between datatypes that differ; the long ones by messages, unless ranks share a device.
+    for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
+        for (const form how : {form::blocking, form::started, form::persistent}) {
+            for (const int stride : {1, 2}) {
+                try_one(
+                    {what, false, 3000, 0, false, mix::none, stride, 0, memory_kind::host, true},
+                    how);
+            }
+        }
+        if (ranks <= 3) {
+            try_one({what, false, 4300001, 0, false, mix::none, 1, 0, memory_kind::host, true});
+        }
+    }
     // Directly, and more than kernels take.
     try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
     try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});

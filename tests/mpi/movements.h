@@ -51,6 +51,7 @@ struct setup {
     int stride;    // ints from one element to the next; odd ranks receive without gaps
     int alone = 0; // that one rank
     memory_kind its_kind = memory_kind::host;
+    bool sends_whole = false; // where blocks do not vary, each as one element of another type
 };
 
 class movement final : public collective_call {
@@ -64,6 +65,8 @@ class movement final : public collective_call {
                                     &gapped_);
             MPI_Type_commit(&gapped_);
         }
+        MPI_Type_contiguous(static_cast<int>(of.n), 1 == of.stride ? MPI_INT : gapped_, &whole_);
+        MPI_Type_commit(&whole_);
         receive_stride_ = 1 == me_ % 2 ? 1 : of.stride;
         for (int i = 0; i < ranks_; ++i) {
             const int furthest = 1 + static_cast<int>(2 * of.n); // longer than any block
@@ -83,6 +86,7 @@ class movement final : public collective_call {
     }
     ~movement() override
     {
+        MPI_Type_free(&whole_);
         if (MPI_DATATYPE_NULL != gapped_) {
             MPI_Type_free(&gapped_);
         }
@@ -115,18 +119,20 @@ class movement final : public collective_call {
         const int *places = places_.data();
         const MPI_Datatype t = send_type();
         const MPI_Datatype to = receive_type();
+        const MPI_Datatype each = of_.sends_whole ? whole_ : t;
+        const int of_each = of_.sends_whole ? 1 : n;
         const int root = of_.root;
         switch (of_.what) {
         case kind::allgather:
             return of_.varied ? call(MPI_Allgatherv, MPI_Iallgatherv, MPI_Allgatherv_init, send,
                                      mine, t, receive, receives, places, to, comm_)
-                              : call(MPI_Allgather, MPI_Iallgather, MPI_Allgather_init, send, n, t,
-                                     receive, n, to, comm_);
+                              : call(MPI_Allgather, MPI_Iallgather, MPI_Allgather_init, send,
+                                     of_each, each, receive, n, to, comm_);
         case kind::alltoall:
             return of_.varied ? call(MPI_Alltoallv, MPI_Ialltoallv, MPI_Alltoallv_init, send, sends,
                                      places, t, receive, receives, places, to, comm_)
-                              : call(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, send, n, t,
-                                     receive, n, to, comm_);
+                              : call(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, send, of_each,
+                                     each, receive, n, to, comm_);
         case kind::alltoallw:
             return call(MPI_Alltoallw, MPI_Ialltoallw, MPI_Alltoallw_init, send, sends,
                         send_places_.data(), send_types_.data(), receive, receives,
@@ -137,13 +143,13 @@ class movement final : public collective_call {
         case kind::gather:
             return of_.varied ? call(MPI_Gatherv, MPI_Igatherv, MPI_Gatherv_init, send, mine, t,
                                      receive, receives, places, to, root, comm_)
-                              : call(MPI_Gather, MPI_Igather, MPI_Gather_init, send, n, t, receive,
-                                     n, to, root, comm_);
+                              : call(MPI_Gather, MPI_Igather, MPI_Gather_init, send, of_each, each,
+                                     receive, n, to, root, comm_);
         case kind::scatter:
             return of_.varied ? call(MPI_Scatterv, MPI_Iscatterv, MPI_Scatterv_init, send, sends,
                                      places, t, receive, theirs, to, root, comm_)
-                              : call(MPI_Scatter, MPI_Iscatter, MPI_Scatter_init, send, n, t,
-                                     receive, n, to, root, comm_);
+                              : call(MPI_Scatter, MPI_Iscatter, MPI_Scatter_init, send, of_each,
+                                     each, receive, n, to, root, comm_);
         }
         return MPI_ERR_INTERN;
     }
@@ -175,9 +181,9 @@ class movement final : public collective_call {
     std::string describe() const override
     {
         return std::string(names[static_cast<int>(of_.what)]) + (of_.varied ? "v" : "") + " of " +
-               std::to_string(of_.n) + (1 == of_.stride ? "" : " with gaps") + ", root " +
-               std::to_string(of_.root) + (of_.in_place ? ", in place" : "") +
-               mixes[static_cast<int>(of_.hosts)];
+               std::to_string(of_.n) + (1 == of_.stride ? "" : " with gaps") +
+               (of_.sends_whole ? " as one element" : "") + ", root " + std::to_string(of_.root) +
+               (of_.in_place ? ", in place" : "") + mixes[static_cast<int>(of_.hosts)];
     }
 
   private:
@@ -302,6 +308,7 @@ class movement final : public collective_call {
     int seed_ = 0;
     int receive_stride_ = 1;
     MPI_Datatype gapped_ = MPI_DATATYPE_NULL; // null: there are no gaps
+    MPI_Datatype whole_ = MPI_DATATYPE_NULL;  // a block
     std::vector<int> places_;
     std::vector<int> send_counts_;
     std::vector<int> receive_counts_;

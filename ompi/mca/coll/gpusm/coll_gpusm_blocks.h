@@ -183,13 +183,13 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
 #define GPUSM_PASS_SCATTERV GPUSM_PASS_SENT_BY_RANK, GPUSM_PASS_RECEIVED, root, comm
 
 // The buffers of each, as far as they matter on this rank.
-#define GPUSM_SENT_BUFFER(blocks) buffer_argument(&send, send_count, &send_type, blocks)
+#define GPUSM_SENT_BUFFER(blocks) buffer_argument(&send, &send_count, &send_type, blocks)
 #define GPUSM_SENT_BUFFER_BY_RANK(blocks)                                                          \
-    buffer_argument(&send, send_counts, &send_places, &send_type, blocks)
+    buffer_argument(&send, &send_counts, &send_places, &send_type, blocks)
 #define GPUSM_RECEIVED_BUFFER(blocks)                                                              \
-    buffer_argument(&receive, receive_count, &receive_type, blocks)
+    buffer_argument(&receive, &receive_count, &receive_type, blocks)
 #define GPUSM_RECEIVED_BUFFER_BY_RANK(blocks)                                                      \
-    buffer_argument(&receive, receive_counts, &receive_places, &receive_type, blocks)
+    buffer_argument(&receive, &receive_counts, &receive_places, &receive_type, blocks)
 
 #define GPUSM_BUFFERS_ALLGATHER GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER(of_all(comm))
 #define GPUSM_BUFFERS_ALLGATHERV GPUSM_SENT_BUFFER(1), GPUSM_RECEIVED_BUFFER_BY_RANK(of_all(comm))

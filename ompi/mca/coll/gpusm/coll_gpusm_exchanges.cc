@@ -15,11 +15,24 @@ device_calls &devices_of(base_module *module)
     return *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
 }
 
+// coll/base's gather_intra_linear_sync cuts messages after so many elements, and coll/tuned chooses
+// an allgatherv by how many are received and the type that is sent.
+constexpr packed_unit unit_of_gather = packed_unit::element;
+constexpr packed_unit unit_of_allgather = packed_unit::byte;
+constexpr packed_unit unit_of_allgatherv = packed_unit::element;
+constexpr packed_unit unit_of_alltoall = packed_unit::byte;
+constexpr packed_unit unit_of_alltoallv = packed_unit::byte;
+constexpr packed_unit unit_of_bcast = packed_unit::element; // none
+constexpr packed_unit unit_of_gatherv = packed_unit::byte;
+constexpr packed_unit unit_of_scatter = packed_unit::byte;
+constexpr packed_unit unit_of_scatterv = packed_unit::byte;
+
 // The blocking, the non-blocking and the persistent function. `may_be`: as far as all ranks know.
 #define GPUSM_EXCHANGE(name, upper, may_be)                                                        \
     extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept               \
     {                                                                                              \
-        if (auto packed = pack_gaps(comm, false, GPUSM_BUFFERS_##upper); packed != nullptr) {      \
+        if (auto packed = pack_gaps(comm, unit_of_##name, false, GPUSM_BUFFERS_##upper);           \
+            packed != nullptr) {                                                                   \
             return call_with(std::move(packed),                                                    \
                              [&] { return coll_gpusm_##name(GPUSM_PASS_##upper, module); });       \
         }                                                                                          \
@@ -35,7 +48,8 @@ device_calls &devices_of(base_module *module)
     extern "C" int coll_gpusm_i##name(GPUSM_OF_##upper, ompi_request_t **request,                  \
                                       base_module *module) noexcept                                \
     {                                                                                              \
-        if (auto packed = pack_gaps(comm, false, GPUSM_BUFFERS_##upper); packed != nullptr) {      \
+        if (auto packed = pack_gaps(comm, unit_of_##name, false, GPUSM_BUFFERS_##upper);           \
+            packed != nullptr) {                                                                   \
             return start_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {      \
                 return coll_gpusm_i##name(GPUSM_PASS_##upper, inner, module);                      \
             });                                                                                    \
@@ -57,7 +71,8 @@ device_calls &devices_of(base_module *module)
                                             ompi_request_t **request,                              \
                                             base_module *module) noexcept                          \
     {                                                                                              \
-        if (auto packed = pack_gaps(comm, true, GPUSM_BUFFERS_##upper); packed != nullptr) {       \
+        if (auto packed = pack_gaps(comm, unit_of_##name, true, GPUSM_BUFFERS_##upper);            \
+            packed != nullptr) {                                                                   \
             return init_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {       \
                 return coll_gpusm_##name##_init(GPUSM_PASS_##upper, info, inner, module);          \
             });                                                                                    \

@@ -4,10 +4,11 @@
 
 #include "opal/mca/common/gpusm/base/log.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <limits>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace gpusm {
@@ -27,12 +28,12 @@ struct element_run {
 
 std::vector<element_run> runs_of(const buffer_argument &of)
 {
-    if (nullptr == of.places) {
-        return {{0, of.blocks * elements(of.count)}};
+    if (nullptr == of.counts) {
+        return {{0, of.blocks * elements(*of.count)}};
     }
     std::vector<element_run> runs;
     for (std::size_t i = 0; i < of.blocks; ++i) {
-        const element_run next{place_at(*of.places, i), count_at(of.counts, i)};
+        const element_run next{place_at(*of.places, i), count_at(*of.counts, i)};
         if (!runs.empty() &&
             runs.back().first + static_cast<std::ptrdiff_t>(runs.back().count) == next.first) {
             runs.back().count += next.count;
@@ -41,6 +42,15 @@ std::vector<element_run> runs_of(const buffer_argument &of)
         }
     }
     return runs;
+}
+
+std::uint64_t longest_block(const buffer_argument &of)
+{
+    std::uint64_t longest = 0;
+    for (std::size_t i = 0; i < of.blocks; ++i) {
+        longest = std::max<std::uint64_t>(longest, of.count_of(i) * (*of.type)->super.size);
+    }
+    return longest;
 }
 
 // One buffer of the program's, and the packed bytes that stand in for it.
@@ -54,8 +64,7 @@ class packed_buffer {
     // Finds out whether it is device memory, and takes memory. False: it goes as it is.
     bool prepare(const buffer_argument &of, bool is_persistent);
     bool is_used() const { return block_.on != nullptr; }
-    // The arguments are those of the packed bytes.
-    void stand_in_for(const buffer_argument &of);
+    void *address() const { return reinterpret_cast<void *>(block_.address); }
     int pack() { return copy(true); }
     int unpack() { return copy(false); }
 
@@ -70,8 +79,6 @@ class packed_buffer {
     int copy(bool packs);
 
     std::vector<run> runs_;
-    std::vector<place_element> places_; // of the blocks there
-    datatype *type_ = nullptr;          // an element there; owned
     packed_block block_;
 };
 
@@ -81,9 +88,6 @@ packed_buffer::~packed_buffer()
         gpu_side &side = *views_of_process().gpu();
         const std::lock_guard guard(side.lock);
         side.views.give_packed(block_);
-    }
-    if (type_ != nullptr) {
-        (void)ompi_datatype_destroy(&type_);
     }
 }
 
@@ -122,29 +126,7 @@ bool packed_buffer::take_memory()
 
 bool packed_buffer::prepare(const buffer_argument &of, bool is_persistent)
 {
-    const std::size_t element_bytes = (*of.type)->super.size;
-    if (!of.has_gaps() || element_bytes > INT_MAX || !open(of, is_persistent) ||
-        OMPI_SUCCESS != ompi_datatype_create_contiguous(static_cast<int>(element_bytes),
-                                                        &ompi_mpi_byte.dt, &type_) ||
-        OMPI_SUCCESS != ompi_datatype_commit(&type_)) {
-        return false;
-    }
-    std::uint64_t place = 0;
-    for (std::size_t i = 0; of.places != nullptr && i < of.blocks; ++i) {
-        places_.push_back(static_cast<place_element>(place));
-        place += count_at(of.counts, i);
-    }
-    return place <= static_cast<std::uint64_t>(std::numeric_limits<place_element>::max()) &&
-           take_memory();
-}
-
-void packed_buffer::stand_in_for(const buffer_argument &of)
-{
-    *of.buffer = reinterpret_cast<void *>(block_.address);
-    *of.type = type_;
-    if (of.places != nullptr) {
-        *of.places = as_places(places_.data());
-    }
+    return of.has_gaps() && open(of, is_persistent) && take_memory();
 }
 
 int packed_buffer::copy(bool packs)
@@ -165,41 +147,165 @@ int packed_buffer::copy(bool packs)
     return OMPI_SUCCESS;
 }
 
+// A buffer argument of another datatype, without gaps.
+class plain_blocks {
+  public:
+    // Blocks of packed bytes, one after the other; else those of the program's, which have no gaps.
+    // `scale`: elements of the other datatype in one of the program's. False: a number would be too
+    // large.
+    bool prepare(const buffer_argument &of, std::size_t scale, bool are_packed)
+    {
+        std::uint64_t end = 0;
+        for (std::size_t i = 0; i < of.blocks; ++i) {
+            const std::uint64_t count = of.count_of(i) * scale;
+            const std::ptrdiff_t place =
+                are_packed || nullptr == of.places
+                    ? static_cast<std::ptrdiff_t>(end)
+                    : place_at(*of.places, i) * static_cast<std::ptrdiff_t>(scale);
+            counts_.push_back(static_cast<count_element>(count));
+            places_.push_back(static_cast<place_element>(place));
+            end += count;
+            if (std::cmp_not_equal(counts_.back(), count) ||
+                std::cmp_not_equal(places_.back(), place)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    void stand_in_for(const buffer_argument &of, datatype *type)
+    {
+        if (of.counts != nullptr) {
+            *of.counts = as_counts(counts_.data());
+            *of.places = as_places(places_.data());
+        } else if (of.blocks != 0) {
+            *of.count = static_cast<count_type>(counts_.front());
+        }
+        *of.type = type;
+    }
+
+  private:
+    std::vector<count_element> counts_;
+    std::vector<place_element> places_;
+};
+
+// One buffer argument of such a call.
+class other_argument {
+  public:
+    other_argument() = default;
+    ~other_argument()
+    {
+        if (element_ != nullptr) {
+            (void)ompi_datatype_destroy(&element_);
+        }
+    }
+    other_argument(const other_argument &) = delete;
+    other_argument &operator=(const other_argument &) = delete;
+
+    // Packed bytes stand in for it, if that is needed and can be.
+    bool pack(const buffer_argument &of, bool is_persistent)
+    {
+        return packed_.prepare(of, is_persistent);
+    }
+    bool can_change(const buffer_argument &of) const
+    {
+        return of.matters() && (is_packed() || is_plain(*of.type));
+    }
+    // The new datatype, of which the other buffer's is taken if it has as long elements. False: it
+    // stays as it is.
+    bool choose_type(const buffer_argument &of, packed_unit unit, const other_argument *other);
+    void stand_in_for(const buffer_argument &of)
+    {
+        if (type_ != nullptr) {
+            blocks_.stand_in_for(of, type_);
+            *of.buffer = is_packed() ? packed_.address() : *of.buffer;
+        }
+    }
+
+    const datatype *type() const { return type_; }
+    bool is_packed() const { return packed_.is_used(); }
+    packed_buffer &packed() { return packed_; }
+
+  private:
+    packed_buffer packed_;
+    plain_blocks blocks_;
+    datatype *type_ = nullptr;    // null: it stays as it is
+    datatype *element_ = nullptr; // owned; null: there is none
+};
+
+bool other_argument::choose_type(const buffer_argument &of, packed_unit unit,
+                                 const other_argument *other)
+{
+    if (!can_change(of)) {
+        return false;
+    }
+    const std::size_t its_bytes = (*of.type)->super.size;
+    datatype *made = &ompi_mpi_byte.dt;
+    if (packed_unit::element == unit) {
+        datatype *others = nullptr == other ? nullptr : other->type_;
+        if (others != nullptr && others->super.size == its_bytes) {
+            made = others;
+        } else if (its_bytes > INT_MAX ||
+                   OMPI_SUCCESS != ompi_datatype_create_contiguous(static_cast<int>(its_bytes),
+                                                                   &ompi_mpi_byte.dt, &element_) ||
+                   OMPI_SUCCESS != ompi_datatype_commit(&element_)) {
+            return false;
+        } else {
+            made = element_;
+        }
+    }
+    if (!blocks_.prepare(of, packed_unit::byte == unit ? its_bytes : 1, is_packed())) {
+        return false;
+    }
+    type_ = made;
+    return true;
+}
+
 class packed_call final : public stand_in {
   public:
-    // False: both buffers go as they are.
+    // False: the call goes as it is.
     bool prepare(const buffer_argument &of_sent, const buffer_argument &of_received,
-                 bool is_persistent)
+                 packed_unit unit, bool is_persistent)
     {
-        const bool packs_sent = sent_.prepare(of_sent, is_persistent);
-        const bool packs_received = received_.prepare(of_received, is_persistent);
+        const bool packs_sent = sent_.pack(of_sent, is_persistent);
+        const bool packs_received = received_.pack(of_received, is_persistent);
+        const bool may_be_bytes = packed_unit::byte == unit && sent_.can_change(of_sent) &&
+                                  received_.can_change(of_received) &&
+                                  (*of_sent.type)->super.size != (*of_received.type)->super.size;
+        unit = may_be_bytes ? unit : packed_unit::element;
+        const bool has_sent = sent_.choose_type(of_sent, unit, nullptr);
+        const bool has_received = received_.choose_type(of_received, unit, &sent_);
         reads_received_ = of_sent.is_in_place();
-        return packs_sent || packs_received;
+        if (packs_sent || packs_received) {
+            return has_sent >= packs_sent && has_received >= packs_received;
+        }
+        return has_sent && has_received && sent_.type() == received_.type();
     }
     void stand_in_for(const buffer_argument &of_sent, const buffer_argument &of_received)
     {
-        if (sent_.is_used()) {
-            sent_.stand_in_for(of_sent);
-        }
-        if (received_.is_used()) {
-            received_.stand_in_for(of_received);
-        }
+        sent_.stand_in_for(of_sent);
+        received_.stand_in_for(of_received);
     }
 
     int copy_in() override
     {
+        if (!sent_.is_packed() && !received_.is_packed()) {
+            return OMPI_SUCCESS;
+        }
         mca_coll_gpusm_component.counted.packed_exchanges.fetch_add(1, std::memory_order_relaxed);
-        int rc = sent_.is_used() ? sent_.pack() : OMPI_SUCCESS;
-        if (OMPI_SUCCESS == rc && received_.is_used() && reads_received_) {
-            rc = received_.pack();
+        int rc = sent_.is_packed() ? sent_.packed().pack() : OMPI_SUCCESS;
+        if (OMPI_SUCCESS == rc && received_.is_packed() && reads_received_) {
+            rc = received_.packed().pack();
         }
         return rc;
     }
-    int copy_back() override { return received_.is_used() ? received_.unpack() : OMPI_SUCCESS; }
+    int copy_back() override
+    {
+        return received_.is_packed() ? received_.packed().unpack() : OMPI_SUCCESS;
+    }
 
   private:
-    packed_buffer sent_;
-    packed_buffer received_;
+    other_argument sent_;
+    other_argument received_;
     bool reads_received_ = false;
 };
 
@@ -225,13 +331,16 @@ view_owner program_elements::open(bool is_persistent) const
 }
 
 std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_argument &received,
-                                      bool is_persistent)
+                                      packed_unit unit, bool is_persistent)
 {
-    if (nullptr == mca_coll_gpusm_component.interposer) {
+    constexpr std::uint64_t piece_bytes = 64 << 10; // of Open MPI's copy between datatypes
+    const bool has_gaps = sent.has_gaps() || received.has_gaps();
+    if ((has_gaps && nullptr == mca_coll_gpusm_component.interposer) ||
+        (!has_gaps && longest_block(sent) <= piece_bytes)) {
         return nullptr;
     }
     auto made = std::make_unique<packed_call>();
-    if (!made->prepare(sent, received, is_persistent) ||
+    if (!made->prepare(sent, received, unit, is_persistent) ||
         (!is_persistent && OMPI_SUCCESS != made->copy_in())) {
         return nullptr;
     }

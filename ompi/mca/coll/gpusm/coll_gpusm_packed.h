@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// coll_gpusm_packed.h: collectives that move data, of datatypes with gaps on device memory. What
-// Open MPI's algorithms copy within a rank they copy element by element, with calls of the driver
-// for each. So such a call is given packed bytes in device memory, which a kernel packs before it
-// and unpacks after it, and a datatype without gaps whose elements have as many bytes: so each rank
-// decides this for itself, and all choose the same algorithm as before.
+// coll_gpusm_packed.h: collectives that move data, with other arguments than the program's.
+//
+// Of datatypes with gaps on device memory Open MPI's algorithms copy what stays on a rank element
+// by element, with calls of the driver for each. So such a call is given packed bytes in device
+// memory, which a kernel packs before it and unpacks after it. Between different datatypes without
+// gaps they copy it through host memory, in pieces of 64 KiB. So those become the same one. Each
+// rank decides for itself: so nothing may change by which an algorithm is chosen.
 #ifndef GPUSM_COLL_PACKED_H
 #define GPUSM_COLL_PACKED_H
 
@@ -37,18 +39,22 @@ class program_elements {
     std::unique_ptr<datatype, release> type_;
 };
 
-// One buffer among the arguments of a collective, which it can be told to change.
+// The new datatype: with as many bytes as the old one, or, between two that have not as many,
+// MPI_BYTE where that may be.
+enum class packed_unit { element, byte };
+
+// One buffer among the arguments of a collective, which can be changed.
 struct buffer_argument {
     buffer_argument() = default; // none that matters on this rank
-    // `blocks` of as many elements, one after the other.
+    // `number` blocks of as many elements, one after the other.
     template <typename Buffer>
-    buffer_argument(Buffer **at, count_type elements_each, datatype **its, std::size_t number)
+    buffer_argument(Buffer **at, count_type *elements_each, datatype **its, std::size_t number)
         : buffer(const_cast<void **>(at)), type(its), blocks(number), count(elements_each)
     {
     }
     // So many that each have a count and a place.
     template <typename Buffer>
-    buffer_argument(Buffer **at, counts_type by_block, places_type *places_of, datatype **its,
+    buffer_argument(Buffer **at, counts_type *by_block, places_type *places_of, datatype **its,
                     std::size_t number)
         : buffer(const_cast<void **>(at)), type(its), blocks(number), counts(by_block),
           places(places_of)
@@ -56,35 +62,42 @@ struct buffer_argument {
     }
 
     bool is_in_place() const { return blocks != 0 && MPI_IN_PLACE == *buffer; }
+    bool matters() const { return blocks != 0 && MPI_IN_PLACE != *buffer; }
     // Does it take more than a copy in one piece?
     bool has_gaps() const
     {
-        return blocks != 0 && MPI_IN_PLACE != *buffer &&
-               0 == ((*type)->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) &&
-               gpusm::has_gaps(*type, 1 == blocks && nullptr == places ? elements(count) : 2);
+        return matters() && 0 == ((*type)->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) &&
+               gpusm::has_gaps(*type, 1 == blocks && nullptr == counts ? elements(*count) : 2);
+    }
+    std::size_t count_of(std::size_t block) const
+    {
+        return nullptr == counts ? elements(*count) : count_at(*counts, block);
     }
 
     void **buffer = nullptr;
     datatype **type = nullptr;
     std::size_t blocks = 0;
-    count_type count{};
-    counts_type counts{};
-    places_type *places = nullptr; // null: the blocks lie one after the other
+    count_type *count = nullptr;   // or
+    counts_type *counts = nullptr; // with places
+    places_type *places = nullptr;
 };
 
-// Null: the call goes as it is. Else the arguments are those of the call on packed bytes, and the
-// input is packed, but not that of a persistent one: that is to be done at each start.
+// Null: the call goes as it is. Else the arguments are other ones, and the input is packed, but not
+// that of a persistent call: that is to be done at each start.
 std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_argument &received,
-                                      bool is_persistent);
+                                      packed_unit unit, bool is_persistent);
 
-inline std::unique_ptr<stand_in> pack_gaps(const communicator *comm, bool is_persistent,
-                                           const buffer_argument &sent,
+inline std::unique_ptr<stand_in> pack_gaps(const communicator *comm, packed_unit unit,
+                                           bool is_persistent, const buffer_argument &sent,
                                            const buffer_argument &received)
 {
-    if (OMPI_COMM_IS_INTER(comm) || (!sent.has_gaps() && !received.has_gaps())) [[likely]] {
+    if (OMPI_COMM_IS_INTER(comm)) {
         return nullptr;
     }
-    return make_packed(sent, received, is_persistent);
+    const bool differ = sent.matters() && received.matters() && *sent.type != *received.type;
+    return differ || sent.has_gaps() || received.has_gaps()
+               ? make_packed(sent, received, unit, is_persistent)
+               : nullptr;
 }
 
 // The three forms of a call with another one's buffers: `inner(&request)` makes that.

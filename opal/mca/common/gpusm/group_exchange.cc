@@ -35,7 +35,7 @@ struct exchange_told {
 static_assert(sizeof(exchange_told) <= board_said_bytes &&
               std::is_trivially_copyable_v<exchange_told>);
 
-// Too long ones go by messages.
+// Too long ones go by messages. Those of Open MPI for a call in place go through host memory.
 bool is_short(const exchange_call &call, bool ranks_share_a_device)
 {
     std::uint64_t received = 0;
@@ -44,7 +44,8 @@ bool is_short(const exchange_call &call, bool ranks_share_a_device)
         received += call.receives[i].bytes;
         longest = std::max({longest, received, call.sends[i].bytes});
     }
-    return longest <= (ranks_share_a_device ? exchange_most_shared_bytes : exchange_most_bytes);
+    return longest <= (ranks_share_a_device || call.in_place ? exchange_most_shared_bytes
+                                                             : exchange_most_bytes);
 }
 
 } // namespace
