@@ -81,7 +81,7 @@ class stream {
     std::function<void()> in_the_middle;
     std::uint64_t begun_before = std::numeric_limits<std::uint64_t>::max();
     // What is done at once when a call has failed, while others may be under way.
-    std::function<void(int)> when_failed = [](int) {};
+    std::function<void(int, const std::string &)> when_failed = [](int, const auto &) {};
 
     // Of this rank; MPI_SUCCESS: no call has failed.
     int error() const { return error_; }
@@ -269,7 +269,7 @@ class stream {
         } else if (MPI_SUCCESS == error_) {
             error_ = rc;
             failed_after_s_ = std::chrono::duration<double>(clock::now() - good_at_).count();
-            when_failed(rc);
+            when_failed(rc, of.describe());
         }
     }
 

@@ -51,7 +51,7 @@ void go_on_without(context &c, stream &all, MPI_Comm comm, std::uint64_t first, 
                    const std::vector<int> &expected)
 {
     constexpr std::uint64_t most_epochs = 6;
-    all.when_failed = [&](int rc) {
+    all.when_failed = [&](int rc, const std::string &) {
         const int its = class_of(rc);
         const bool lost = MPI_ERR_OTHER == its && !all.blocks() && all.is_hurt();
         std::printf("collectives: rank %d: an error after %.0f ms: %s\n", c.rank,
@@ -155,8 +155,8 @@ void test_collective_stream(context &c)
 {
     const bench::path_counters counters("coll_gpusm_");
     stream all(c);
-    all.when_failed = [&](int rc) {
-        c.mpi(rc, "a collective");
+    all.when_failed = [&](int rc, const std::string &what) {
+        c.mpi(rc, what);
         MPI_Abort(MPI_COMM_WORLD, exit_error);
     };
     const group world = group_of(communicator_of_all());
@@ -170,8 +170,8 @@ void test_collective_stream(context &c)
 void test_collectives_killed(context &c)
 {
     stream all(c);
-    all.when_failed = [&](int rc) {
-        c.mpi(rc, "a collective");
+    all.when_failed = [&](int rc, const std::string &what) {
+        c.mpi(rc, what);
         at_step("waiting for mpirun to end this process");
         for (;;) {
             pause_ms(100);

@@ -137,6 +137,7 @@ class view_table final : public gap_services {
     status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
                    std::uint64_t *word_bits);
     device *touches(std::uint64_t address, std::size_t len_bytes);
+    device *owner_of(std::uint64_t address);
     bool reaches(device *by, std::uint64_t address, std::size_t len_bytes);
     status copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
     status copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);

@@ -165,6 +165,14 @@ device *view_table::touches(std::uint64_t address, std::size_t len_bytes)
                : nullptr;
 }
 
+// The device that memory without gaps belongs to, managed memory too; null: none.
+device *view_table::owner_of(std::uint64_t address)
+{
+    device *on = nullptr;
+    std::uint64_t plain_bytes = 0;
+    return status::ok == side_.devices.for_address(address, &on, &plain_bytes) ? on : nullptr;
+}
+
 // Is it host memory of our own that a kernel in the context of `by` may touch?
 bool view_table::reaches(device *by, std::uint64_t address, std::size_t len_bytes)
 {
@@ -245,8 +253,8 @@ status view_table::copy_locked(std::uint64_t destination, std::uint64_t origin,
         return status::ok;
     }
     if (nullptr == source && nullptr == target) {
-        device *on = touches(origin, len_bytes);
-        on = nullptr == on ? touches(destination, len_bytes) : on;
+        device *on = owner_of(origin);
+        on = nullptr == on ? owner_of(destination) : on;
         return nullptr == on ? status::bad_argument : move(*on, destination, origin, len_bytes);
     }
     status s = status::ok;
