@@ -38,6 +38,7 @@ moves over its link in one direction, as nccl-tests' "busbw". Bytes are those of
 
   --sizes A,B,C  suffixes K M G, multiples of 4 (default 8,4K,64K,1M,16M,64M)
   --iterations N of each size (default: by size, 200 to 20)
+  --gaps         bytes are those of every second float, by MPI alone; no reductions
   --no-nccl      MPI alone, as without libnccl.so.2 or where ranks share a device
   -h, --help     this text
 
@@ -50,6 +51,7 @@ struct options {
     std::vector<const operation *> operations;
     bool pairs = false;
     int iterations = 0; // 0: by size
+    bool has_gaps = false;
     bool use_nccl = true;
     bool help = false;
 };
@@ -69,9 +71,10 @@ std::string parse_sizes(const std::string &text, std::vector<std::size_t> *sizes
 
 std::string parse_options(int argc, char **argv, options *opt)
 {
-    enum { sizes_option = 1000, iterations_option, no_nccl_option };
+    enum { sizes_option = 1000, iterations_option, gaps_option, no_nccl_option };
     static const option known[] = {{"sizes", required_argument, nullptr, sizes_option},
                                    {"iterations", required_argument, nullptr, iterations_option},
+                                   {"gaps", no_argument, nullptr, gaps_option},
                                    {"no-nccl", no_argument, nullptr, no_nccl_option},
                                    {"help", no_argument, nullptr, 'h'},
                                    {nullptr, 0, nullptr, 0}};
@@ -88,6 +91,10 @@ std::string parse_options(int argc, char **argv, options *opt)
                         ? ""
                         : "--iterations: '" + std::string(optarg) + "' is no number of calls";
             break;
+        case gaps_option:
+            opt->has_gaps = true;
+            opt->use_nccl = false;
+            break;
         case no_nccl_option:
             opt->use_nccl = false;
             break;
@@ -102,7 +109,9 @@ std::string parse_options(int argc, char **argv, options *opt)
         const std::string name = argv[i];
         const operation *what = find_operation(name);
         opt->pairs = opt->pairs || "pairs" == name;
-        if (nullptr != what) {
+        if (nullptr != what && what->reduces && opt->has_gaps) {
+            error = "'" + name + "' has no gaps";
+        } else if (nullptr != what) {
             opt->operations.push_back(what);
         } else if ("pairs" != name) {
             error = "'" + name + "' is no operation";
@@ -110,9 +119,11 @@ std::string parse_options(int argc, char **argv, options *opt)
     }
     if (optind == argc) {
         for (const operation &one : all_operations()) {
-            opt->operations.push_back(&one);
+            if (!one.reduces || !opt->has_gaps) {
+                opt->operations.push_back(&one);
+            }
         }
-        opt->pairs = true;
+        opt->pairs = !opt->has_gaps;
     }
     return error;
 }
@@ -153,7 +164,7 @@ std::string by_nccl(const run &r, const operation &what)
 
 std::string check_once(const run &r, const operation &what, bool mpi)
 {
-    std::string error = r.c.taken->poison();
+    std::string error = clear(r.c);
     (void)MPI_Barrier(MPI_COMM_WORLD); // nobody writes there before
     if (mpi) {
         what.by_mpi(r.c);
@@ -255,7 +266,7 @@ void measure_pairs(run &r)
 std::string make_buffers(run &r)
 {
     const std::size_t most = *std::max_element(r.opt.sizes.begin(), r.opt.sizes.end());
-    const std::size_t bytes = most * static_cast<std::size_t>(r.c.ranks);
+    const std::size_t bytes = most * static_cast<std::size_t>(r.c.ranks) * (r.opt.has_gaps ? 2 : 1);
     std::string why;
     r.given = buffer::make(memory_kind::device, bytes, r.gpu, &why);
     r.taken = nullptr == r.given ? nullptr : buffer::make(memory_kind::device, bytes, r.gpu, &why);
@@ -302,7 +313,7 @@ int run_all(const options &opt, const device *gpu, const std::string &wrong)
     if (!error.empty()) {
         return complain(r, error, exit_usage);
     }
-    std::string no_nccl = "--no-nccl";
+    std::string no_nccl = opt.has_gaps ? "--gaps" : "--no-nccl";
     const std::unique_ptr<nccl> other =
         opt.use_nccl ? nccl::make(MPI_COMM_WORLD, *gpu, &no_nccl) : nullptr;
     r.other = other.get();
@@ -312,7 +323,15 @@ int run_all(const options &opt, const device *gpu, const std::string &wrong)
             nullptr == other ? no_nccl.c_str() : std::to_string(other->version()).c_str(),
             "operation", "bytes", "us", "GB/s", nullptr == other ? "" : "    NCCL us   ratio");
     }
+    r.c.has_gaps = opt.has_gaps;
+    if (opt.has_gaps) {
+        (void)MPI_Type_create_resized(MPI_FLOAT, 0, 2 * sizeof(float), &r.c.type);
+        (void)MPI_Type_commit(&r.c.type);
+    }
     error = measure_all(r);
+    if (opt.has_gaps) {
+        (void)MPI_Type_free(&r.c.type);
+    }
     return error.empty() ? 0 : complain(r, error, exit_wrong);
 }
 

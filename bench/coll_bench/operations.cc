@@ -19,12 +19,12 @@ class messages {
     explicit messages(const call &c) : call_(c) {}
     void send(int block, int to)
     {
-        (void)MPI_Isend(call_.given_at(block), call_.count(), MPI_BYTE, to, 0, MPI_COMM_WORLD,
+        (void)MPI_Isend(call_.given_at(block), call_.count(), call_.type, to, 0, MPI_COMM_WORLD,
                         &requests_.emplace_back());
     }
     void receive(int block, int from)
     {
-        (void)MPI_Irecv(call_.taken_at(block), call_.count(), MPI_BYTE, from, 0, MPI_COMM_WORLD,
+        (void)MPI_Irecv(call_.taken_at(block), call_.count(), call_.type, from, 0, MPI_COMM_WORLD,
                         &requests_.emplace_back());
     }
     void wait()
@@ -172,7 +172,7 @@ const operation operations[] = {
      [](const call &c, int block) { return 0 == block ? source{0, c.rank} : nothing; }},
     {"allgather", false, others,
      [](const call &c) {
-         (void)MPI_Allgather(c.given_at(0), c.count(), MPI_BYTE, c.taken_at(0), c.count(), MPI_BYTE,
+         (void)MPI_Allgather(c.given_at(0), c.count(), c.type, c.taken_at(0), c.count(), c.type,
                              MPI_COMM_WORLD);
      },
      [](const call &c, const nccl &other) {
@@ -181,14 +181,14 @@ const operation operations[] = {
      [](const call &, int block) { return source{block, 0}; }},
     {"alltoall", false, others,
      [](const call &c) {
-         (void)MPI_Alltoall(c.given_at(0), c.count(), MPI_BYTE, c.taken_at(0), c.count(), MPI_BYTE,
+         (void)MPI_Alltoall(c.given_at(0), c.count(), c.type, c.taken_at(0), c.count(), c.type,
                             MPI_COMM_WORLD);
      },
      exchange_by_nccl<everyone<grouped>>,
      [](const call &c, int block) { return source{block, c.rank}; }},
     {"bcast", false, one_block,
      [](const call &c) {
-         (void)MPI_Bcast(root == c.rank ? c.given_at(0) : c.taken_at(0), c.count(), MPI_BYTE, root,
+         (void)MPI_Bcast(root == c.rank ? c.given_at(0) : c.taken_at(0), c.count(), c.type, root,
                          MPI_COMM_WORLD);
      },
      [](const call &c, const nccl &other) {
@@ -200,14 +200,14 @@ const operation operations[] = {
      }},
     {"gather", false, others,
      [](const call &c) {
-         (void)MPI_Gather(c.given_at(0), c.count(), MPI_BYTE, c.taken_at(0), c.count(), MPI_BYTE,
+         (void)MPI_Gather(c.given_at(0), c.count(), c.type, c.taken_at(0), c.count(), c.type,
                           root, MPI_COMM_WORLD);
      },
      exchange_by_nccl<all_to_one<grouped, true>>,
      [](const call &c, int block) { return root == c.rank ? source{block, 0} : nothing; }},
     {"scatter", false, others,
      [](const call &c) {
-         (void)MPI_Scatter(c.given_at(0), c.count(), MPI_BYTE, c.taken_at(0), c.count(), MPI_BYTE,
+         (void)MPI_Scatter(c.given_at(0), c.count(), c.type, c.taken_at(0), c.count(), c.type,
                            root, MPI_COMM_WORLD);
      },
      exchange_by_nccl<one_to_all<grouped, true>>,
@@ -261,6 +261,26 @@ std::string check_sums(const call &c, int block, int summed_block)
     return error;
 }
 
+// Blocks with gaps: the elements, and this in between.
+constexpr float in_gaps = -1;
+
+std::vector<float> with_gaps(const call &c, source of)
+{
+    std::vector<float> image(2 * c.floats(), in_gaps);
+    for (std::size_t i = 0; of.rank >= 0 && i < c.floats(); i++) {
+        image[2 * i] = element(of.rank, of.block, i);
+    }
+    return image;
+}
+
+std::string check_gaps(const call &c, int block, source from)
+{
+    const std::vector<float> wanted = with_gaps(c, from);
+    std::vector<float> got(wanted.size());
+    const std::string error = c.taken->read(c.offset(block), got.data(), c.span());
+    return error.empty() && got != wanted ? "other elements, or written gaps" : error;
+}
+
 } // namespace
 
 std::span<const operation> all_operations()
@@ -280,7 +300,13 @@ const operation *find_operation(const std::string &name)
 
 std::string fill(const operation &what, const call &c)
 {
-    std::string error = c.taken->poison();
+    std::string error = clear(c);
+    for (int block = 0; c.has_gaps && error.empty() && block < c.ranks; block++) {
+        error = c.given->write(c.offset(block), with_gaps(c, {c.rank, block}).data(), c.span());
+    }
+    if (c.has_gaps) {
+        return error;
+    }
     std::vector<float> numbers(what.reduces ? c.floats() : 0);
     for (int block = 0; error.empty() && block < c.ranks; block++) {
         for (std::size_t i = 0; i < numbers.size(); i++) {
@@ -292,12 +318,23 @@ std::string fill(const operation &what, const call &c)
     return error;
 }
 
+std::string clear(const call &c)
+{
+    std::string error = c.has_gaps ? "" : c.taken->poison();
+    for (int block = 0; c.has_gaps && error.empty() && block < c.ranks; block++) {
+        error = c.taken->write(c.offset(block), with_gaps(c, nothing).data(), c.span());
+    }
+    return error;
+}
+
 std::string check(const operation &what, const call &c)
 {
     for (int block = 0; block < c.ranks; block++) {
         const source from = what.expected(c, block);
         std::string error;
-        if (from.rank < 0) {
+        if (c.has_gaps) {
+            error = check_gaps(c, block, from);
+        } else if (from.rank < 0) {
             error = c.taken->compare_poison(c.offset(block), c.block_bytes);
         } else if (what.reduces) {
             error = check_sums(c, block, from.block);

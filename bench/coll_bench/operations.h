@@ -25,12 +25,16 @@ struct call {
     std::size_t block_bytes = 0; // a multiple of sizeof(float)
     buffer *given = nullptr;
     buffer *taken = nullptr;
+    // By MPI, what is no reduction: `block_bytes` of every second float, else of bytes.
+    bool has_gaps = false;
+    MPI_Datatype type = MPI_BYTE;
 
     void *given_at(int block) const { return given->at(offset(block)); }
     void *taken_at(int block) const { return taken->at(offset(block)); }
-    std::size_t offset(int block) const { return block_bytes * static_cast<std::size_t>(block); }
+    std::size_t span() const { return has_gaps ? 2 * block_bytes : block_bytes; }
+    std::size_t offset(int block) const { return span() * static_cast<std::size_t>(block); }
     std::size_t floats() const { return block_bytes / sizeof(float); }
-    int count() const { return static_cast<int>(block_bytes); }
+    int count() const { return static_cast<int>(has_gaps ? floats() : block_bytes); }
     int right() const { return (rank + 1) % ranks; }
     int left() const { return (rank + ranks - 1) % ranks; }
 };
@@ -54,8 +58,9 @@ struct operation {
 std::span<const operation> all_operations();
 const operation *find_operation(const std::string &name);
 
-// Both return an empty string, or one sentence.
+// All return an empty string, or one sentence. clear(): nothing of what is to come is there.
 [[nodiscard]] std::string fill(const operation &what, const call &c);
+[[nodiscard]] std::string clear(const call &c);
 [[nodiscard]] std::string check(const operation &what, const call &c);
 
 } // namespace gpusm::bench

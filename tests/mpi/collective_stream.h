@@ -202,7 +202,7 @@ class stream {
         mix hosts = static_cast<mix>(below(draw, 5));
         hosts = !c_.on_gpu() ? mix::all_ranks : as_usual ? mix::none : hosts;
         const int stride = 0 == below(draw, 4) ? 2 : 1;
-        if (1 != stride && !as_usual) { // Open MPI copies each element in other memory by itself
+        if (1 != stride) { // where there is no memory to pack into each element is copied by itself
             n = std::min<std::size_t>(n, 1000);
         }
         movements::setup made{what, varied, n, root, in_place, hosts, stride};
