@@ -130,7 +130,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one(each, how);
         }
     }
-    // Several pieces of the kernel's for each of its warps, and more than kernels take.
+    // Several pieces of the kernel's for each of its warps.
     for (const kind what : all_kinds) {
         for (const bool varied : {false, true}) {
             if (kind::bcast == what && varied) {
@@ -140,7 +140,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, varied, 60000, 0, false, mix::none, 3});
         }
     }
-    // Between datatypes that differ; the long ones by messages, unless ranks share a device.
+    // Between datatypes that differ.
     for (const kind what : {kind::allgather, kind::alltoall, kind::gather, kind::scatter}) {
         for (const form how : {form::blocking, form::started, form::persistent}) {
             for (const int stride : {1, 2}) {
@@ -153,7 +153,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, false, 4300001, 0, false, mix::none, 1, 0, memory_kind::host, true});
         }
     }
-    // Directly, and more than kernels take.
+    // A bcast directly, and of more than kernels take; long ones of the others.
     try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
     try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
     if (ranks <= 2) {

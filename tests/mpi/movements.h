@@ -169,13 +169,13 @@ class movement final : public collective_call {
         ++c_.messages;
     }
 
-    // Who has nothing in a call that varies does not count, and long ones go by messages unless
-    // ranks share a device.
+    // Who has nothing in a call that varies does not count, and a long bcast goes by messages
+    // unless ranks share a device.
     bool is_known() const
     {
-        constexpr std::size_t all_ints = (16 << 20) / sizeof(int);
+        constexpr std::size_t most_ints = (16 << 20) / sizeof(int);
         return (!of_.varied || mix::none == of_.hosts) &&
-               of_.n <= all_ints / static_cast<std::size_t>(ranks_);
+               (kind::bcast != of_.what || of_.n <= most_ints);
     }
     bool stays_on_devices() const override { return is_known() && stays(); }
     std::string describe() const override

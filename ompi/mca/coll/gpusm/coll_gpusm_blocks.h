@@ -205,10 +205,9 @@ inline exchange_call scattered(const void *send, const datatype *type, const blo
     GPUSM_SENT_BUFFER_BY_RANK(of_root(root, comm)), GPUSM_RECEIVED_BUFFER(1)
 
 // Can it be by kernels? Of blocks that all ranks know to have as many bytes.
-inline bool may_be_even(std::uint64_t bytes, const communicator *comm)
+constexpr bool may_be_even(std::uint64_t bytes)
 {
-    return 0 != bytes && bytes <= exchange_most_shared_bytes &&
-           bytes * elements(ompi_comm_size(comm)) <= exchange_most_shared_bytes;
+    return 0 != bytes && bytes <= exchange_most_bytes;
 }
 
 inline bool is_root(int root, const communicator *comm)

@@ -94,27 +94,25 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
                            });                                                                     \
     }
 
-GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type), comm))
+GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type)))
 GPUSM_EXCHANGE(allgatherv, ALLGATHERV, true)
-GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type), comm))
+GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type)))
 GPUSM_EXCHANGE(alltoallv, ALLTOALLV, true)
 GPUSM_EXCHANGE(gather, GATHER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(receive_count, receive_type)
-                                                   : bytes_of(send_count, send_type),
-                               comm))
+                                                   : bytes_of(send_count, send_type)))
 GPUSM_EXCHANGE(gatherv, GATHERV, true)
 GPUSM_EXCHANGE(scatter, SCATTER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(send_count, send_type)
-                                                   : bytes_of(receive_count, receive_type),
-                               comm))
+                                                   : bytes_of(receive_count, receive_type)))
 GPUSM_EXCHANGE(scatterv, SCATTERV, true)
 
 bool may_bcast(std::uint64_t bytes, const communicator *comm)
 {
     return !OMPI_COMM_IS_INTER(comm) && !is_sent_directly(elements(ompi_comm_size(comm)), bytes) &&
-           may_be_even(bytes, comm);
+           may_be_even(bytes);
 }
 
 GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm))

@@ -22,13 +22,14 @@ enum class exchange_kind : std::uint32_t { allgather, alltoall, bcast, gather, s
 // The same limit as for reductions.
 inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
 
-// What one rank receives, and as much is sent by one. From there on messages are faster, with the
-// driver's copies: two H200 take 42 us for an allgather of 8 MiB blocks and 50 by messages, for
-// 16 MiB 77 and 76; four of them 71 and 75 for 4 MiB, 129 and 109 for 8 MiB.
-inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{16} << 20;
+// Of a block. Kernels that read from all other ranks at once are ahead of messages, each rank to
+// one other at a time, on four H200 (an alltoall of 16 MiB 170 us and 258, of 64 MiB 665 and 1123;
+// an allgather of 16 MiB 169 and 177, of 64 MiB 662 and 619), and as fast on two.
+inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{1} << 30;
 
-// Where ranks share a device messages between them wait for time slices of 150 us.
-inline constexpr std::uint64_t exchange_most_shared_bytes = std::uint64_t{256} << 20;
+// Of a bcast, where what the root's links carry is the limit. But where ranks share a device
+// messages between them wait for time slices of 150 us.
+inline constexpr std::uint64_t bcast_most_bytes = std::uint64_t{16} << 20;
 
 // A bcast that goes from the root to each rank in one message, which takes less than a meeting and
 // a launch: to two ranks any, to four and more those that coll/tuned of Open MPI 5.0 sends so.

@@ -16,8 +16,7 @@ namespace gpusm {
 
 namespace {
 
-static_assert(exchange_most_ranks <= gather_most_copies &&
-              exchange_most_shared_bytes <= gather_most_len);
+static_assert(exchange_most_ranks <= gather_most_copies && exchange_most_bytes <= gather_most_len);
 
 // What each process tells the others. Read as a peer's word.
 struct exchange_told {
@@ -35,17 +34,18 @@ struct exchange_told {
 static_assert(sizeof(exchange_told) <= board_said_bytes &&
               std::is_trivially_copyable_v<exchange_told>);
 
-// Too long ones go by messages. Those of Open MPI for a call in place go through host memory.
+// Too long ones go by messages.
 bool is_short(const exchange_call &call, bool ranks_share_a_device)
 {
-    std::uint64_t received = 0;
-    std::uint64_t longest = 0;
-    for (std::size_t i = 0; i < exchange_most_ranks; ++i) {
-        received += call.receives[i].bytes;
-        longest = std::max({longest, received, call.sends[i].bytes});
-    }
-    return longest <= (ranks_share_a_device || call.in_place ? exchange_most_shared_bytes
-                                                             : exchange_most_bytes);
+    const auto longest = [](const exchange_blocks &of) {
+        return std::max_element(
+                   of.begin(), of.end(),
+                   [](const auto &one, const auto &other) { return one.bytes < other.bytes; })
+            ->bytes;
+    };
+    const bool is_sent_by_root = exchange_kind::bcast == call.kind && !ranks_share_a_device;
+    return std::max(longest(call.sends), longest(call.receives)) <=
+           (is_sent_by_root ? bcast_most_bytes : exchange_most_bytes);
 }
 
 } // namespace
@@ -245,11 +245,13 @@ status group_exchange::map()
     return its.copies.empty() ? status::ok : its.ready(its.side()->gatherers.of(*its.on()));
 }
 
-// What that rank receives.
+// What that rank receives. From the rank behind it first: the kernel takes the copies in their
+// order, and if all began with the same rank its links would carry what they can while others rest.
 status group_exchange::map_for(std::size_t to)
 {
     work &its = *work_;
-    for (std::size_t i = 0; i < ranks(); ++i) {
+    for (std::size_t distance = 1; distance <= ranks(); ++distance) {
+        const std::size_t i = (to + distance) % ranks();
         const std::uint64_t source = its.told[i].source[to];
         const std::uint64_t target = its.told[to].target[i];
         const std::uint32_t bytes = its.told[i].bytes[to];
