@@ -20,7 +20,7 @@ interposer &views_of_process()
     return *mca_coll_gpusm_component.interposer;
 }
 
-// As many elements that lie one after the other.
+// Elements that lie one after the other.
 struct element_run {
     std::ptrdiff_t first;
     std::size_t count;
