@@ -28,13 +28,27 @@ constexpr packed_unit unit_of_scatter = packed_unit::byte;
 constexpr packed_unit unit_of_scatterv = packed_unit::byte;
 
 // The blocking, the non-blocking and the persistent function. `may_be`: as far as all ranks know.
+// is_packed_<name>: the blocking one, if it goes by packed bytes. Apart, so that the arguments of
+// those that do not stay in registers.
 #define GPUSM_EXCHANGE(name, upper, may_be)                                                        \
+    extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept;              \
+                                                                                                   \
+    [[gnu::noinline]] bool is_packed_##name(GPUSM_OF_##upper, base_module *module, int *rc)        \
+    {                                                                                              \
+        auto packed = make_packed(GPUSM_BUFFERS_##upper, unit_of_##name, false);                   \
+        if (nullptr == packed) {                                                                   \
+            return false;                                                                          \
+        }                                                                                          \
+        *rc = call_with(std::move(packed),                                                         \
+                        [&] { return coll_gpusm_##name(GPUSM_PASS_##upper, module); });            \
+        return true;                                                                               \
+    }                                                                                              \
+                                                                                                   \
     extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept               \
     {                                                                                              \
-        if (auto packed = pack_gaps(comm, unit_of_##name, false, GPUSM_BUFFERS_##upper);           \
-            packed != nullptr) {                                                                   \
-            return call_with(std::move(packed),                                                    \
-                             [&] { return coll_gpusm_##name(GPUSM_PASS_##upper, module); });       \
+        if (int done = OMPI_SUCCESS; may_be_packed(comm, GPUSM_BUFFERS_##upper) &&                 \
+                                     is_packed_##name(GPUSM_PASS_##upper, module, &done)) {        \
+            return done;                                                                           \
         }                                                                                          \
         const auto make = [&] { return call_of_##name(GPUSM_PASS_##upper); };                      \
         int rc = OMPI_SUCCESS;                                                                     \

@@ -87,17 +87,20 @@ struct buffer_argument {
 std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_argument &received,
                                       packed_unit unit, bool is_persistent);
 
+// Is make_packed() to be asked?
+inline bool may_be_packed(const communicator *comm, const buffer_argument &sent,
+                          const buffer_argument &received)
+{
+    const bool differ = sent.matters() && received.matters() && *sent.type != *received.type;
+    return (differ || sent.has_gaps() || received.has_gaps()) && !OMPI_COMM_IS_INTER(comm);
+}
+
 inline std::unique_ptr<stand_in> pack_gaps(const communicator *comm, packed_unit unit,
                                            bool is_persistent, const buffer_argument &sent,
                                            const buffer_argument &received)
 {
-    if (OMPI_COMM_IS_INTER(comm)) {
-        return nullptr;
-    }
-    const bool differ = sent.matters() && received.matters() && *sent.type != *received.type;
-    return differ || sent.has_gaps() || received.has_gaps()
-               ? make_packed(sent, received, unit, is_persistent)
-               : nullptr;
+    return may_be_packed(comm, sent, received) ? make_packed(sent, received, unit, is_persistent)
+                                               : nullptr;
 }
 
 // The three forms of a call with another one's buffers: `inner(&request)` makes that.
