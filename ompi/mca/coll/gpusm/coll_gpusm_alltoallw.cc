@@ -43,7 +43,7 @@ std::optional<own_end> own_end_of(const void *buffer, std::size_t count, datatyp
 }
 
 // A call without what the rank sends to itself.
-class without_own final : public stand_in {
+class without_own final : public call_copies {
   public:
     // Null: it goes as it is.
     static std::unique_ptr<without_own> make(const void *send, counts_type *send_counts,
@@ -143,7 +143,7 @@ extern "C" int coll_gpusm_ialltoallw(GPUSM_ALLTOALLW_ARGUMENTS, ompi_request_t *
         return next.coll_ialltoallw(GPUSM_PASS_ALLTOALLW, inner, next.coll_ialltoallw_module);
     };
     return nullptr == rest ? call_next(request)
-                           : start_with(std::move(rest), comm, request, call_next);
+                           : start_around(std::move(rest), comm, request, call_next);
 }
 
 extern "C" int coll_gpusm_alltoallw_init(GPUSM_ALLTOALLW_ARGUMENTS, ompi_info_t *info,
@@ -155,8 +155,9 @@ extern "C" int coll_gpusm_alltoallw_init(GPUSM_ALLTOALLW_ARGUMENTS, ompi_info_t 
         return next.coll_alltoallw_init(GPUSM_PASS_ALLTOALLW, info, inner,
                                         next.coll_alltoallw_init_module);
     };
-    return nullptr == rest ? call_next(request)
-                           : init_with(std::move(rest), comm, request, call_next);
+    return nullptr == rest
+               ? call_next(request)
+               : init_around(std::move(rest), nullptr, nullptr, comm, request, call_next);
 }
 
 } // namespace

@@ -189,19 +189,13 @@ int start_before(device_calls &on_devices, const Call &call, staged_call &&stage
 {
     const void *send = staged.send();
     void *receive = staged.receive();
-    staged_request *made = make_request(std::move(staged), comm);
-    if (nullptr == made) {
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    ompi_request_t *inner = nullptr;
-    const int rc = make(send, receive, &inner);
-    if (OMPI_SUCCESS != rc) {
-        drop_request(made);
-        return rc;
-    }
-    precede(made, inner, request);
-    on_devices.start(call, made, comm);
-    return OMPI_SUCCESS;
+    return with_inner(
+        std::make_unique<staged_call>(std::move(staged)), comm,
+        [&](ompi_request_t **inner) { return make(send, receive, inner); },
+        [&](staged_request *made, ompi_request_t *inner) {
+            precede(made, inner, request);
+            on_devices.start(call, made, comm);
+        });
 }
 
 // As is_reduced of a non-blocking one: started, or it has failed.
@@ -230,18 +224,12 @@ int init_before(std::unique_ptr<persistent_call> on_devices, staged_call &&stage
 {
     const void *send = staged.send();
     void *receive = staged.receive();
-    staged_request *made = make_request(std::move(staged), comm);
-    if (nullptr == made) {
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    ompi_request_t *inner = nullptr;
-    const int rc = make(send, receive, &inner);
-    if (OMPI_SUCCESS == rc) {
-        precede_persistent(made, std::move(on_devices), inner, op, type, request);
-    } else {
-        drop_request(made);
-    }
-    return rc;
+    return with_inner(
+        std::make_unique<staged_call>(std::move(staged)), comm,
+        [&](ompi_request_t **inner) { return make(send, receive, inner); },
+        [&](staged_request *made, ompi_request_t *inner) {
+            precede_persistent(made, std::move(on_devices), inner, op, type, request);
+        });
 }
 
 // A persistent reduction.

@@ -64,7 +64,7 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
     {                                                                                              \
         if (auto packed = pack_gaps(comm, unit_of_##name, false, GPUSM_BUFFERS_##upper);           \
             packed != nullptr) {                                                                   \
-            return start_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {      \
+            return start_around(std::move(packed), comm, request, [&](ompi_request_t **inner) {    \
                 return coll_gpusm_i##name(GPUSM_PASS_##upper, inner, module);                      \
             });                                                                                    \
         }                                                                                          \
@@ -87,9 +87,10 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
     {                                                                                              \
         if (auto packed = pack_gaps(comm, unit_of_##name, true, GPUSM_BUFFERS_##upper);            \
             packed != nullptr) {                                                                   \
-            return init_with(std::move(packed), comm, request, [&](ompi_request_t **inner) {       \
-                return coll_gpusm_##name##_init(GPUSM_PASS_##upper, info, inner, module);          \
-            });                                                                                    \
+            return init_around(                                                                    \
+                std::move(packed), nullptr, nullptr, comm, request, [&](ompi_request_t **inner) {  \
+                    return coll_gpusm_##name##_init(GPUSM_PASS_##upper, info, inner, module);      \
+                });                                                                                \
         }                                                                                          \
         const auto &next = next_of(module);                                                        \
         std::unique_ptr<persistent_call> on_devices;                                               \

@@ -172,7 +172,7 @@ class plain_blocks {
         }
         return true;
     }
-    void stand_in_for(const buffer_argument &of, datatype *type)
+    void replace(const buffer_argument &of, datatype *type)
     {
         if (of.counts != nullptr) {
             *of.counts = as_counts(counts_.data());
@@ -213,10 +213,10 @@ class other_argument {
     // The new datatype, of which the other buffer's is taken if it has as long elements. False: it
     // stays as it is.
     bool choose_type(const buffer_argument &of, packed_unit unit, const other_argument *other);
-    void stand_in_for(const buffer_argument &of)
+    void replace(const buffer_argument &of)
     {
         if (type_ != nullptr) {
-            blocks_.stand_in_for(of, type_);
+            blocks_.replace(of, type_);
             *of.buffer = is_packed() ? packed_.address() : *of.buffer;
         }
     }
@@ -260,7 +260,7 @@ bool other_argument::choose_type(const buffer_argument &of, packed_unit unit,
     return true;
 }
 
-class packed_call final : public stand_in {
+class packed_call final : public call_copies {
   public:
     // False: the call goes as it is.
     bool prepare(const buffer_argument &of_sent, const buffer_argument &of_received,
@@ -280,10 +280,10 @@ class packed_call final : public stand_in {
         }
         return has_sent && has_received && sent_.type() == received_.type();
     }
-    void stand_in_for(const buffer_argument &of_sent, const buffer_argument &of_received)
+    void replace(const buffer_argument &of_sent, const buffer_argument &of_received)
     {
-        sent_.stand_in_for(of_sent);
-        received_.stand_in_for(of_received);
+        sent_.replace(of_sent);
+        received_.replace(of_received);
     }
 
     int copy_in() override
@@ -330,8 +330,9 @@ view_owner program_elements::open(bool is_persistent) const
     return view_owner(views_of_process().open_view(first_, count_, type_.get(), is_persistent));
 }
 
-std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_argument &received,
-                                      packed_unit unit, bool is_persistent)
+std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
+                                         const buffer_argument &received, packed_unit unit,
+                                         bool is_persistent)
 {
     constexpr std::uint64_t piece_bytes = 64 << 10; // of Open MPI's copy between datatypes
     const bool has_gaps = sent.has_gaps() || received.has_gaps();
@@ -344,7 +345,7 @@ std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_
         (!is_persistent && OMPI_SUCCESS != made->copy_in())) {
         return nullptr;
     }
-    made->stand_in_for(sent, received);
+    made->replace(sent, received);
     return made;
 }
 

@@ -84,8 +84,9 @@ struct buffer_argument {
 
 // Null: the call goes as it is. Else the arguments are other ones, and the input is packed, but not
 // that of a persistent call: that is to be done at each start.
-std::unique_ptr<stand_in> make_packed(const buffer_argument &sent, const buffer_argument &received,
-                                      packed_unit unit, bool is_persistent);
+std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
+                                         const buffer_argument &received, packed_unit unit,
+                                         bool is_persistent);
 
 // Is make_packed() to be asked?
 inline bool may_be_packed(const communicator *comm, const buffer_argument &sent,
@@ -95,52 +96,16 @@ inline bool may_be_packed(const communicator *comm, const buffer_argument &sent,
     return (differ || sent.has_gaps() || received.has_gaps()) && !OMPI_COMM_IS_INTER(comm);
 }
 
-inline std::unique_ptr<stand_in> pack_gaps(const communicator *comm, packed_unit unit,
-                                           bool is_persistent, const buffer_argument &sent,
-                                           const buffer_argument &received)
+inline std::unique_ptr<call_copies> pack_gaps(const communicator *comm, packed_unit unit,
+                                              bool is_persistent, const buffer_argument &sent,
+                                              const buffer_argument &received)
 {
     return may_be_packed(comm, sent, received) ? make_packed(sent, received, unit, is_persistent)
                                                : nullptr;
 }
 
-// The three forms of a call with another one's buffers: `inner(&request)` makes that.
-template <typename Inner>
-int start_with(std::unique_ptr<stand_in> of, communicator *comm, ompi_request_t **request,
-               Inner inner)
-{
-    staged_request *made = make_request(std::move(of), comm);
-    if (nullptr == made) {
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    ompi_request_t *its = nullptr;
-    const int rc = inner(&its);
-    if (OMPI_SUCCESS == rc) {
-        follow(made, its, request);
-    } else {
-        drop_request(made);
-    }
-    return rc;
-}
-
-template <typename Inner>
-int init_with(std::unique_ptr<stand_in> of, communicator *comm, ompi_request_t **request,
-              Inner inner)
-{
-    staged_request *made = make_request(std::move(of), comm);
-    if (nullptr == made) {
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    }
-    ompi_request_t *its = nullptr;
-    const int rc = inner(&its);
-    if (OMPI_SUCCESS == rc) {
-        follow_persistent(made, its, nullptr, nullptr, request);
-    } else {
-        drop_request(made);
-    }
-    return rc;
-}
-
-template <typename Inner> int call_with(std::unique_ptr<stand_in> of, Inner inner)
+// A blocking call around `inner()`.
+template <typename Inner> int call_with(std::unique_ptr<call_copies> of, Inner inner)
 {
     const int rc = inner();
     return OMPI_SUCCESS == rc ? of->copy_back() : rc;

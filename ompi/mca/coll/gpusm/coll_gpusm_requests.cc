@@ -19,8 +19,8 @@ struct staged_request {
     ompi_request_t request;
     alignas(std::max_align_t) unsigned char notes[256];
     ompi_request_t *inner;
-    stand_in *call; // owned
-    ompi_op_t *op;  // this and the datatype are retained; nullptr unless persistent
+    call_copies *call; // owned
+    ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
     ompi_datatype_t *type;
     persistent_call *on_devices; // owned; null: there is none
 };
@@ -151,7 +151,7 @@ abi_part nbc_request_part()
     return {"ompi_coll_base_nbc_request_t", room, needed <= room ? 0 : needed};
 }
 
-staged_request *make_request(std::unique_ptr<stand_in> call, ompi_communicator_t *comm)
+staged_request *make_request(std::unique_ptr<call_copies> call, ompi_communicator_t *comm)
 {
     staged_request *request = OBJ_NEW(staged_request);
     if (nullptr == request) {

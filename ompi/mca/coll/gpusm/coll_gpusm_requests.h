@@ -48,11 +48,7 @@ class request_list {
 abi_part nbc_request_part();
 
 // Request for the call, with nothing inside yet; nullptr when there is no memory.
-staged_request *make_request(std::unique_ptr<stand_in> call, ompi_communicator_t *comm);
-inline staged_request *make_request(staged_call &&call, ompi_communicator_t *comm)
-{
-    return make_request(std::make_unique<staged_call>(std::move(call)), comm);
-}
+staged_request *make_request(std::unique_ptr<call_copies> call, ompi_communicator_t *comm);
 void drop_request(staged_request *request); // one that the program has not seen
 
 // Takes the inner request, which has been started, and gives the program's.
@@ -92,63 +88,76 @@ int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *t
     return OMPI_SUCCESS == rc ? call.copy_back() : rc;
 }
 
-// The next component's call itself where no buffer is device memory; else `begin(request, call)`
-// for a new request of that call, which is given up when that fails.
-template <typename Next, typename Begin>
-int with_request(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
-                 ompi_communicator_t *comm, ompi_request_t **out, Next next, Begin begin)
+// A request for that call around the one that `make(&inner)` makes: `take(request, inner)` follows.
+template <typename Make, typename Take>
+int with_inner(std::unique_ptr<call_copies> call, ompi_communicator_t *comm, Make make, Take take)
 {
-    staged_call call(pool);
-    int rc = call.prepare(of, type);
-    if (OMPI_SUCCESS != rc || !call.is_staged()) {
-        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
-    }
-    auto owned = std::make_unique<staged_call>(std::move(call));
-    staged_call &its = *owned;
-    staged_request *request = make_request(std::move(owned), comm);
+    staged_request *request = make_request(std::move(call), comm);
     if (nullptr == request) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    rc = begin(request, its);
-    if (OMPI_SUCCESS != rc) {
+    ompi_request_t *inner = nullptr;
+    const int rc = make(&inner);
+    if (OMPI_SUCCESS == rc) {
+        take(request, inner);
+    } else {
         drop_request(request);
     }
     return rc;
 }
 
-// A non-blocking call: `next(send, receive, &request)` starts the next component's.
+// A non-blocking and a persistent call around the one that `make(&inner)` starts or makes.
+template <typename Make>
+int start_around(std::unique_ptr<call_copies> call, ompi_communicator_t *comm, ompi_request_t **out,
+                 Make make)
+{
+    return with_inner(std::move(call), comm, make,
+                      [out](auto *request, auto *inner) { follow(request, inner, out); });
+}
+
+template <typename Make>
+int init_around(std::unique_ptr<call_copies> call, ompi_op_t *op, ompi_datatype_t *type,
+                ompi_communicator_t *comm, ompi_request_t **out, Make make)
+{
+    return with_inner(std::move(call), comm, make, [=](auto *request, auto *inner) {
+        follow_persistent(request, inner, op, type, out);
+    });
+}
+
+// A non-blocking call: `next(send, receive, &request)` starts the next component's, which is the
+// program's where no buffer is device memory.
 template <typename Next>
 int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
                  ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    const auto begin = [&](staged_request *request, staged_call &call) {
-        ompi_request_t *inner = nullptr;
-        int rc = call.copy_in();
-        if (OMPI_SUCCESS == rc) {
-            rc = next(call.send(), call.receive(), &inner);
-        }
-        if (OMPI_SUCCESS == rc) {
-            follow(request, inner, out);
-        }
-        return rc;
-    };
-    return with_request(pool, of, type, comm, out, next, begin);
+    staged_call call(pool);
+    const int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS != rc || !call.is_staged()) {
+        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
+    }
+    auto owned = std::make_unique<staged_call>(std::move(call));
+    staged_call &its = *owned;
+    return start_around(std::move(owned), comm, out, [&](ompi_request_t **inner) {
+        const int copied = its.copy_in();
+        return OMPI_SUCCESS == copied ? next(its.send(), its.receive(), inner) : copied;
+    });
 }
 
-// A persistent call: `next(send, receive, &request)` makes the next component's.
+// A persistent call: `next(send, receive, &request)` makes the next component's, likewise.
 template <typename Next>
 int init_staged(staging_pool &pool, const operands &of, ompi_datatype_t *type, ompi_op_t *op,
                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    const auto begin = [&](staged_request *request, staged_call &call) {
-        ompi_request_t *inner = nullptr;
-        const int rc = next(call.send(), call.receive(), &inner);
-        if (OMPI_SUCCESS == rc) {
-            follow_persistent(request, inner, op, type, out);
-        }
-        return rc;
-    };
-    return with_request(pool, of, type, comm, out, next, begin);
+    staged_call call(pool);
+    const int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS != rc || !call.is_staged()) {
+        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
+    }
+    auto owned = std::make_unique<staged_call>(std::move(call));
+    staged_call &its = *owned;
+    return init_around(std::move(owned), op, type, comm, out, [&](ompi_request_t **inner) {
+        return next(its.send(), its.receive(), inner);
+    });
 }
 
 } // namespace gpusm

@@ -4,7 +4,7 @@
 // coll_gpusm_staging.h: host memory that stands in for device memory while a collective runs.
 //   staging_pool   blocks of host memory, of which some are kept page-locked
 //   operands       the buffers of one call, as far as they matter on this rank
-//   stand_in       what is copied before and after a call with other buffers than the program's
+//   call_copies    what is copied before and after a call with other buffers than the program's
 //   staged_call    the same buffers in host memory, and the copies there and back
 #ifndef GPUSM_COLL_STAGING_H
 #define GPUSM_COLL_STAGING_H
@@ -81,10 +81,10 @@ struct collective_counters {
 static_assert(sizeof(collective_counters::number) == sizeof(unsigned long long));
 
 // Other memory that a call gets in the place of the program's. Errors are OMPI_* codes.
-class stand_in {
+class call_copies {
   public:
-    virtual ~stand_in() = default;
-    stand_in &operator=(const stand_in &) = delete;
+    virtual ~call_copies() = default;
+    call_copies &operator=(const call_copies &) = delete;
 
     // Before the call, and after it if it has worked.
     virtual int copy_in() = 0;
@@ -93,12 +93,12 @@ class stand_in {
     virtual void enter_context() const {}
 
   protected:
-    stand_in() = default;
-    stand_in(const stand_in &) = default;
+    call_copies() = default;
+    call_copies(const call_copies &) = default;
 };
 
 // Buffers of a call, in host memory where the program's are device memory.
-class staged_call final : public stand_in {
+class staged_call final : public call_copies {
   public:
     explicit staged_call(staging_pool &pool) : pool_(&pool) {}
     staged_call(staged_call &&other) noexcept;

@@ -69,7 +69,7 @@ struct group_exchange::work : group_work {
     std::vector<their_memory> sources;
     std::vector<their_memory> targets;
     std::vector<gather_copy> copies; // of what is mapped so far
-    std::uint64_t aside = 0;         // where what is sent has been copied to; 0: nowhere
+    std::uint64_t scratch = 0;       // where what is sent has been copied to; 0: nowhere
 };
 
 // Also where this call is not for kernels.
@@ -135,7 +135,7 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     }
     // Of its copy, where there is one.
     const std::uint64_t send =
-        0 == aside ? address_of(call.send) : aside - static_cast<std::uint64_t>(sent.offset);
+        0 == scratch ? address_of(call.send) : scratch - static_cast<std::uint64_t>(sent.offset);
     for (std::size_t i = 0; i < told.size(); ++i) {
         const exchange_block &sends = call.sends[i];
         const exchange_block &receives = call.receives[i];
@@ -180,7 +180,7 @@ status group_exchange::prepare()
     const exchange_block sent = span_of(call_.sends);
     if (call_.in_place && call_.can_be && on_device_ && work_->side() != nullptr &&
         0 != sent.bytes && is_short(call_, ranks_share_a_device())) {
-        preparing_ = work_->copy_aside(call_.send, sent.offset, sent.bytes, &work_->aside);
+        preparing_ = work_->copy_to_scratch(call_.send, sent.offset, sent.bytes, &work_->scratch);
     }
     return preparing_;
 }

@@ -56,15 +56,15 @@ struct group_reduction::work : group_work {
     std::vector<reduction_told> told; // by rank, as what follows
     std::vector<their_memory> sources;
     std::vector<their_memory> targets;
-    std::size_t mapped = 0;  // of the members, those before that one
-    std::uint64_t aside = 0; // where the input has been copied to; 0: nowhere
+    std::size_t mapped = 0;    // of the members, those before that one
+    std::uint64_t scratch = 0; // where the input has been copied to; 0: nowhere
 };
 
 status group_reduction::work::describe(const reduction_call &call, std::size_t rank,
                                        reduction_told *out)
 {
     const std::uint64_t bytes = call.elements * element_bytes(call.type);
-    const std::uint64_t input = 0 == aside ? address_of(call.input) : aside;
+    const std::uint64_t input = 0 == scratch ? address_of(call.input) : scratch;
     status s = find_device(call.input, 0, bytes);
     if (status::ok == s) {
         s = offer(reinterpret_cast<const void *>(input), bytes, &out->source_in);
@@ -119,7 +119,7 @@ status group_reduction::prepare()
 {
     const std::uint64_t bytes = call_.elements * element_bytes(call_.type);
     if (call_.in_place && !can_be_in_place(call_.kind) && on_device_ && work_->side() != nullptr) {
-        preparing_ = work_->copy_aside(call_.input, 0, bytes, &work_->aside);
+        preparing_ = work_->copy_to_scratch(call_.input, 0, bytes, &work_->scratch);
     }
     return preparing_;
 }

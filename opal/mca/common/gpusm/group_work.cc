@@ -22,25 +22,25 @@ status group_work::find_device(const void *buffer, std::int64_t offset, std::uin
     return status::ok;
 }
 
-status group_work::copy_aside(const void *buffer, std::int64_t offset, std::uint64_t bytes,
-                              std::uint64_t *out)
+status group_work::copy_to_scratch(const void *buffer, std::int64_t offset, std::uint64_t bytes,
+                                   std::uint64_t *out)
 {
     const std::lock_guard guard(side_->lock);
-    if (nullptr == aside_.on) {
+    if (nullptr == scratch_.on) {
         status s = find_device(buffer, offset, bytes);
         s = status::ok == s ? ready(side_->gatherers.of(*on_)) : s;
         if (status::ok != s) {
             return s;
         }
-        aside_ = side_->views.take_packed(*on_, bytes);
-        if (nullptr == aside_.on) {
+        scratch_ = side_->views.take_packed(*on_, bytes);
+        if (nullptr == scratch_.on) {
             return status::no_memory;
         }
     }
     const std::uint64_t first = address_of(buffer) + static_cast<std::uint64_t>(offset);
     static_assert(packed_memory::most_bytes <= gather_most_len);
-    const gather_copy copy{aside_.address, first, static_cast<std::uint32_t>(bytes), 0};
-    *out = aside_.address;
+    const gather_copy copy{scratch_.address, first, static_cast<std::uint32_t>(bytes), 0};
+    *out = scratch_.address;
     return go_on(
         side_->gatherers.of(*on_),
         [&](gatherer &by, std::span<const CUevent> wait_for, completion *end) {
@@ -53,7 +53,7 @@ status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle 
 {
     // Of the copy nobody has asked in this call.
     const bool is_own =
-        aside_.on != nullptr && address_of(buffer) - aside_.address < aside_.len_bytes;
+        scratch_.on != nullptr && address_of(buffer) - scratch_.address < scratch_.len_bytes;
     const unsigned long long id =
         is_own ? 0 : side_->devices.facts_of(address_of(buffer), true).buffer_id;
     exported *out = nullptr;
@@ -116,7 +116,7 @@ void group_work::release(std::initializer_list<std::vector<their_memory> *> thei
             }
         }
     }
-    side_->views.give_packed(std::exchange(aside_, {}));
+    side_->views.give_packed(std::exchange(scratch_, {}));
     for (exported *each : offered_) {
         side_->exports.release(each);
     }

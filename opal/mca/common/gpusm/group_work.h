@@ -28,7 +28,7 @@ enum class memory_told : std::uint32_t {
     nothing = 3, // it has no part in the call
 };
 
-// The caller holds the GPU lock, but for copy_aside(), carry_out() and release().
+// The caller holds the GPU lock, but for copy_to_scratch(), carry_out() and release().
 class group_work {
   public:
     // Memory of another member.
@@ -52,11 +52,11 @@ class group_work {
     // on, in one allocation, and a kernel there may touch them. What memory the buffer is has been
     // asked before, in this call.
     status find_device(const void *buffer, std::int64_t offset, std::uint64_t bytes);
-    // Copies them into memory of the library's on that device, where others can read them while the
+    // Copies them into scratch memory on that device, where others can read them while the
     // buffer is written. `busy`: not yet, again with the same ones; `ok`: the copy of the first
     // byte is at *out, until release(). Else it cannot be.
-    status copy_aside(const void *buffer, std::int64_t offset, std::uint64_t bytes,
-                      std::uint64_t *out);
+    status copy_to_scratch(const void *buffer, std::int64_t offset, std::uint64_t bytes,
+                           std::uint64_t *out);
     // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
     // cannot.
     status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);
@@ -111,7 +111,7 @@ class group_work {
     descriptor_wait descriptors_;
     std::vector<CUevent> events_; // of the others, for the kernel to wait for
     launch part_;
-    packed_block aside_; // `on` is null: there is no copy
+    packed_block scratch_; // `on` is null: there is no copy
     launch copying_;
 };
 
