@@ -153,6 +153,14 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
             try_one({what, false, 4300001, 0, false, mix::none, 1, 0, memory_kind::host, true});
         }
     }
+    // Managed memory at both ends of what a rank sends to itself.
+    for (const form how : {form::blocking, form::started, form::persistent}) {
+        for (const int stride : {1, 2}) {
+            try_one({kind::alltoallw, false, 33, 0, false, mix::one_rank, stride, ranks - 1,
+                     memory_kind::managed},
+                    how);
+        }
+    }
     // A bcast directly, and of more than kernels take; long ones of the others.
     try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
     try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
