@@ -80,6 +80,14 @@ std::size_t taken_bytes()
     return total_bytes - free_bytes;
 }
 
+std::size_t kept_bytes()
+{
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    (void)CU(cuMemGetInfo)(&free_bytes, &total_bytes);
+    return total_bytes / 16;
+}
+
 int device_count()
 {
     int count = 0;

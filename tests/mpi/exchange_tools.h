@@ -34,11 +34,13 @@ CUcontext current_context();
 // devices but those numbers. Starts the driver if the process has not.
 void expect_no_context_elsewhere(context &c, const std::vector<int> &own);
 
-// Of freed memory, what a peer may keep mapped for a second or two (import_table::max_kept_bytes).
-inline constexpr std::size_t kept_bytes = std::size_t{1} << 30;
-
 // What is taken of the current context's device, by all processes.
 std::size_t taken_bytes();
+// Of freed memory, what a peer may keep mapped for a second or two: so many bytes on the current
+// context's device (import_table::kept_part), and so many allocations
+// (mapping_cache::max_kept_entries).
+std::size_t kept_bytes();
+inline constexpr std::size_t kept_allocations = 16;
 
 // How many devices this process sees.
 int device_count();

@@ -148,7 +148,7 @@ void many_windows(context &c)
     constexpr std::size_t slack_bytes = std::size_t{32} << 20; // what the driver takes for itself
     constexpr std::size_t count = 100;
     // Mappings of freed memory that a process may keep have one each, on the software driver.
-    constexpr long most_descriptors = 8 + static_cast<long>(kept_bytes / len);
+    constexpr long most_descriptors = 8 + static_cast<long>(kept_allocations);
     const int times = 0 < c.rounds ? c.rounds : 60;
     for (const memory_kind kind : c.kinds) {
         std::size_t taken_before = 0;
@@ -189,7 +189,8 @@ void many_windows(context &c)
             c.expect(more <= most_descriptors ? "" : std::to_string(more) + " are",
                      std::string("no descriptors stay open for windows of ") +
                          bench::letter_of(kind));
-            const std::size_t limit = kept_bytes * static_cast<std::size_t>(c.ranks) + slack_bytes;
+            const std::size_t limit =
+                kept_allocations * len * static_cast<std::size_t>(c.ranks) + slack_bytes;
             c.expect(most <= limit ? "" : std::to_string(most >> 20) + " MiB do",
                      std::string("no memory stays behind for windows of ") +
                          bench::letter_of(kind));

@@ -78,6 +78,7 @@ struct fake_driver {
     std::map<CUcontext, int> device_of; // a context's device
     std::set<int> active_primary;       // devices whose primary context is active
     std::set<int> under_mps;            // devices whose contexts are in an MPS server
+    std::size_t memory_bytes = 0;       // of each device
     std::map<int, int> retained;        // primary contexts: references taken here
 
     std::vector<fake_unit> units;       // with an end that can be seen
@@ -204,6 +205,7 @@ inline void add_contexts(gpusm::driver_api &api)
         *out = fake().device_of[fake().current()];)
     GPUSM_FAKE(device_get_uuid, (CUuuid *out, CUdevice device),
         std::memset(out->bytes, 0x10 + device, sizeof(out->bytes));)
+    GPUSM_FAKE(device_total_mem, (size_t *out, CUdevice), *out = fake().memory_bytes;)
     GPUSM_FAKE(device_get_attribute, (int *out, CUdevice_attribute, CUdevice device),
         *out = fake().under_mps.count(device) != 0 ? 1 : 0;)
     GPUSM_FAKE(primary_ctx_get_state, (CUdevice device, unsigned *flags, int *active),

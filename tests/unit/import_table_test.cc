@@ -123,4 +123,27 @@ TEST_F(ImportTable, WhatWasGivenOutLastIsGivenOutAgainUntilItsExportIsOver)
     EXPECT_TRUE(imports_.drop_owner(owner));
 }
 
+TEST_F(ImportTable, FreedMemoryStaysMappedForAWhileIfItIsAPartOfTheDevice)
+{
+    const auto use_and_end = [&](std::size_t memory_bytes) {
+        into_->memory_bytes = memory_bytes;
+        const segment_view &view = theirs_.view();
+        remote_handle used = exported_;
+        used.generation = view.exports[0].generation;
+        mapping *lent = nullptr;
+        ASSERT_EQ(imports_.import(owner, them_, used, *into_, &lent), status::ok);
+        imports_.release(lent);
+        view.exports[0].generation.fetch_add(1);
+        view.header->retire_epoch.fetch_add(1);
+        imports_.close_over(owner, them_);
+    };
+    const std::size_t just_kept = import_table::kept_part * exported_.len_bytes;
+    use_and_end(just_kept);
+    EXPECT_EQ(fake().calls["ipc_close"], 0);
+    use_and_end(just_kept);
+    EXPECT_EQ(fake().calls["ipc_close"], 1) << "the older of two";
+    use_and_end(just_kept - 1);
+    EXPECT_EQ(fake().calls["ipc_close"], 3) << "one is too much";
+}
+
 } // namespace

@@ -32,7 +32,8 @@ class MappingCache : public testing::Test {
     void limit(std::size_t bytes, std::size_t postponed_bytes = SIZE_MAX,
                std::size_t kept_bytes = 0)
     {
-        cache_ = std::make_unique<mapping_cache>(bytes, postponed_bytes, kept_bytes);
+        cache_ = std::make_unique<mapping_cache>(bytes);
+        cache_->bound_postponed(postponed_bytes, kept_bytes);
     }
 
     // Stands for the driver: hands out addresses, and knows what is open.

@@ -312,6 +312,10 @@ status device_table::make(device *in)
         s = driver_.report("cuDeviceGetUuid", driver_.device_get_uuid(&uuid, in->ordinal));
     }
     if (status::ok == s) {
+        s = driver_.report("cuDeviceTotalMem",
+                           driver_.device_total_mem(&in->memory_bytes, in->ordinal));
+    }
+    if (status::ok == s) {
         s = make_stream(driver_, &in->stream, flags_);
     }
     if (status::ok != s) {

@@ -25,6 +25,7 @@ namespace gpusm {
     X(ctx_synchronize, cuCtxSynchronize)                                                           \
     X(device_get_uuid, cuDeviceGetUuid)                                                            \
     X(device_get_count, cuDeviceGetCount)                                                          \
+    X(device_total_mem, cuDeviceTotalMem)                                                          \
     X(device_get_attribute, cuDeviceGetAttribute)                                                  \
     X(device_can_access_peer, cuDeviceCanAccessPeer)                                               \
     X(primary_ctx_get_state, cuDevicePrimaryCtxGetState)                                           \

@@ -215,6 +215,7 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
     if (!read_export(from.shared().view(), handle, &entry)) {
         return status::not_found;
     }
+    keep_freed(into);
     out->device_uuid = std::to_array(entry.device_uuid);
     const std::tuple of_what{out->device_uuid, into.ordinal, entry.kind};
     if (!reach_.may_try(of_what)) {
@@ -260,6 +261,14 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
         s = reach_.is_refused(of_what) ? status::unsupported : s;
     }
     return s;
+}
+
+// The devices of a node are alike, as a rule: the owner's memory is taken to be as large.
+void import_table::keep_freed(const device &into)
+{
+    const std::size_t kept_bytes = into.memory_bytes / kept_part;
+    cache_.bound_postponed(kernels_wait_ ? SIZE_MAX : kept_bytes + closed_by_force_bytes,
+                           kept_bytes);
 }
 
 bool import_table::close_legacy(device &into, std::uint64_t local_base, bool by_force)

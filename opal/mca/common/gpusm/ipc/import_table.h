@@ -38,7 +38,7 @@ class import_table {
     import_table(const driver_api &driver, device_table &devices, fd_passing &fds,
                  std::size_t max_bytes, bool kernels_wait = false)
         : driver_(driver), devices_(devices), fds_(fds), kernels_wait_(kernels_wait),
-          cache_(max_bytes, kernels_wait ? SIZE_MAX : max_postponed_bytes, max_kept_bytes)
+          cache_(max_bytes)
     {
     }
     // Closes all mappings.
@@ -61,13 +61,15 @@ class import_table {
 
     // cuIpcCloseMemHandle waits for kernels that run in the context, and calls of other threads
     // wait meanwhile. So mappings are closed when none runs, as far as that can be seen
-    // (driver_api::legacy_stream_is_idle), until those to be closed are more than so many bytes;
-    // or, where kernels wait for messages, only for want of memory and at the end.
-    static constexpr std::size_t max_postponed_bytes = std::size_t{2} << 30;
-    // Closing takes 0.2 to 0.5 ms and makes the next opening take 0.8 ms instead of 0.1 (H200). So
+    // (driver_api::legacy_stream_is_idle), until those to be closed are so many bytes more than are
+    // kept; or, where kernels wait for messages, only for want of memory and at the end.
+    static constexpr std::size_t closed_by_force_bytes = std::size_t{1} << 30;
+    // Closing takes 0.2 to 0.5 ms and makes the next opening take 0.8 ms instead of 0.1; of an
+    // allocation of 512 MiB and more 9 ms, when no other one of that length is open (H200). So
     // mappings of memory that its owner has freed are closed a second later, as long as they are
-    // no more than this: a program that sets up its buffers frees and allocates between messages.
-    static constexpr std::size_t max_kept_bytes = std::size_t{1} << 30;
+    // no more than this part of a device's memory: a program that makes its buffers when it needs
+    // them frees and allocates between messages.
+    static constexpr std::size_t kept_part = 16;
     void close_postponed() { cache_.close_postponed(); }
 
     // Whether that export is memory of that device, as its owner says.
@@ -133,6 +135,7 @@ class import_table {
     void leave_pool(void *pool);
     status allow(void *pool, const device &into);
     device &home_of(device &into);
+    void keep_freed(const device &into);
     bool close_legacy(device &into, std::uint64_t local_base, bool by_force);
     void close_event(std::uint32_t index, CUevent event);
 

@@ -68,13 +68,13 @@ class mapping_cache {
   public:
     static constexpr std::size_t max_kept_entries = 16; // they take slots of their owners, too
 
-    // At most `max_bytes` stay mapped that nobody uses; 0: no bound. The other bounds are for what
-    // is to be closed, max_postponed_bytes SIZE_MAX: none.
-    explicit mapping_cache(std::size_t max_bytes, std::size_t max_postponed_bytes = 0,
-                           std::size_t max_kept_bytes = 0)
-        : max_bytes_(max_bytes), max_postponed_bytes_(max_postponed_bytes),
-          max_kept_bytes_(max_kept_bytes)
+    // At most `max_bytes` stay mapped that nobody uses; 0: no bound.
+    explicit mapping_cache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+    // Of what is to be closed; both are 0 at first. `max_postponed_bytes` SIZE_MAX: no bound.
+    void bound_postponed(std::size_t max_postponed_bytes, std::size_t max_kept_bytes)
     {
+        max_postponed_bytes_ = max_postponed_bytes;
+        max_kept_bytes_ = max_kept_bytes;
     }
     // Closes every mapping that has no reference. Those that have one stay open, as somebody may be
     // copying through them; the caller's pointers to them die here.
@@ -187,8 +187,8 @@ class mapping_cache {
     bool close_overlapping(std::uint32_t owner, std::uint64_t base, std::uint64_t len_bytes);
 
     const std::size_t max_bytes_;
-    const std::size_t max_postponed_bytes_;
-    const std::size_t max_kept_bytes_;
+    std::size_t max_postponed_bytes_ = 0;
+    std::size_t max_kept_bytes_ = 0;
     index mappings_;
     std::uint64_t changes_ = 0; // mappings that went out of the index, and calls of invalidate()
     std::size_t bytes_ = 0;
