@@ -161,9 +161,12 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
                     how);
         }
     }
-    // A bcast directly, and of more than kernels take; long ones of the others.
+    // A bcast directly, and in parts; long ones of the others.
     try_one({kind::bcast, false, 5000, 0, false, mix::none, 1});
-    try_one({kind::bcast, false, 4300001, ranks / 2, false, mix::none, 1});
+    for (const std::size_t ints : {262144, 262145, 300007, 4300001}) {
+        try_one({kind::bcast, false, ints, ranks / 2, false, mix::none, 1});
+    }
+    try_one({kind::bcast, false, 262151, ranks - 1, false, mix::one_rank, 1});
     if (ranks <= 2) {
         try_one({kind::allgather, false, 2200000, 0, false, mix::none, 1});
         try_one({kind::alltoall, true, 9000000, 0, false, mix::none, 1});

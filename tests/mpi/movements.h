@@ -169,14 +169,8 @@ class movement final : public collective_call {
         ++c_.messages;
     }
 
-    // Who has nothing in a call that varies does not count, and a long bcast goes by messages
-    // unless ranks share a device.
-    bool is_known() const
-    {
-        constexpr std::size_t most_ints = (16 << 20) / sizeof(int);
-        return (!of_.varied || mix::none == of_.hosts) &&
-               (kind::bcast != of_.what || of_.n <= most_ints);
-    }
+    // Who has nothing in a call that varies does not count.
+    bool is_known() const { return !of_.varied || mix::none == of_.hosts; }
     bool stays_on_devices() const override { return is_known() && stays(); }
     std::string describe() const override
     {

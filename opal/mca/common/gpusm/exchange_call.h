@@ -27,9 +27,14 @@ inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
 // an allgather of 16 MiB 169 and 177, of 64 MiB 662 and 619), and as fast on two.
 inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{1} << 30;
 
-// Of a bcast, where what the root's links carry is the limit. But where ranks share a device
-// messages between them wait for time slices of 150 us.
-inline constexpr std::uint64_t bcast_most_bytes = std::uint64_t{16} << 20;
+// A bcast of which each rank but the root copies a part out of the root's memory and writes it to
+// all others, too: so the links of the root carry each byte once, not once for each rank. Not where
+// ranks share a device.
+constexpr bool is_sent_in_parts(std::size_t ranks, std::uint64_t bytes)
+{
+    constexpr std::uint64_t least_bytes = 1 << 20;
+    return ranks >= 3 && bytes >= least_bytes;
+}
 
 // A bcast that goes from the root to each rank in one message, which takes less than a meeting and
 // a launch: to two ranks any, to four and more those that coll/tuned of Open MPI 5.0 sends so.
@@ -77,7 +82,7 @@ struct exchange_call {
     exchange_blocks sends{}; // both with the own one
     exchange_blocks receives{};
     bool in_place = false; // what is sent lies where others' is received
-    bool can_be = true; // false: this rank's datatypes or buffers are not for it
+    bool can_be = true;    // false: this rank's datatypes or buffers are not for it
 };
 
 } // namespace gpusm

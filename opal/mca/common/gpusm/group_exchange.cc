@@ -34,8 +34,7 @@ struct exchange_told {
 static_assert(sizeof(exchange_told) <= board_said_bytes &&
               std::is_trivially_copyable_v<exchange_told>);
 
-// Too long ones go by messages.
-bool is_short(const exchange_call &call, bool ranks_share_a_device)
+std::uint64_t longest_of(const exchange_call &call)
 {
     const auto longest = [](const exchange_blocks &of) {
         return std::max_element(
@@ -43,9 +42,18 @@ bool is_short(const exchange_call &call, bool ranks_share_a_device)
                    [](const auto &one, const auto &other) { return one.bytes < other.bytes; })
             ->bytes;
     };
-    const bool is_sent_by_root = exchange_kind::bcast == call.kind && !ranks_share_a_device;
-    return std::max(longest(call.sends), longest(call.receives)) <=
-           (is_sent_by_root ? bcast_most_bytes : exchange_most_bytes);
+    return std::max(longest(call.sends), longest(call.receives));
+}
+
+// Too long ones go by messages.
+bool is_short(const exchange_call &call)
+{
+    return longest_of(call) <= exchange_most_bytes;
+}
+
+bool may_be_in_parts(const exchange_call &call, std::size_t ranks)
+{
+    return exchange_kind::bcast == call.kind && is_sent_in_parts(ranks, longest_of(call));
 }
 
 } // namespace
@@ -69,6 +77,7 @@ struct group_exchange::work : group_work {
     std::vector<their_memory> sources;
     std::vector<their_memory> targets;
     std::vector<gather_copy> copies; // of what is mapped so far
+    reduction part{};                // of a bcast in parts; no target: nothing
     std::uint64_t scratch = 0;       // where what is sent has been copied to; 0: nowhere
 };
 
@@ -130,7 +139,7 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     if (status::ok == s) {
         out->device = on()->uuid;
     }
-    if (!is_short(call, others_write)) {
+    if (!is_short(call)) {
         return status::unsupported;
     }
     // Of its copy, where there is one.
@@ -179,7 +188,7 @@ status group_exchange::prepare()
 {
     const exchange_block sent = span_of(call_.sends);
     if (call_.in_place && call_.can_be && on_device_ && work_->side() != nullptr &&
-        0 != sent.bytes && is_short(call_, ranks_share_a_device())) {
+        0 != sent.bytes && is_short(call_)) {
         preparing_ = work_->copy_to_scratch(call_.send, sent.offset, sent.bytes, &work_->scratch);
     }
     return preparing_;
@@ -192,10 +201,11 @@ bool group_exchange::tell()
     mine.kind = call_.kind;
     mine.root = call_.root;
     mine.on_device = on_device_ ? 1 : 0;
+    const bool others_write = ranks_share_a_device() || may_be_in_parts(call_, ranks());
     const status s = !call_.can_be ? status::unsupported
                      : status::ok != preparing_
                          ? preparing_
-                         : work_->describe(call_, rank(), ranks_share_a_device(), &mine);
+                         : work_->describe(call_, rank(), others_write, &mine);
     if (status::ok != s && on_device_) {
         log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
     }
@@ -229,6 +239,9 @@ status group_exchange::map()
         if (its.told[i].bytes[rank()] != call_.receives[i].bytes) {
             return status::unsupported;
         }
+    }
+    if (may_be_in_parts(call_, ranks()) && !its.shares_a_device()) {
+        return map_part();
     }
     if (memory_told::device != its.told[rank()].memory || rank() != its.launcher_of(rank())) {
         return status::ok;
@@ -277,9 +290,56 @@ status group_exchange::map_for(std::size_t to)
     return status::ok;
 }
 
+// Of a bcast, that this rank copies: the reduction of one source is a copy to several targets.
+status group_exchange::map_part()
+{
+    constexpr std::uint64_t line_bytes = 128; // that the links carry at once
+    work &its = *work_;
+    const std::size_t root = call_.root;
+    if (rank() == root) {
+        return status::ok;
+    }
+    const std::uint64_t bytes = call_.receives[root].bytes;
+    const std::uint64_t share = (bytes / (ranks() - 1) / line_bytes + 1) * line_bytes;
+    const std::uint64_t before = (rank() + ranks() - root - 1) % ranks() * share;
+    reduction part{};
+    part.op = reduce_op::bor;
+    part.type = reduce_type::uint8;
+    part.elements = before < bytes ? std::min(share, bytes - before) : 0;
+    if (0 == part.elements) {
+        return status::ok;
+    }
+    const std::lock_guard guard(its.side()->lock);
+    for (std::size_t i = 0; i < ranks(); ++i) {
+        const exchange_told &says = its.told[i];
+        const bool is_root = i == root;
+        const std::uint64_t there = is_root ? says.source[rank()] : says.target[root];
+        group_work::their_memory &its_memory = is_root ? its.sources[i] : its.targets[i];
+        std::uint64_t here = there;
+        if (i != rank()) {
+            const status s = its.map(member(i), is_root ? says.source_in : says.target_in, there,
+                                     bytes, &its_memory);
+            if (status::ok != s) {
+                return s;
+            }
+            here = its_memory.here;
+        }
+        (is_root ? part.sources[part.source_count++] : part.targets[part.target_count++]) =
+            here + before;
+    }
+    its.part = part;
+    return its.ready(its.side()->reducers.of(*its.on()));
+}
+
 status group_exchange::carry_out()
 {
     work &its = *work_;
+    if (0 != its.part.target_count) {
+        return its.carry_out(its.side()->reducers,
+                             [&](reducer &by, std::span<const CUevent> wait_for, completion *end) {
+                                 return by.start(its.part, wait_for, end);
+                             });
+    }
     if (its.copies.empty()) {
         return status::ok;
     }

@@ -2,7 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // group_exchange.h: a collective exchange of device memory (group_call.h): each rank copies what it
-// receives out of the others' memory, all of it with one launch of the gather kernel.
+// receives out of the others' memory, all of it with one launch of the gather kernel; or, of a long
+// bcast, a part of it, which it writes to all.
 #ifndef GPUSM_GROUP_EXCHANGE_H
 #define GPUSM_GROUP_EXCHANGE_H
 
@@ -32,6 +33,7 @@ class group_exchange final : public group_call {
     bool can_be() override;
     status map() override;
     status map_for(std::size_t to);
+    status map_part();
     status carry_out() override;
     void release() override;
 
