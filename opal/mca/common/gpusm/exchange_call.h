@@ -19,12 +19,21 @@ namespace gpusm {
 
 enum class exchange_kind : std::uint32_t { allgather, alltoall, bcast, gather, scatter };
 
+// Who copies a block: its sender, as what is written over a link of NVLink comes faster than what
+// is read over it, at any length (an alltoall of 64 MiB between four H200 611 us and 669). But what
+// goes out of one rank alone its receivers read (a scatter of 64 MiB between two H200 198 us and
+// 223): so the root's kernel has its own block only, as in a gather.
+constexpr bool is_copied_by_sender(exchange_kind kind)
+{
+    return exchange_kind::scatter != kind && exchange_kind::bcast != kind;
+}
+
 // The same limit as for reductions.
 inline constexpr std::size_t exchange_most_ranks = reduce_most_ranks;
 
-// Of a block. Kernels that read from all other ranks at once are ahead of messages, each rank to
-// one other at a time, on four H200 (an alltoall of 16 MiB 170 us and 258, of 64 MiB 665 and 1123;
-// an allgather of 16 MiB 169 and 177, of 64 MiB 662 and 619), and as fast on two.
+// Of a block. Kernels that write to all other ranks at once are ahead of messages, each rank to
+// one other at a time, on four H200 (an alltoall of 16 MiB 166 us and 258, of 64 MiB 611 and 1123;
+// an allgather of 16 MiB 165 and 177, of 64 MiB 612 and 619), and on two.
 inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{1} << 30;
 
 // A bcast of which each rank but the root copies a part out of the root's memory and writes it to

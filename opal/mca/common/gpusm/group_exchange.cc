@@ -25,8 +25,8 @@ struct exchange_told {
     std::uint32_t root;
     std::uint32_t on_device; // not 0: it has device memory, though `memory` may say host
     device_uuid device;      // where it is
-    remote_handle source_in;
-    remote_handle target_in;                   // kind `none`: nobody else writes there
+    remote_handle source_in;                   // kind `none`: nobody else reads there
+    remote_handle target_in;                   // likewise, writes
     std::uint64_t source[exchange_most_ranks]; // by rank: address of what is for that one
     std::uint64_t target[exchange_most_ranks]; // and of where what comes from it is to be
     std::uint32_t bytes[exchange_most_ranks];  // for that one
@@ -64,9 +64,9 @@ struct group_exchange::work : group_work {
     {
     }
 
-    // Fills in what of *out is about memory, of which others may write to what is received.
-    // Anything but `ok`: others cannot map it.
-    status describe(const exchange_call &call, std::size_t rank, bool others_write,
+    // Fills in what of *out is about memory. `for_others`: one rank may launch for others. Anything
+    // but `ok`: others cannot map it.
+    status describe(const exchange_call &call, std::size_t rank, bool for_others,
                     exchange_told *out);
     // The rank that launches for that one: itself, or the first on the same device. Kernels of
     // processes that share a device run one after the other, with a switch between them.
@@ -98,16 +98,19 @@ std::size_t group_exchange::work::launcher_of(std::size_t rank) const
     const auto is_here = [&](const exchange_told &each) {
         return memory_told::device == each.memory && each.device == told[rank].device;
     };
-    const auto receives = [](const exchange_told &each) {
-        return std::any_of(std::begin(each.target), std::end(each.target),
-                           [](std::uint64_t place) { return 0 != place; });
+    const bool by_sender = is_copied_by_sender(told[rank].kind);
+    const auto copies_any = [&](const exchange_told &each) {
+        const auto is_some = [](std::uint64_t of) { return 0 != of; };
+        return by_sender ? std::any_of(each.bytes, each.bytes + told.size(), is_some)
+                         : std::any_of(each.target, each.target + told.size(), is_some);
     };
     const auto first = std::find_if(told.begin(), told.end(), is_here);
     std::size_t most_copies = 0;
     for (auto each = first; each != told.end(); ++each) {
-        if (is_here(*each) && receives(*each)) {
+        if (is_here(*each) && copies_any(*each)) {
+            const remote_handle &its = by_sender ? each->source_in : each->target_in;
             most_copies += told.size();
-            if (each != first && !names_export(each->target_in.kind)) {
+            if (each != first && !names_export(its.kind)) {
                 return rank; // as on all ranks
             }
         }
@@ -116,8 +119,8 @@ std::size_t group_exchange::work::launcher_of(std::size_t rank) const
                                              : rank;
 }
 
-status group_exchange::work::describe(const exchange_call &call, std::size_t rank,
-                                      bool others_write, exchange_told *out)
+status group_exchange::work::describe(const exchange_call &call, std::size_t rank, bool for_others,
+                                      exchange_told *out)
 {
     const exchange_block sent = span_of(call.sends);
     const exchange_block received = span_of(call.receives);
@@ -154,16 +157,21 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
                                                    static_cast<std::uint64_t>(receives.offset);
         out->bytes[i] = static_cast<std::uint32_t>(sends.bytes);
     }
-    // Who launches for this rank reads its own block, too.
-    exchange_blocks others_read = call.sends;
-    others_read[rank] = others_write ? others_read[rank] : exchange_block{};
-    const exchange_block offered = span_of(others_read);
-    if (status::ok == s && 0 != offered.bytes) {
-        s = offer(reinterpret_cast<const void *>(send + static_cast<std::uint64_t>(offered.offset)),
-                  offered.bytes, &out->source_in);
+    // Who launches for this rank copies its own block, too.
+    const auto touched_by_others = [&](exchange_blocks blocks) {
+        blocks[rank] = for_others ? blocks[rank] : exchange_block{};
+        return span_of(blocks);
+    };
+    const bool by_sender = is_copied_by_sender(call.kind);
+    const exchange_block read = touched_by_others(call.sends);
+    if (status::ok == s && 0 != read.bytes && (for_others || !by_sender)) {
+        s = offer(reinterpret_cast<const void *>(send + static_cast<std::uint64_t>(read.offset)),
+                  read.bytes, &out->source_in);
     }
-    if (status::ok == s && others_write && 0 != received.bytes) {
-        s = offer(static_cast<unsigned char *>(call.receive) + received.offset, received.bytes,
+    const exchange_block written = touched_by_others(call.receives);
+    if (status::ok == s && 0 != written.bytes &&
+        (for_others || by_sender || may_be_in_parts(call, told.size()))) {
+        s = offer(static_cast<unsigned char *>(call.receive) + written.offset, written.bytes,
                   &out->target_in);
     }
     out->memory = status::ok == s ? memory_told::device : out->memory;
@@ -201,11 +209,10 @@ bool group_exchange::tell()
     mine.kind = call_.kind;
     mine.root = call_.root;
     mine.on_device = on_device_ ? 1 : 0;
-    const bool others_write = ranks_share_a_device() || may_be_in_parts(call_, ranks());
     const status s = !call_.can_be ? status::unsupported
                      : status::ok != preparing_
                          ? preparing_
-                         : work_->describe(call_, rank(), others_write, &mine);
+                         : work_->describe(call_, rank(), ranks_share_a_device(), &mine);
     if (status::ok != s && on_device_) {
         log_line(log_level::info, "a collective goes by messages: %s", to_string(s));
     }
@@ -248,9 +255,9 @@ status group_exchange::map()
     }
     const std::lock_guard guard(its.side()->lock);
     its.copies.clear();
-    for (std::size_t to = 0; to < ranks(); ++to) {
-        if (memory_told::device == its.told[to].memory && rank() == its.launcher_of(to)) {
-            if (const status s = map_for(to); status::ok != s) {
+    for (std::size_t of = 0; of < ranks(); ++of) {
+        if (memory_told::device == its.told[of].memory && rank() == its.launcher_of(of)) {
+            if (const status s = map_for(of); status::ok != s) {
                 return s;
             }
         }
@@ -258,36 +265,42 @@ status group_exchange::map()
     return its.copies.empty() ? status::ok : its.ready(its.side()->gatherers.of(*its.on()));
 }
 
-// What that rank receives. From the rank behind it first: the kernel takes the copies in their
-// order, and if all began with the same rank its links would carry what they can while others rest.
-status group_exchange::map_for(std::size_t to)
+// What that rank copies, with the rank behind it first: the kernel takes the copies in their order,
+// and if all began with the same rank its links would carry what they can while others rest.
+status group_exchange::map_for(std::size_t of)
+{
+    const bool by_sender = is_copied_by_sender(call_.kind);
+    status s = status::ok;
+    for (std::size_t distance = 1; status::ok == s && distance <= ranks(); ++distance) {
+        const std::size_t other = (of + distance) % ranks();
+        s = by_sender ? map_block(of, other) : map_block(other, of);
+    }
+    return s;
+}
+
+status group_exchange::map_block(std::size_t from, std::size_t to)
 {
     work &its = *work_;
-    for (std::size_t distance = 1; distance <= ranks(); ++distance) {
-        const std::size_t i = (to + distance) % ranks();
-        const std::uint64_t source = its.told[i].source[to];
-        const std::uint64_t target = its.told[to].target[i];
-        const std::uint32_t bytes = its.told[i].bytes[to];
-        if (0 == bytes) {
-            continue;
-        }
-        status s = status::ok;
-        std::uint64_t from = source;
-        std::uint64_t into = target;
-        if (i != rank()) {
-            s = its.map(member(i), its.told[i].source_in, source, bytes, &its.sources[i]);
-            from = its.sources[i].here + (source - its.sources[i].there);
-        }
-        if (status::ok == s && to != rank()) {
-            s = its.map(member(to), its.told[to].target_in, target, bytes, &its.targets[to]);
-            into = its.targets[to].here + (target - its.targets[to].there);
-        }
-        if (status::ok != s) {
-            return s;
-        }
-        its.copies.push_back({into, from, bytes, 0});
+    const std::uint64_t source = its.told[from].source[to];
+    const std::uint64_t target = its.told[to].target[from];
+    const std::uint32_t bytes = its.told[from].bytes[to];
+    if (0 == bytes) {
+        return status::ok;
     }
-    return status::ok;
+    status s = status::ok;
+    gather_copy copy{target, source, bytes, 0};
+    if (from != rank()) {
+        s = its.map(member(from), its.told[from].source_in, source, bytes, &its.sources[from]);
+        copy.source = its.sources[from].here + (source - its.sources[from].there);
+    }
+    if (status::ok == s && to != rank()) {
+        s = its.map(member(to), its.told[to].target_in, target, bytes, &its.targets[to]);
+        copy.destination = its.targets[to].here + (target - its.targets[to].there);
+    }
+    if (status::ok == s) {
+        its.copies.push_back(copy);
+    }
+    return s;
 }
 
 // Of a bcast, that this rank copies: the reduction of one source is a copy to several targets.

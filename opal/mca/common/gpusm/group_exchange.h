@@ -2,8 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // group_exchange.h: a collective exchange of device memory (group_call.h): each rank copies what it
-// receives out of the others' memory, all of it with one launch of the gather kernel; or, of a long
-// bcast, a part of it, which it writes to all.
+// sends into the others' memory, or what it receives out of it, with one launch of the gather
+// kernel; or, of a long bcast, a part of it, which it writes to all.
 #ifndef GPUSM_GROUP_EXCHANGE_H
 #define GPUSM_GROUP_EXCHANGE_H
 
@@ -32,7 +32,8 @@ class group_exchange final : public group_call {
     bool hear(std::size_t from) override;
     bool can_be() override;
     status map() override;
-    status map_for(std::size_t to);
+    status map_for(std::size_t of);
+    status map_block(std::size_t from, std::size_t to);
     status map_part();
     status carry_out() override;
     void release() override;
