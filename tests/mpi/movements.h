@@ -193,7 +193,8 @@ class movement final : public collective_call {
         const bool all_on_device =
             mix::none == of_.hosts || (mix::receive_of_first == of_.hosts && !receives);
         const std::size_t bytes = of_.n * sizeof(int);
-        const bool direct = ranks_ >= 4 && bytes >= 8 << 10 && bytes < 1 << 20;
+        const std::size_t direct_end = (3 == ranks_ ? 4 : 1) << 20;
+        const bool direct = bytes >= 8 << 10 && bytes < direct_end;
         if (kind::bcast == of_.what && (ranks_ < 3 || direct || 1 != of_.stride)) {
             return false;
         }

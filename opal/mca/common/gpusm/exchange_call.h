@@ -46,12 +46,13 @@ constexpr bool is_sent_in_parts(std::size_t ranks, std::uint64_t bytes)
 }
 
 // A bcast that goes from the root to each rank in one message, which takes less than a meeting and
-// a launch: to two ranks any, to four and more those that coll/tuned of Open MPI 5.0 sends so.
+// a launch: to two ranks any; to more those that coll/tuned of Open MPI 5.0 sends so, as long as
+// the root's links carry one to each in little time.
 constexpr bool is_sent_directly(std::size_t ranks, std::uint64_t bytes)
 {
     constexpr std::uint64_t least_bytes = 8 << 10;
-    constexpr std::uint64_t end_bytes = 1 << 20;
-    return ranks <= 2 || (ranks >= 4 && bytes >= least_bytes && bytes < end_bytes);
+    const std::uint64_t end_bytes = (3 == ranks ? 4 : 1) << 20;
+    return ranks <= 2 || (bytes >= least_bytes && bytes < end_bytes);
 }
 
 // Bytes that belong together, from the beginning of a buffer.

@@ -7,6 +7,7 @@
 #include "opal/mca/common/gpusm/local_process.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 #include <span>
 #include <type_traits>
@@ -159,26 +160,35 @@ bool group_reduction::hear(std::size_t from)
 bool group_reduction::can_be()
 {
     const std::vector<reduction_told> &all = work_->told;
-    call_.workers = first_on_each_device();
+    call_.workers = workers();
     return std::all_of(all.begin(), all.end(), [&](const reduction_told &each) {
         return memory_told::device == each.memory && is_same_call(each, all[rank()]);
     });
 }
 
-// The ranks whose buffers are on another device than those of all ranks before them.
-std::uint32_t group_reduction::first_on_each_device() const
+// The ranks whose buffers are on another device than those of all ranks before them. But of a long
+// reduction to one rank nobody on that one's device if there are two others: its links have the
+// whole result to carry.
+std::uint32_t group_reduction::workers() const
 {
+    constexpr std::uint64_t long_bytes = 1 << 20;
     std::uint32_t found = 0;
+    std::uint32_t at_root = 0; // of these, the one on the root's device
     const auto &all = work_->told;
     for (auto each = all.begin(); each != all.end(); ++each) {
         const auto is_there_too = [&](const reduction_told &before) {
             return before.device == each->device;
         };
         if (std::none_of(all.begin(), each, is_there_too)) {
-            found |= 1U << (each - all.begin());
+            const std::uint32_t bit = 1U << (each - all.begin());
+            found |= bit;
+            at_root |= each->device == all[call_.root].device ? bit : 0;
         }
     }
-    return found;
+    const bool is_long = call_.elements * element_bytes(call_.type) >= long_bytes;
+    const bool spares_root =
+        reduction_kind::reduce == call_.kind && is_long && std::popcount(found) > 2;
+    return spares_root ? found & ~at_root : found;
 }
 
 status group_reduction::map()

@@ -35,7 +35,7 @@ class group_reduction final : public group_call {
     status map() override;
     status carry_out() override;
     void release() override;
-    std::uint32_t first_on_each_device() const;
+    std::uint32_t workers() const;
 
     reduction_call call_;
     bool on_device_; // all its buffers are device memory
