@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <unistd.h>
 
 namespace gpusm::exchange {
@@ -259,6 +260,16 @@ void take_part(const subtest &chosen, context &c)
     }
 }
 
+// mpirun.in preloads Open MPI 6's accelerator/cuda, so that MPI_Finalize ends well
+// (docs/upstream/open-mpi-6.md). In a process without that, a spawned one for example, it stays in
+// memory like this, where MPI_Init has loaded it.
+void keep_accelerator_cuda()
+{
+#if OMPI_MAJOR_VERSION >= 6
+    (void)dlopen("mca_accelerator_cuda.so", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+#endif
+}
+
 int run(int argc, char **argv)
 {
     if (2 == argc && 0 == std::strcmp(argv[1], "print-gpu")) {
@@ -285,6 +296,7 @@ int run(int argc, char **argv)
     at_step("MPI_Init");
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, chosen->threads, &provided);
+    keep_accelerator_cuda();
     MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
