@@ -57,7 +57,11 @@ if [ "${GPUSM_TEST_COMPONENTS-}" = openmpi ]; then
     exit $failed
 fi
 
-for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll ompi/mca/osc; do
+folders='opal/mca/accelerator opal/mca/btl ompi/mca/coll ompi/mca/osc'
+case ${GPUSM_OMPI_VERSION-5} in
+5*) folders="$folders opal/mca/rcache" ;; # Open MPI 6 keeps its own
+esac
+for component in $folders; do
     name=mca_${component##*/}_gpusm
     dso=$build/$component/gpusm/.libs/$name.so
     if [ "${GPUSM_SANITIZERS:-no}" != no ]; then
@@ -77,7 +81,7 @@ for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll
         ;;
     esac
     report "$name needs neither libcuda nor libstdc++" \
-        "$(needed_by "$dso" | grep -v -E "^(libmpi|libopen-pal|libpmix|libhwloc|$system$library)\.so")"
+        "$(needed_by "$dso" | grep -v -E "^(libmpi|libopen_mpi|libopen-pal|libpmix|libhwloc|$system$library)\.so")"
     report "$name leaves no C++ symbol open but the library's" \
         "$(nm -D "$dso" | grep ' U _Z' | c++filt | grep -v " U $open")"
     report "$name keeps no state beside its component" "$(states_of "$dso")"
@@ -85,7 +89,7 @@ done
 
 # A function of C in an unnamed namespace is the only one of its name all the same.
 report "no two components have a C function of one name, as they may be linked into one library" \
-    "$(for component in opal/mca/accelerator opal/mca/btl opal/mca/rcache ompi/mca/coll ompi/mca/osc; do
+    "$(for component in $folders; do
         nm "$build/$component"/gpusm/.libs/*.o | awk '$2 == "T" && $3 !~ /^_Z/ { print $3 }' | sort -u
     done | sort | uniq -d)"
 
