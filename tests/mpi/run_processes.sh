@@ -27,8 +27,13 @@ launch 30 1 "$exchange" lost-child --kinds "${few:-H}"
 judge child-killed-while-it-is-waited-for $? $? 'says "btl/gpusm: messages to and from process 0 have ended"' \
     "the parent is not told" '! says DEADLINE' "the parent waits on"
 launch 30 1 --with-ft ulfm "$exchange" lost-child --kinds "${few:-H}"
-judge child-killed-while-it-is-waited-for-ulfm $? $? 'says "lost child: all requests have ended"' \
-    "the parent is not told" '! says FAILED' "it is told something else"
+status=$?
+if says "could be used for iagree"; then # docs/upstream/open-mpi-6.md
+    skip child-killed-while-it-is-waited-for-ulfm "this Open MPI makes no intercommunicators with ULFM"
+else
+    judge child-killed-while-it-is-waited-for-ulfm $status $status 'says "lost child: all requests have ended"' \
+        "the parent is not told" '! says FAILED' "it is told something else"
+fi
 launch 30 1 "$exchange" left-child --kinds H
 judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent lives"' "the parent has ended, too" \
     'says "exchange left-child: passed"' "the parent has failed"
