@@ -24,7 +24,13 @@ states_of() {
 # that Open MPI was built so
 in_openmpi() {
     folder=$GPUSM_OMPI_COMPONENT_DIR
-    libraries=$(ldd "$build/tests/mpi/exchange" | sed -n 's/.*lib\(open-pal\|mpi\)\.so.* => \([^ ]*\) .*/\2/p')
+    mpi=mpi number_of_dsos=5
+    case ${GPUSM_OMPI_VERSION-5} in
+    5*) ;;
+    *) mpi=open_mpi ;; # libmpi has the bindings only
+    esac
+    [ ! -e "$folder/mca_rcache_gpusm.so" ] || number_of_dsos=6 # in Open MPI 6 it is in libopen-pal
+    libraries=$(ldd "$build/tests/mpi/exchange" | sed -n "s/.*lib\(open-pal\|$mpi\)\.so.* => \([^ ]*\) .*/\2/p")
     report "there are Open MPI's two libraries" "$([ "$(echo $libraries | wc -w)" -eq 2 ] || echo "$libraries")"
     for component in accelerator btl coll osc rcache; do
         report "ompi_info lists $component/gpusm once" \
@@ -40,12 +46,12 @@ in_openmpi() {
     }
     if [ -e "$folder/mca_btl_gpusm.so" ]; then
         number=$(echo "$dsos" | grep -c .)
-        report "all components and the library are DSOs" "$([ "$number" -eq 6 ] || echo "$dsos")"
+        report "all components and the library are DSOs" "$([ "$number" -eq $number_of_dsos ] || echo "$dsos")"
     else
         report "no component is a DSO" "$dsos"
         once "the driver table" 'gpusm::\(anonymous namespace\)::load_once\(\)::api'
-        report "the libraries leave no symbol of gpusm open but libmpi those of libopen-pal" \
-            "$(for file in $libraries; do nm -DC "$file" | grep ' U gpusm::' | sed "s,^,$file:," | grep -v 'libmpi\.so'; done)"
+        report "the libraries leave no symbol of gpusm open but lib$mpi those of libopen-pal" \
+            "$(for file in $libraries; do nm -DC "$file" | grep ' U gpusm::' | sed "s,^,$file:," | grep -v "lib$mpi\.so"; done)"
     fi
     once "what a process has once" 'gpusm::local_process::acquire\(.*\)'
     for component in accelerator btl coll osc rcache; do

@@ -124,6 +124,10 @@ if [ "${GPUSM_TEST_COMPONENTS-}" = openmpi ] &&
     [ ! -e "${GPUSM_OMPI_COMPONENT_DIR-}/mca_btl_gpusm.so" ]; then
     accelerator_file=$(ldd "$exchange" | sed -n 's/.*\(libopen-pal\.so[.0-9]*\) =>.*/\1/p')
     coll_file=$(ldd "$exchange" | sed -n 's/.*\(libmpi\.so[.0-9]*\) =>.*/\1/p')
+    case ${GPUSM_OMPI_VERSION-5} in
+    5*) ;;
+    *) coll_file=$(ldd "$exchange" | sed -n 's/.*\(libopen_mpi\.so[.0-9]*\) =>.*/\1/p') ;;
+    esac
     by_library='libopen-pal\.so' by_gpusm=$by_library linked_in=yes
 fi
 # calls_in FOLDER PATTERN: lines of the call logs there
