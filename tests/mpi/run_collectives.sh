@@ -20,6 +20,9 @@ passes() {
 for ranks in 1 2 3 4 9; do
     passes "$ranks-ranks" "$ranks" collectives
 done
+for ranks in 3 4; do
+    passes "$ranks-devices" "$ranks" collectives -x GPUSM_SOFTCUDA_DEVICES="$ranks"
+done
 passes one-device 2 collectives -x CUDA_VISIBLE_DEVICES=0
 passes with-events 2 collectives-content --mca btl_gpusm_use_cuda_events 1
 passes by-messages 2 collectives-content --mca coll_gpusm_use_devices 0
@@ -32,6 +35,19 @@ if need_softcuda one-launches-for-all; then
     launches=$(for log in "$work"/shared/*.log; do grep -c '^cuLaunchKernel .*libmca_common_gpusm' "$log" || true; done | sort -n | tr '\n' ' ')
     judge one-launches-for-all 0 $status '[ "$(echo "$launches" | cut -d " " -f 2)" -gt $((3 * ${launches%% *})) ]' \
         "both launch: $launches"
+fi
+# The root of a long one launches nothing, all others do.
+if need_softcuda long-ones-spare-the-root; then
+    for operation in reduce bcast; do
+        folder=$work/$operation
+        mkdir "$folder"
+        launch 60 4 -x GPUSM_SOFTCUDA_DEVICES=4 -x GPUSM_SOFTCUDA_LOG="$folder" \
+            "$GPUSM_BUILDDIR/bench/coll_bench/coll_bench" --no-nccl --sizes 4M --iterations 5 "$operation"
+        status=$?
+        launches=$(grep -c "^cuLaunchKernel .*$by_library" "$folder"/*.log | sed 's/.*://' | sort -n | tr '\n' ' ')
+        judge "a-long-$operation-spares-the-root" 0 $status 'case $launches in "0 "[1-9]*) ;; *) false ;; esac' \
+            "launches: $launches" '[ "$(echo "$launches" | cut -d " " -f 2)" -ge 5 ]' "launches: $launches"
+    done
 fi
 # Who takes no part keeps nobody waiting.
 launch 120 1 --mca coll_gpusm_use_devices 0 "$exchange" collectives-content --kinds D : \

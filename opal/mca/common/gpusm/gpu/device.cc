@@ -312,10 +312,6 @@ status device_table::make(device *in)
         s = driver_.report("cuDeviceGetUuid", driver_.device_get_uuid(&uuid, in->ordinal));
     }
     if (status::ok == s) {
-        s = driver_.report("cuDeviceTotalMem",
-                           driver_.device_total_mem(&in->memory_bytes, in->ordinal));
-    }
-    if (status::ok == s) {
         s = make_stream(driver_, &in->stream, flags_);
     }
     if (status::ok != s) {
@@ -323,6 +319,9 @@ status device_table::make(device *in)
     }
     static_assert(sizeof(uuid.bytes) == sizeof(in->uuid));
     std::memcpy(in->uuid.data(), uuid.bytes, in->uuid.size());
+    if (CUDA_SUCCESS != driver_.device_total_mem(&in->memory_bytes, in->ordinal)) {
+        in->memory_bytes = 0;
+    }
     // CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which headers and drivers before CUDA 12 lack.
     constexpr auto mps_attribute = static_cast<CUdevice_attribute>(133);
     int answer = 0;

@@ -26,7 +26,7 @@ struct device {
     CUcontext context = nullptr; // null: the program has destroyed it, see is_alive
     CUdevice ordinal = 0;        // as this process counts; means nothing to a peer
     device_uuid uuid{};
-    std::size_t memory_bytes = 0;  // of the device
+    std::size_t memory_bytes = 0;  // of the device; 0: not known
     CUstream stream = nullptr;     // highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
