@@ -202,7 +202,10 @@ struct row_list {
     std::array<mode_row, 8> rows;
     std::size_t count;
 };
-inline constexpr std::size_t memory_kinds = 4;
+inline constexpr std::size_t memory_kinds = static_cast<std::size_t>(memory_kind::unknown) + 1;
+static_assert((host_memory.bits | device_memory.bits) == any_memory.bits &&
+                  (any_memory.bits | unknown_memory.bits) == (1U << memory_kinds) - 1,
+              "a kind is in none of the sets, or is not before `unknown`");
 using row_lists = std::array<row_list, memory_kinds * memory_kinds>;
 
 constexpr std::size_t index_of(memory_kind source, memory_kind target)

@@ -22,9 +22,9 @@
 namespace gpusm {
 
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
-// Raised whenever anything in this file, or in what goes through the modex, changes its meaning or
-// its place.
-inline constexpr std::uint32_t wire_version = 23;
+// Raised whenever anything in this file, in what goes through the modex or in what processes say on
+// a board changes its meaning or its place.
+inline constexpr std::uint32_t wire_version = 24;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
