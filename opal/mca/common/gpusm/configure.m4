@@ -40,6 +40,8 @@ template <std::integral T> constexpr T same(T value) { return value; }
         done
         AS_IF([test "$common_gpusm_happy" = yes], [
             common_gpusm_CXXFLAGS="$common_gpusm_flag -fvisibility-inlines-hidden -fno-rtti"
+            # Open MPI adds -O3 for C only, and keeps autoconf's -g -O2 from C++. CXXFLAGS come later and decide.
+            AS_IF([test "$WANT_DEBUG" != 1], [common_gpusm_CXXFLAGS="-O2 $common_gpusm_CXXFLAGS"])
             # GCC has it, and needs it, as it makes symbols that keep a library from being unloaded.
             CXXFLAGS="$common_gpusm_save -Werror -fno-gnu-unique"
             AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
