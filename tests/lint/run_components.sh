@@ -24,12 +24,10 @@ states_of() {
 # that Open MPI was built so
 in_openmpi() {
     folder=$GPUSM_OMPI_COMPONENT_DIR
-    mpi=mpi number_of_dsos=5
     case ${GPUSM_OMPI_VERSION-5} in
-    5*) ;;
-    *) mpi=open_mpi ;; # libmpi has the bindings only
+    5*) mpi=mpi number_of_dsos=6 ;;
+    *) mpi=open_mpi number_of_dsos=5 ;; # libmpi has the bindings only, and rcache/gpusm is Open MPI's own
     esac
-    [ ! -e "$folder/mca_rcache_gpusm.so" ] || number_of_dsos=6 # in Open MPI 6 it is in libopen-pal
     libraries=$(ldd "$build/tests/mpi/exchange" | sed -n "s/.*lib\(open-pal\|$mpi\)\.so.* => \([^ ]*\) .*/\2/p")
     report "there are Open MPI's two libraries" "$([ "$(echo $libraries | wc -w)" -eq 2 ] || echo "$libraries")"
     for component in accelerator btl coll osc rcache; do

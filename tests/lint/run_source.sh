@@ -96,17 +96,22 @@ report "every unit test is in the Makefile" "$(for file in tests/unit/*_test.cc;
 done)"
 # Open MPI ignores a parameter that nobody has registered. The second list is every BTL's.
 own=$(sed -n 's/^    {"\([a-z_]*\)", [a-z].*/\1/p' $btl/btl_gpusm_params.cc | tr '\n' '|')
+report "parameters that are set exist" "$(grep -rnoE '(--mca |OMPI_MCA_)btl_gpusm_[a-z_]+' $everything |
+    grep -vE "btl_gpusm_(${own}exclusivity|flags|get_limit|((rndv|accelerator)_)?(eager_limit|max_send_size))\$")"
 letters=$(sed -n 's/.*all_kinds = "\([A-Z]*\)".*/\1/p' bench/common/buffer.h)
 sorted() { printf %s "$1" | fold -w 1 | sort | tr -d '\n'; }
 report "lists of all kinds of memory have all" "$({
     sed -n 's/.*every-kind-by-its-way.* --kinds \([A-Z]*\).*/run_paths.sh \1/p' tests/mpi/run_paths.sh
     sed -n 's/^ALL_KINDS = "\([A-Z]*\)".*/random-types \1/p' tests/campaign/random-types
     sed -n 's/.*usage: exchange SUBTEST \[--kinds \([A-Z]*\).*/exchange.cc \1/p' tests/mpi/exchange.cc
-} | while read -r file found; do
-    [ "$(sorted "$found")" = "$(sorted "$letters")" ] || echo "$file: $found, of $letters"
-done)"
-report "parameters that are set exist" "$(grep -rnoE '(--mca |OMPI_MCA_)btl_gpusm_[a-z_]+' $everything |
-    grep -vE "btl_gpusm_(${own}exclusivity|flags|get_limit|((rndv|accelerator)_)?(eager_limit|max_send_size))\$")"
+} | {
+    lists=0
+    while read -r file found; do
+        lists=$((lists + 1))
+        [ "$(sorted "$found")" = "$(sorted "$letters")" ] || echo "$file: $found, of $letters"
+    done
+    [ $lists -eq 3 ] || echo "$lists lists instead of 3"
+})"
 report "scripts that users run are executable" "$(printf '%s\n' $everything | grep -v '^\./tests/' |
     while read -r file; do
         if [ "$(head -c 2 "$file" | tr -d '\0')" = '#!' ] && [ ! -x "$file" ]; then echo "$file"; fi

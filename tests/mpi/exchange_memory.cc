@@ -163,7 +163,9 @@ void send_growing(context &c, const plan &of, std::uint64_t seed, surplus &more)
         const parts p = of.of(i);
         // Also the buffer before this one may still be held somewhere, but not two of them; and
         // those before as long as they are few.
-        const std::size_t limit = in_blocks(p.buffer_bytes) + kept_bytes() + slack_bytes;
+        const std::size_t mapped =
+            std::min(kept_bytes(), kept_allocations * in_blocks(p.buffer_bytes));
+        const std::size_t limit = in_blocks(p.buffer_bytes) + mapped + slack_bytes;
         const auto look = [&](const char *when) {
             const std::size_t now = more.look();
             c.expect_true(now <= limit, std::string(when) + " of " +

@@ -181,7 +181,8 @@ class movement final : public collective_call {
     }
 
   private:
-    static constexpr std::size_t guard = 3; // ints before and behind all else
+    // Ints before and behind all else. Of an even number of ints buffers are aligned to 16 bytes.
+    std::size_t guard() const { return 0 == of_.n % 2 ? 4 : 3; }
 
     // Where it is known: do kernels carry it out?
     bool stays() const
@@ -230,13 +231,13 @@ class movement final : public collective_call {
     void put(std::vector<int> *image, int stride, int place, int from, int to) const
     {
         for (int i = 0; i < count(from, to); ++i) {
-            (*image)[guard + static_cast<std::size_t>((place + i) * stride)] = value(from, to, i);
+            (*image)[guard() + static_cast<std::size_t>((place + i) * stride)] = value(from, to, i);
         }
     }
     std::vector<int> empty() const
     {
         const auto blocks = static_cast<std::size_t>(ranks_) * (2 * of_.n + 1);
-        return std::vector<int>(blocks * static_cast<std::size_t>(of_.stride) + 2 * guard, -1);
+        return std::vector<int>(blocks * static_cast<std::size_t>(of_.stride) + 2 * guard(), -1);
     }
     std::vector<int> sent() const
     {
@@ -290,9 +291,9 @@ class movement final : public collective_call {
         }
         return image;
     }
-    static unsigned char *at(const buffer &of)
+    unsigned char *at(const buffer &of) const
     {
-        return static_cast<unsigned char *>(of.data()) + guard * sizeof(int);
+        return static_cast<unsigned char *>(of.data()) + guard() * sizeof(int);
     }
 
     context &c_;

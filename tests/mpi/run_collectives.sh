@@ -20,9 +20,11 @@ passes() {
 for ranks in 1 2 3 4 9; do
     passes "$ranks-ranks" "$ranks" collectives
 done
-for ranks in 3 4; do
-    passes "$ranks-devices" "$ranks" collectives -x GPUSM_SOFTCUDA_DEVICES="$ranks"
-done
+if need_softcuda a-device-for-each-rank; then
+    for ranks in 3 4; do
+        passes "$ranks-devices" "$ranks" collectives -x GPUSM_SOFTCUDA_DEVICES="$ranks"
+    done
+fi
 passes one-device 2 collectives -x CUDA_VISIBLE_DEVICES=0
 passes with-events 2 collectives-content --mca btl_gpusm_use_cuda_events 1
 passes by-messages 2 collectives-content --mca coll_gpusm_use_devices 0
@@ -36,7 +38,11 @@ if need_softcuda one-launches-for-all; then
     judge one-launches-for-all 0 $status '[ "$(echo "$launches" | cut -d " " -f 2)" -gt $((3 * ${launches%% *})) ]' \
         "both launch: $launches"
 fi
-# The root of a long one launches nothing, all others do.
+# The root of a long one launches nothing, all others do. These map what the three others have, and an anchor of each;
+# who only reads the root's memory maps that, and its anchor.
+each_rank() { # PATTERN: how many of each rank's calls are so, the fewest first
+    grep -c "$1" "$folder"/*.log | sed 's/.*://' | sort -n | tr '\n' ' '
+}
 if need_softcuda long-ones-spare-the-root; then
     for operation in reduce bcast; do
         folder=$work/$operation
@@ -44,9 +50,11 @@ if need_softcuda long-ones-spare-the-root; then
         launch 60 4 -x GPUSM_SOFTCUDA_DEVICES=4 -x GPUSM_SOFTCUDA_LOG="$folder" \
             "$GPUSM_BUILDDIR/bench/coll_bench/coll_bench" --no-nccl --sizes 4M --iterations 5 "$operation"
         status=$?
-        launches=$(grep -c "^cuLaunchKernel .*$by_library" "$folder"/*.log | sed 's/.*://' | sort -n | tr '\n' ' ')
+        launches=$(each_rank "^cuLaunchKernel .*$by_library")
+        opened=$(each_rank "^cuIpcOpenMemHandle .*$by_library")
         judge "a-long-$operation-spares-the-root" 0 $status 'case $launches in "0 "[1-9]*) ;; *) false ;; esac' \
-            "launches: $launches" '[ "$(echo "$launches" | cut -d " " -f 2)" -ge 5 ]' "launches: $launches"
+            "launches: $launches" '[ "$(echo "$launches" | cut -d " " -f 2)" -ge 5 ]' "launches: $launches" \
+            '[ "$(echo "$opened" | cut -d " " -f 2)" -ge 5 ]' "mappings: $opened"
     done
 fi
 # Who takes no part keeps nobody waiting.

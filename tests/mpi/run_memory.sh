@@ -31,7 +31,7 @@ case $gpu_name in
     ;;
 esac
 
-# life NAME SUBTEST OPTIONS: never more than one buffer and 1 GiB beyond what the program holds
+# life NAME SUBTEST OPTIONS: never more than one buffer and what a peer may keep mapped beyond what the program holds
 life() {
     # shellcheck disable=SC2086 # options
     check "$1" 120 2 $apart "$exchange" $2 $3

@@ -21,7 +21,9 @@ counted() {
     sed -n 's/^exchange .* \([0-9]*\) messages checked.*/    \1 operations checked/p' "$work/output"
 }
 counted two-ranks 300 2 reductions
-counted four-devices 300 4 reductions -x GPUSM_SOFTCUDA_DEVICES=4
+if need_softcuda four-devices; then
+    counted four-devices 300 4 reductions -x GPUSM_SOFTCUDA_DEVICES=4
+fi
 counted two-ranks-through-host-memory 300 2 reductions --mca coll_gpusm_use_devices 0
 # Every operation on every type: on the devices, as the component counts.
 for ranks in 2 3 9; do

@@ -72,6 +72,17 @@ TEST_F(DeviceTable, EachContextIsADeviceWithOneNonBlockingStreamOfTheHighestPrio
     EXPECT_EQ(fake().streams.size(), 2U);
 }
 
+TEST_F(DeviceTable, KnowsHowMuchMemoryADeviceHasOrIsUsedWithout)
+{
+    device *second = nullptr;
+    fake().memory_bytes = 123456;
+    ASSERT_EQ(table_->for_memory(context_0, 0, &found_), status::ok);
+    EXPECT_EQ(found_->memory_bytes, 123456U);
+    fake().fail("device_total_mem", 1, CUDA_ERROR_UNKNOWN);
+    ASSERT_EQ(table_->for_memory(context_1, 1, &second), status::ok);
+    EXPECT_EQ(second->memory_bytes, 0U);
+}
+
 TEST_F(DeviceTable, KnowsWhichContextsAreUnderMps)
 {
     fake().under_mps = {1};

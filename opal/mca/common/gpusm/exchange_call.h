@@ -38,15 +38,16 @@ inline constexpr std::uint64_t exchange_most_bytes = std::uint64_t{1} << 30;
 
 // A bcast of which each rank but the root copies a part out of the root's memory and writes it to
 // all others, too: so the links of the root carry each byte once, not once for each rank. Not where
-// ranks share a device.
+// ranks share a device, or an address is no multiple of reduce_vector_bytes, of which the reduce
+// kernel would move less at once.
 constexpr bool is_sent_in_parts(std::size_t ranks, std::uint64_t bytes)
 {
     constexpr std::uint64_t least_bytes = 1 << 20;
     return ranks >= 3 && bytes >= least_bytes;
 }
 
-// A bcast that goes from the root to each rank in one message, which takes less than a meeting and
-// a launch: to two ranks any; to more those that coll/tuned of Open MPI 5.0 sends so, as long as
+// A bcast that is left to messages, which take less than a meeting and a launch: to two ranks any;
+// to more those of which coll/tuned of Open MPI 5.0 sends most from the root to each, as long as
 // the root's links carry one to each in little time.
 constexpr bool is_sent_directly(std::size_t ranks, std::uint64_t bytes)
 {

@@ -25,8 +25,8 @@ struct exchange_told {
     std::uint32_t root;
     std::uint32_t on_device; // not 0: it has device memory, though `memory` may say host
     device_uuid device;      // where it is
-    remote_handle source_in;                   // kind `none`: nobody else reads there
-    remote_handle target_in;                   // likewise, writes
+    remote_handle source_in; // kind `none`: nobody else reads there
+    remote_handle target_in; // likewise, writes
     std::uint64_t source[exchange_most_ranks]; // by rank: address of what is for that one
     std::uint64_t target[exchange_most_ranks]; // and of where what comes from it is to be
     std::uint32_t bytes[exchange_most_ranks];  // for that one
@@ -72,6 +72,8 @@ struct group_exchange::work : group_work {
     // processes that share a device run one after the other, with a switch between them.
     std::size_t launcher_of(std::size_t rank) const;
     bool shares_a_device() const;
+    // Of a bcast, are all addresses multiples of what the reduce kernel moves at once?
+    bool is_aligned(std::size_t root) const;
 
     std::vector<exchange_told> told; // by rank, as what follows
     std::vector<their_memory> sources;
@@ -93,30 +95,38 @@ bool group_exchange::work::shares_a_device() const
     return false;
 }
 
+bool group_exchange::work::is_aligned(std::size_t root) const
+{
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        bits |= i == root ? 0 : told[root].source[i] | told[i].target[root];
+    }
+    return 0 == bits % reduce_vector_bytes;
+}
+
 std::size_t group_exchange::work::launcher_of(std::size_t rank) const
 {
     const auto is_here = [&](const exchange_told &each) {
         return memory_told::device == each.memory && each.device == told[rank].device;
     };
     const bool by_sender = is_copied_by_sender(told[rank].kind);
-    const auto copies_any = [&](const exchange_told &each) {
+    const auto copies_of = [&](const exchange_told &each) {
         const auto is_some = [](std::uint64_t of) { return 0 != of; };
-        return by_sender ? std::any_of(each.bytes, each.bytes + told.size(), is_some)
-                         : std::any_of(each.target, each.target + told.size(), is_some);
+        return static_cast<std::size_t>(
+            by_sender ? std::count_if(each.bytes, each.bytes + told.size(), is_some)
+                      : std::count_if(each.target, each.target + told.size(), is_some));
     };
     const auto first = std::find_if(told.begin(), told.end(), is_here);
-    std::size_t most_copies = 0;
+    std::size_t all_copies = 0;
     for (auto each = first; each != told.end(); ++each) {
-        if (is_here(*each) && copies_any(*each)) {
-            const remote_handle &its = by_sender ? each->source_in : each->target_in;
-            most_copies += told.size();
-            if (each != first && !names_export(its.kind)) {
-                return rank; // as on all ranks
-            }
+        const std::size_t its_copies = is_here(*each) ? copies_of(*each) : 0;
+        const remote_handle &its = by_sender ? each->source_in : each->target_in;
+        all_copies += its_copies;
+        if (each != first && 0 != its_copies && !names_export(its.kind)) {
+            return rank; // as on all ranks
         }
     }
-    return most_copies <= gather_most_copies ? static_cast<std::size_t>(first - told.begin())
-                                             : rank;
+    return all_copies <= gather_most_copies ? static_cast<std::size_t>(first - told.begin()) : rank;
 }
 
 status group_exchange::work::describe(const exchange_call &call, std::size_t rank, bool for_others,
@@ -247,7 +257,7 @@ status group_exchange::map()
             return status::unsupported;
         }
     }
-    if (may_be_in_parts(call_, ranks()) && !its.shares_a_device()) {
+    if (may_be_in_parts(call_, ranks()) && !its.shares_a_device() && its.is_aligned(call_.root)) {
         return map_part();
     }
     if (memory_told::device != its.told[rank()].memory || rank() != its.launcher_of(rank())) {

@@ -6,6 +6,7 @@
 #include "opal/mca/common/gpusm/ipc/by_descriptor.h"
 #include "opal/mca/common/gpusm/ipc/legacy.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -266,7 +267,8 @@ status import_table::open(std::uint32_t owner, const peer &from, const remote_ha
 // The devices of a node are alike, as a rule: the owner's memory is taken to be as large.
 void import_table::keep_freed(const device &into)
 {
-    const std::size_t kept_bytes = into.memory_bytes / kept_part;
+    most_memory_bytes_ = std::max(most_memory_bytes_, into.memory_bytes);
+    const std::size_t kept_bytes = most_memory_bytes_ / kept_part;
     cache_.bound_postponed(kernels_wait_ ? SIZE_MAX : kept_bytes + closed_by_force_bytes,
                            kept_bytes);
 }

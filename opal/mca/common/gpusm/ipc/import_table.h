@@ -153,6 +153,7 @@ class import_table {
     cache_statistics anchored_{};
     lookups asked_;
     recent last_;
+    std::size_t most_memory_bytes_ = 0; // of the devices that something has been opened on
     std::vector<std::uint64_t> epochs_; // of retirements, as last seen; by owner
     mapping_cache cache_;               // goes first: closing a mapping needs the rest
 };
