@@ -72,20 +72,26 @@ void expect_no_context_elsewhere(context &c, const std::vector<int> &own)
     }
 }
 
+namespace {
+
+struct device_bytes {
+    std::size_t free = 0;
+    std::size_t total = 0;
+
+    device_bytes() { (void)CU(cuMemGetInfo)(&free, &total); }
+};
+
+} // namespace
+
 std::size_t taken_bytes()
 {
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    (void)CU(cuMemGetInfo)(&free_bytes, &total_bytes);
-    return total_bytes - free_bytes;
+    const device_bytes now;
+    return now.total - now.free;
 }
 
 std::size_t kept_bytes()
 {
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    (void)CU(cuMemGetInfo)(&free_bytes, &total_bytes);
-    return total_bytes / 16;
+    return device_bytes().total / 16;
 }
 
 int device_count()

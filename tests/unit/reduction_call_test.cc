@@ -115,4 +115,16 @@ TEST(ReductionCall, WhatCannotBeReducedOnTheDevices)
     EXPECT_FALSE(can_be_in_place(reduction_kind::scan));
 }
 
+TEST(ReductionCall, ALongReductionToOneRankSparesItsRoot)
+{
+    reduction_call call{reduction_kind::reduce, reduce_op::sum, reduce_type::float64};
+    call.elements = (1 << 20) / 8;
+    EXPECT_TRUE(spares_root(call));
+    call.elements -= 1;
+    EXPECT_FALSE(spares_root(call)) << "it is short";
+    call.elements += 1;
+    call.kind = reduction_kind::allreduce;
+    EXPECT_FALSE(spares_root(call)) << "there is no root";
+}
+
 } // namespace

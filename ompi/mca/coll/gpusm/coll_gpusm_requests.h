@@ -124,39 +124,46 @@ int init_around(std::unique_ptr<call_copies> call, ompi_op_t *op, ompi_datatype_
     });
 }
 
-// A non-blocking call: `next(send, receive, &request)` starts the next component's, which is the
-// program's where no buffer is device memory.
+// The next component's call, `next(send, receive, &request)`, itself where no buffer is device
+// memory; else `around(call, make)`, where `call` owns the copies of these, and `make(&inner)` is
+// the next component's with them.
+template <typename Next, typename Around>
+int with_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
+                ompi_request_t **out, Next next, Around around)
+{
+    staged_call call(pool);
+    const int rc = call.prepare(of, type);
+    if (OMPI_SUCCESS != rc || !call.is_staged()) {
+        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
+    }
+    auto owned = std::make_unique<staged_call>(std::move(call));
+    staged_call &its = *owned;
+    return around(std::move(owned), [&its, &next](ompi_request_t **inner) {
+        return next(its.send(), its.receive(), inner);
+    });
+}
+
+// A non-blocking call: `next` starts the next component's.
 template <typename Next>
 int start_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type,
                  ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    staged_call call(pool);
-    const int rc = call.prepare(of, type);
-    if (OMPI_SUCCESS != rc || !call.is_staged()) {
-        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
-    }
-    auto owned = std::make_unique<staged_call>(std::move(call));
-    staged_call &its = *owned;
-    return start_around(std::move(owned), comm, out, [&](ompi_request_t **inner) {
-        const int copied = its.copy_in();
-        return OMPI_SUCCESS == copied ? next(its.send(), its.receive(), inner) : copied;
+    return with_staged(pool, of, type, out, next, [&](auto owned, auto make) {
+        staged_call &its = *owned;
+        return start_around(std::move(owned), comm, out, [&](ompi_request_t **inner) {
+            const int copied = its.copy_in();
+            return OMPI_SUCCESS == copied ? make(inner) : copied;
+        });
     });
 }
 
-// A persistent call: `next(send, receive, &request)` makes the next component's, likewise.
+// A persistent call: `next` makes the next component's.
 template <typename Next>
 int init_staged(staging_pool &pool, const operands &of, ompi_datatype_t *type, ompi_op_t *op,
                 ompi_communicator_t *comm, ompi_request_t **out, Next next)
 {
-    staged_call call(pool);
-    const int rc = call.prepare(of, type);
-    if (OMPI_SUCCESS != rc || !call.is_staged()) {
-        return OMPI_SUCCESS == rc ? next(of.send, of.receive, out) : rc;
-    }
-    auto owned = std::make_unique<staged_call>(std::move(call));
-    staged_call &its = *owned;
-    return init_around(std::move(owned), op, type, comm, out, [&](ompi_request_t **inner) {
-        return next(its.send(), its.receive(), inner);
+    return with_staged(pool, of, type, out, next, [&](auto owned, auto make) {
+        return init_around(std::move(owned), op, type, comm, out, make);
     });
 }
 

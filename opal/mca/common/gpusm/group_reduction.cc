@@ -166,12 +166,10 @@ bool group_reduction::can_be()
     });
 }
 
-// The ranks whose buffers are on another device than those of all ranks before them. But of a long
-// reduction to one rank nobody on that one's device if there are two others: its links have the
-// whole result to carry.
+// The ranks whose buffers are on another device than those of all ranks before them, but perhaps
+// the one on the root's device.
 std::uint32_t group_reduction::workers() const
 {
-    constexpr std::uint64_t long_bytes = 1 << 20;
     std::uint32_t found = 0;
     std::uint32_t at_root = 0; // of these, the one on the root's device
     const auto &all = work_->told;
@@ -185,10 +183,7 @@ std::uint32_t group_reduction::workers() const
             at_root |= each->device == all[call_.root].device ? bit : 0;
         }
     }
-    const bool is_long = call_.elements * element_bytes(call_.type) >= long_bytes;
-    const bool spares_root =
-        reduction_kind::reduce == call_.kind && is_long && std::popcount(found) > 2;
-    return spares_root ? found & ~at_root : found;
+    return spares_root(call_) && std::popcount(found) > 2 ? found & ~at_root : found;
 }
 
 status group_reduction::map()

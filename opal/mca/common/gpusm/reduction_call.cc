@@ -69,6 +69,13 @@ reduction_part part_of(const reduction_call &call, std::size_t rank, std::size_t
     return {first, std::min(begin_of(nth_part + 1), call.elements) - first, first};
 }
 
+bool spares_root(const reduction_call &call)
+{
+    constexpr std::uint64_t least_bytes = 1 << 20;
+    return reduction_kind::reduce == call.kind &&
+           call.elements * element_bytes(call.type) >= least_bytes;
+}
+
 bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks)
 {
     return 0 != received_elements(call, rank, ranks);

@@ -59,6 +59,9 @@ bool is_written_at_home(const reduction_call &call, std::size_t rank);
 bool receives(const reduction_call &call, std::size_t rank, std::size_t ranks);
 // How many elements.
 std::uint64_t received_elements(const reduction_call &call, std::size_t rank, std::size_t ranks);
+// A reduction to one rank of which nobody on that one's device reduces a part, if ranks are on two
+// other devices: its links have the whole result to carry.
+bool spares_root(const reduction_call &call);
 // With input in place: no rank writes where another one still reads.
 bool can_be_in_place(reduction_kind kind);
 // It reads the ranks before that one.
