@@ -23,6 +23,7 @@ sample killed-ranks kills --count 12 --kinds "H,$kinds"
 sample killed-ranks-that-survivors-go-on-without kills --ulfm --count 8 --kinds "H,$kinds"
 if need_gpu killed-ranks-on-one-device; then
     sample killed-ranks-on-one-device kills --ulfm --one-device --count 6 --kinds "D,HDV"
+    sample killed-ranks-under-stress kills --stress --count 6 --kinds DVP,DH
 fi
 if need_gpu collectives; then
     sample collectives-of-killed-ranks collectives --parts killed,survive,revoked --count 6

@@ -35,12 +35,13 @@ void on_deadline(int)
     _exit(exit_deadline);
 }
 
-void start_deadline()
+// `wanted_s`: what the test takes if all goes well.
+void start_deadline(int wanted_s)
 {
     const char *text = std::getenv("GPUSM_TEST_DEADLINE");
     const int seconds = nullptr == text ? 0 : std::atoi(text);
     (void)std::signal(SIGALRM, on_deadline);
-    (void)alarm(static_cast<unsigned int>(0 < seconds ? seconds : default_deadline_s));
+    (void)alarm(static_cast<unsigned int>(wanted_s + (0 < seconds ? seconds : default_deadline_s)));
 }
 
 bool parse(int argc, char **argv, context &c)
@@ -72,6 +73,8 @@ bool parse(int argc, char **argv, context &c)
             c.rounds = std::atoi(value);
         } else if ("--seconds" == argument) {
             c.seconds = std::atoi(value);
+        } else if ("--killed-after" == argument) {
+            c.killed_after_ms = std::atol(value);
         } else if ("--seed" == argument) {
             c.next_seed = std::strtoull(value, nullptr, 10);
         } else if ("--live" == argument) {
@@ -136,8 +139,8 @@ int usage()
 {
     std::fprintf(stderr,
                  "usage: exchange SUBTEST [--kinds HDMVWACPR] [--max-size BYTES] "
-                 "[--allow-errors] [--views] [--rounds N] [--seconds N] [--seed N] [--mebibytes N] "
-                 "[--live N] [--fill FOLDER]\n"
+                 "[--allow-errors] [--views] [--rounds N] [--seconds N] [--killed-after MS] "
+                 "[--seed N] [--mebibytes N] [--live N] [--fill FOLDER]\n"
                  "subtests: print-gpu");
     for (const subtest &s : subtests) {
         std::fprintf(stderr, " %s", s.name);
@@ -281,7 +284,7 @@ int run(int argc, char **argv)
         return usage();
     }
     c.argv = argv;
-    start_deadline();
+    start_deadline(c.seconds);
     if (chosen->context_first && c.on_gpu()) {
         c.use_gpu();
     }

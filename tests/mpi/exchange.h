@@ -43,6 +43,7 @@ struct context {
     bool views = false;             // --views: what takes views to be right is tried, too
     int rounds = 0;                 // --rounds; 0: as many as the subtest likes
     int seconds = 0;                // --seconds; 0: by rounds
+    long killed_after_ms = 0;       // --killed-after, of `stress`; 0: nobody dies
     std::size_t mebibytes = 0;      // --mebibytes, of a buffer; 0: as the subtest likes
     int live = 0;                   // --live, small allocations that are there all the time
     std::string fill;               // --fill, a folder of a file system that becomes full

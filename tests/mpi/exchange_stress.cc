@@ -4,7 +4,8 @@
 // exchange_stress.cc: what an application does with its devices, all at once and for long:
 // messages, datatypes with gaps, collectives, windows and messages to itself in random order, each
 // checked, in memory that is freed and allocated in between, while a thread of each rank works on
-// the device, captures graphs, allocates, frees and synchronizes.
+// the device, captures graphs, allocates, frees and synchronizes. With --killed-after N, one of
+// them dies after as many milliseconds, and the job must end.
 #include "tests/mpi/exchange.h"
 
 #include "tests/driver_functions.h"
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -203,8 +205,17 @@ class stress {
         *from = (me_ + ranks_ - by) % ranks_;
     }
     void fill(std::size_t bytes) { c_.expect(out_->fill(0, bytes, seed_of(me_)), what_); }
+    // Where a rank dies, nothing is as it should be after MPI has said so.
+    void end_at_errors()
+    {
+        if (0 != c_.mpi_errors) {
+            MPI_Abort(MPI_COMM_WORLD, exit_error);
+            std::_Exit(exit_error);
+        }
+    }
     void check(std::size_t at, std::size_t bytes, int from, std::size_t position = 0)
     {
+        end_at_errors();
         c_.expect(in_->compare(at, bytes, seed_of(from), position), what_);
         ++c_.messages;
     }
@@ -243,6 +254,7 @@ class stress {
                             MPI_STATUS_IGNORE),
                what_);
         MPI_Type_free(&spaced);
+        end_at_errors();
         std::vector<unsigned char> found(block * blocks);
         std::vector<unsigned char> wanted(block * blocks);
         for (std::size_t i = 0; i < blocks; ++i) {
@@ -288,6 +300,7 @@ class stress {
         c_.mpi(MPI_Allreduce(out_->data(), in_->data(), static_cast<int>(n), MPI_INT, MPI_SUM,
                              MPI_COMM_WORLD),
                what_);
+        end_at_errors();
         c_.expect(in_->read(0, numbers.data(), n * sizeof(int)), what_);
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < n; ++i) {
@@ -307,8 +320,9 @@ class stress {
         c_.mpi(MPI_Win_create(in_->data(), static_cast<MPI_Aint>(in_->len_bytes()), 1,
                               MPI_INFO_NULL, MPI_COMM_WORLD, &window),
                what_);
-        MPI_Win_fence(0, window);
-        c_.mpi(MPI_Put(out_->data(), count(), MPI_BYTE, to, 0, count(), MPI_BYTE, window), what_);
+        end_at_errors();
+        MPI_Win_fence(0, window); // errors of windows end the job
+        MPI_Put(out_->data(), count(), MPI_BYTE, to, 0, count(), MPI_BYTE, window);
         MPI_Win_fence(0, window);
         check(0, len_bytes_, from);
         MPI_Win_free(&window);
@@ -342,6 +356,10 @@ void test_stress(context &c)
     const std::uint64_t seed = c.draw_seeds(1);
     const double begin = MPI_Wtime();
     const double until = begin + c.seconds;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (c.killed_after_ms > 0 && c.killed_after_ms % c.ranks == c.rank) {
+        die_after(c, c.killed_after_ms * 1000);
+    }
     const program_work beside(c, seed * 1000 + static_cast<std::uint64_t>(c.rank));
     stress all(c, seed);
     int rounds = 0;
