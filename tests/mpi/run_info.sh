@@ -129,6 +129,10 @@ assert not page["tries"]["wanted"] and not page["tries"]["memory"], page["tries"
     judge json-of-any-bytes 0 $?
 fi
 
+NVIDIA_REQUIRE_CUDA=$(printf '%0400d' 0) timeout 60 "$info" --no-tries >"$work/output" </dev/null
+judge long-values-are-cut 0 $? 'grep -Eq "^  NVIDIA_REQUIRE_CUDA=0{300} \.\.\. \(400 bytes, " "$work/output"' \
+    "a value is told whole"
+
 # --- the driver and its devices -----------------------------------------------------------------------
 if need_softcuda driver; then
     found one-device note one-device env CUDA_VISIBLE_DEVICES=1 "$info"

@@ -229,6 +229,15 @@ void print_limits(const limit_facts &limits)
                            ", in shared memory: " + limits.transparent_huge_pages_shared);
 }
 
+// Images of containers list every driver that they run on in one variable.
+std::string shortened(const std::string &value)
+{
+    constexpr std::size_t most = 300;
+    return value.size() <= most ? printable(value)
+                                : printable(value.substr(0, most)) + " ... (" +
+                                      count_text(value.size()) + " bytes, all of them by --json)";
+}
+
 void print_surroundings(const facts &all)
 {
     section("Namespaces and job");
@@ -246,7 +255,7 @@ void print_surroundings(const facts &all)
                     : "this is no process of a job");
     section("Environment");
     for (const variable &each : all.environment) {
-        std::printf("  %s=%s\n", each.name.c_str(), printable(each.value).c_str());
+        std::printf("  %s=%s\n", each.name.c_str(), shortened(each.value).c_str());
     }
     if (all.environment.empty()) {
         std::printf("  nothing that matters is set\n");
