@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // exchange_shared_device.cc: ranks that use one device, of which one copies for all: messages
-// between all of them, and between the others while that one is not in MPI.
+// between all of them and of each to itself, and between the others while that one is not in MPI.
 #include "tests/mpi/exchange_tools.h"
 
 #include <atomic>
@@ -17,13 +17,9 @@ constexpr int tag = 71;
 constexpr std::size_t lengths[] = {1, 8, 4097, 65536, 1000003};
 constexpr int at_once = 8;
 
-// A window of messages in a ring of the ranks from `first` on, out of and into that kind of memory.
-void go_round(context &c, int first, memory_kind kind, std::size_t len_bytes)
+// A window of messages from one rank and to another one, out of and into that kind of memory.
+void exchange_windows(context &c, int before, int next, memory_kind kind, std::size_t len_bytes)
 {
-    const int members = c.ranks - first;
-    const int mine = c.rank - first;
-    const int next = first + (mine + 1) % members;
-    const int before = first + (mine + members - 1) % members;
     const std::uint64_t seed = c.draw_seeds(static_cast<std::size_t>(c.ranks * at_once));
     const auto seed_of = [&](int rank, int i) {
         return seed + static_cast<std::uint64_t>(rank * at_once + i);
@@ -51,6 +47,16 @@ void go_round(context &c, int first, memory_kind kind, std::size_t len_bytes)
     }
 }
 
+// In a ring of the ranks from `first` on, and of each with itself.
+void go_round(context &c, int first, memory_kind kind, std::size_t len_bytes)
+{
+    const int members = c.ranks - first;
+    const int mine = c.rank - first;
+    exchange_windows(c, first + (mine + members - 1) % members, first + (mine + 1) % members, kind,
+                     len_bytes);
+    exchange_windows(c, c.rank, c.rank, kind, len_bytes);
+}
+
 void all_lengths(context &c, int first)
 {
     for (const memory_kind kind : c.kinds) {
@@ -67,6 +73,18 @@ void test_shared_device(context &c)
 {
     for (int i = 0; i < 4; ++i) {
         all_lengths(c, 0);
+    }
+}
+
+// Each to itself alone: no other process has to do with that.
+void test_shared_device_alone(context &c)
+{
+    constexpr std::size_t len_bytes = 65536;
+    for (int i = 0; i < 4; ++i) {
+        go_round(c, 0, c.kind_at(0), len_bytes);
+    }
+    for (int i = 0; i < 16; ++i) {
+        exchange_windows(c, c.rank, c.rank, c.kind_at(0), len_bytes);
     }
 }
 
@@ -95,7 +113,7 @@ void test_shared_device_away(context &c)
         at_step("waiting outside MPI");
         // What the others draw meanwhile.
         (void)c.draw_seeds(c.kinds.size() * std::size(lengths) *
-                           static_cast<std::size_t>(c.ranks * at_once));
+                           static_cast<std::size_t>(2 * c.ranks * at_once));
         while (done->load() < c.ranks - 1) {
         }
     } else {

@@ -2,16 +2,37 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 
 #include <mutex>
 #include <utility>
 
 namespace gpusm {
 
+namespace {
+
+// The own copy of a process that also receives from others would let the device change once more.
+// One that only sends to itself lets it not change at all.
+bool may_delegate_own(const transfer *get)
+{
+    constexpr std::uint32_t enough = 64; // in a row
+    const copy_request &copy = get->job.copy;
+    std::uint32_t &own = get->endpoint->transport->gets->own_since_delegated;
+    own += own < enough ? 1 : 0;
+    return own < enough && copy.within_device && nullptr == copy.wait_for &&
+           !is_view_address(copy.source) && !is_view_address(copy.destination) &&
+           get->gpu().delegated.submitter_of(*get->into) != nullptr;
+}
+
+} // namespace
+
 // Buffers with gaps are for the kernels of their own processes. Where each process has a device of
 // its own, most messages come out of the export that the one before came out of.
 bool may_delegate(const transfer *get)
 {
+    if (is_self(get->endpoint)) {
+        return may_delegate_own(get);
+    }
     if (!names_export(get->remote.kind) || get->from_blocks || get->into_view != nullptr) {
         return false;
     }
@@ -34,16 +55,24 @@ status delegate(transfer *get)
     if (nullptr == submitter) {
         return status::not_found;
     }
-    delegated_memory source{get->endpoint->peer->identity(), get->remote, get->remote_address};
-    source.handle.flags = 0;
-    delegated_memory target{get->endpoint->transport->process.own_node().own().identity(),
-                            {},
-                            get->job.copy.destination};
-    status s = side.exports.export_range(get->job.copy.destination, get->job.copy.len_bytes, 0,
-                                         &get->target, &target.handle);
+    const copy_request &copy = get->job.copy;
+    const segment_identity &own = get->endpoint->transport->process.own_node().own().identity();
+    delegated_memory source{own, {}, copy.source};
+    delegated_memory target{own, {}, copy.destination};
+    status s = side.exports.export_range(copy.destination, copy.len_bytes, 0, &get->target,
+                                         &target.handle);
+    if (!is_self(get->endpoint)) {
+        source = {get->endpoint->peer->identity(), get->remote, get->remote_address};
+        source.handle.flags = 0;
+    } else if (status::ok == s) {
+        s = side.exports.export_range(copy.source, copy.len_bytes, 0, &get->source, &source.handle);
+    }
     if (status::ok == s) {
-        s = side.delegated.ask(&get->delegated, *submitter, source, target, get->job.copy.len_bytes,
+        s = side.delegated.ask(&get->delegated, *submitter, source, target, copy.len_bytes,
                                get->into->uuid);
+    }
+    if (status::ok == s && !is_self(get->endpoint)) {
+        get->endpoint->transport->gets->own_since_delegated = 0;
     }
     if (status::ok != s) {
         release_memory(get);

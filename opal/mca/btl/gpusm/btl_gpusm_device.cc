@@ -7,6 +7,7 @@
 #include "opal/mca/btl/gpusm/btl_gpusm_device.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_delegate.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_host.h"
+#include "opal/mca/btl/gpusm/btl_gpusm_self.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_stage.h"
 #include "opal/mca/btl/gpusm/btl_gpusm_views.h"
 
@@ -245,6 +246,10 @@ status start_get(transfer *get)
         get->known.set(fact::delegates, false);
         choose_mode(get);
     }
+    if (is_self(get->endpoint)) {
+        start_copy(get);
+        return status::ok;
+    }
     switch (get->goes) {
     case mode::pushed:
     case mode::pulled:
@@ -378,8 +383,7 @@ int copy_for_self(const registration &from, const registration &into, std::uint6
     if (from.device != nullptr) {
         get->job.copy.wait_for = side->event_before_copies(*from.device);
     }
-    choose_mode(get);
-    start_copy(get);
+    (void)start_get(get);
     return OPAL_SUCCESS;
 }
 

@@ -59,6 +59,7 @@ transfer *new_transfer(mca_btl_base_endpoint_t *endpoint, const get_arguments &g
         get->endpoint = endpoint;
         get->mapping = nullptr;
         get->target = nullptr;
+        get->source = nullptr;
         get->packed = {};
         get->into_view = nullptr;
         get->from_view = nullptr;
@@ -92,8 +93,10 @@ void release_memory(transfer *get)
     if (get->mapping != nullptr) {
         get->gpu().imports.release(std::exchange(get->mapping, nullptr));
     }
-    if (get->target != nullptr) {
-        get->gpu().exports.release(std::exchange(get->target, nullptr));
+    for (struct exported **each : {&get->target, &get->source}) {
+        if (*each != nullptr) {
+            get->gpu().exports.release(std::exchange(*each, nullptr));
+        }
     }
     if (get->packed.on != nullptr) {
         get->gpu().views.give_packed(std::exchange(get->packed, {}));

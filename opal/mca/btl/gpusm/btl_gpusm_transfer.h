@@ -52,8 +52,10 @@ struct transfer {
     // Referenced while it is copied; null before, for what is not mapped, and for memory of this
     // process.
     struct mapping *mapping;
-    // Referenced while another process may write there by itself; else null.
+    // Referenced while another process may write there by itself, and read what this one sends to
+    // itself; else null.
     struct exported *target;
+    struct exported *source;
     view *into_view;     // in which the buffer lies, or null
     view *from_view;     // which stands for mapped blocks of the peer's; owned; or null
     transfer *next;      // in the list that it waits in
@@ -74,6 +76,8 @@ struct transfers {
     // Those to or from a device that have ended and whose callback is due; oldest first.
     queue<transfer> ended;
     std::uint32_t progress_calls = 0;
+    // Messages of this process to itself since one of a peer's was delegated.
+    std::uint32_t own_since_delegated = UINT32_MAX;
 };
 
 // One with what is the same for all modes. Null: there is no memory.

@@ -187,6 +187,7 @@ inline constexpr mode_row mode_rows[] = {
 
 // Messages to oneself.
 inline constexpr mode_row self_rows[] = {
+    {mappable_memory, mappable_memory, not_empty, {fact::delegates}, {}, mode::delegated},
     {device_memory, host_memory, above_bytes(not_worth_asking_bytes),
      {fact::page_locked_target}, {}, mode::self},
     {device_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
