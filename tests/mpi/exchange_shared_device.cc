@@ -76,18 +76,6 @@ void test_shared_device(context &c)
     }
 }
 
-// Each to itself alone: no other process has to do with that.
-void test_shared_device_alone(context &c)
-{
-    constexpr std::size_t len_bytes = 65536;
-    for (int i = 0; i < 4; ++i) {
-        go_round(c, 0, c.kind_at(0), len_bytes);
-    }
-    for (int i = 0; i < 16; ++i) {
-        exchange_windows(c, c.rank, c.rank, c.kind_at(0), len_bytes);
-    }
-}
-
 // Rank 0, which copies for all, then waits outside MPI until the others are done.
 void test_shared_device_away(context &c)
 {

@@ -62,7 +62,6 @@ inline constexpr subtest subtests[] = {
     {"late-pairs", test_pairs, ranks::pair, false},
     {"self", test_self, ranks::everyone, true},
     {"shared-device", test_shared_device, ranks::everyone, true},
-    {"shared-device-alone", test_shared_device_alone, ranks::everyone, true},
     {"shared-device-away", test_shared_device_away, ranks::everyone, true},
     {"persistent", test_persistent, ranks::by_get, true},
     {"context-lost", test_context_lost, ranks::by_get, true},

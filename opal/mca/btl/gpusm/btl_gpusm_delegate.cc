@@ -11,16 +11,12 @@ namespace gpusm {
 
 namespace {
 
-// The own copy of a process that also receives from others would let the device change once more.
-// One that only sends to itself lets it not change at all.
+// The own copy of a process lets the device change as much as one of a peer's message does.
 bool may_delegate_own(const transfer *get)
 {
-    constexpr std::uint32_t enough = 64; // in a row
     const copy_request &copy = get->job.copy;
-    std::uint32_t &own = get->endpoint->transport->gets->own_since_delegated;
-    own += own < enough ? 1 : 0;
-    return own < enough && copy.within_device && nullptr == copy.wait_for &&
-           !is_view_address(copy.source) && !is_view_address(copy.destination) &&
+    return copy.within_device && nullptr == copy.wait_for && !is_view_address(copy.source) &&
+           !is_view_address(copy.destination) &&
            get->gpu().delegated.submitter_of(*get->into) != nullptr;
 }
 
@@ -70,9 +66,6 @@ status delegate(transfer *get)
     if (status::ok == s) {
         s = side.delegated.ask(&get->delegated, *submitter, source, target, copy.len_bytes,
                                get->into->uuid);
-    }
-    if (status::ok == s && !is_self(get->endpoint)) {
-        get->endpoint->transport->gets->own_since_delegated = 0;
     }
     if (status::ok != s) {
         release_memory(get);

@@ -76,8 +76,6 @@ struct transfers {
     // Those to or from a device that have ended and whose callback is due; oldest first.
     queue<transfer> ended;
     std::uint32_t progress_calls = 0;
-    // Messages of this process to itself since one of a peer's was delegated.
-    std::uint32_t own_since_delegated = UINT32_MAX;
 };
 
 // One with what is the same for all modes. Null: there is no memory.

@@ -105,10 +105,15 @@ peer *delegated_copies::submitter_of(const device &on)
         known_.resize(on.index + 1);
     }
     known_submitter &known = known_[on.index];
-    if (nullptr == known.is || known.is->closed() ||
-        0 == ++known.questions % questions_between_looks) {
+    if (known.is != nullptr && known.is->closed()) {
+        known = {};
+    }
+    // While there is none, others may just be about to tell that they use the device.
+    if ((nullptr == known.is && known.questions < questions_between_looks) ||
+        0 == known.questions % questions_between_looks) {
         known.is = find_submitter(on);
     }
+    ++known.questions;
     return known.is != nullptr && reach_.may_try(known.is->number) ? known.is : nullptr;
 }
 

@@ -128,7 +128,7 @@ class delegated_copies {
     std::int64_t failure_counted_ns_ = 0;
     struct known_submitter {
         peer *is = nullptr;
-        std::uint32_t questions = 0; // since it was looked for
+        std::uint32_t questions = 0;
     };
     std::vector<known_submitter> known_; // by device::index
 };

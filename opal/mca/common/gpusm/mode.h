@@ -130,8 +130,7 @@ inline constexpr fact_description fact_descriptions[] = {
     // btl_gpusm_use_cuda_events: only the receiver waits for it.
     {fact::event, "an event to wait for", "no event to wait for"},
     // Both memories are on one device, which is used by several processes without MPS, and another
-    // one than the receiver copies for all (delegated_copies.h). Of messages to oneself, if those
-    // of peers have been copied so lately.
+    // one than the receiver copies for all (delegated_copies.h).
     {fact::delegates, "another process submits for the device", nullptr},
     // btl_gpusm_use_direct_host, and writing there has not failed lately.
     {fact::pushes, "the sender writes device memory", nullptr},
