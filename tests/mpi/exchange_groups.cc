@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_groups.cc: any number of ranks, everyone with everyone.
+// exchange_groups.cc: any number of ranks, everyone with everyone, and communicators that are made
+// beside collectives.
 #include "tests/mpi/exchange.h"
 
+#include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace gpusm::exchange {
 
@@ -121,6 +125,103 @@ void test_alltoall(context &c)
             }
         }
     }
+}
+
+// Open MPI agrees about the new communicator by collectives on the old one, which each rank begins
+// when it makes progress: here before the program's own one, or within it.
+void test_idup(context &c)
+{
+    constexpr int rounds = 60;
+    constexpr int elements = 1000;
+    MPI_Comm comm = MPI_COMM_NULL;
+    c.mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    const auto out = c.make(c.kind_at(0), elements * sizeof(int));
+    const auto in = c.make(c.kind_at(0), elements * sizeof(int));
+    std::vector<int> numbers(elements);
+    for (int round = 0; round < rounds; ++round) {
+        at_step("round " + std::to_string(round));
+        MPI_Comm made = MPI_COMM_NULL;
+        MPI_Request making = MPI_REQUEST_NULL;
+        std::fill(numbers.begin(), numbers.end(), c.rank + round);
+        c.expect(out->write(0, numbers.data(), elements * sizeof(int)), "write");
+        c.mpi(MPI_Comm_idup(comm, &made, &making), "MPI_Comm_idup");
+        for (int i = (c.rank + round) % 5; i > 0; --i) {
+            int flag = 0;
+            c.mpi(MPI_Test(&making, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+        }
+        if (0 == round % 3) {
+            c.mpi(MPI_Bcast(in->data(), elements, MPI_INT, 0, comm), "MPI_Bcast");
+        }
+        c.mpi(MPI_Allreduce(out->data(), in->data(), elements, MPI_INT, MPI_SUM, comm),
+              "MPI_Allreduce");
+        c.mpi(MPI_Wait(&making, MPI_STATUS_IGNORE), "MPI_Wait");
+        c.expect(in->read(0, numbers.data(), elements * sizeof(int)), "read");
+        const int sum = c.ranks * (c.ranks - 1) / 2 + c.ranks * round;
+        c.expect_true(
+            std::all_of(numbers.begin(), numbers.end(), [&](int number) { return sum == number; }),
+            "sums of round " + std::to_string(round));
+        c.mpi(MPI_Barrier(made), "MPI_Barrier");
+        c.mpi(MPI_Comm_free(&made), "MPI_Comm_free");
+        ++c.messages;
+    }
+    c.mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
+}
+
+// Between rank 0 and the others, of which it is the root. What it would send, or receive, does not
+// matter there, and so has no datatype at all.
+void test_rooted_between_groups(context &c)
+{
+    constexpr int elements = 1000;
+    constexpr std::size_t bytes = elements * sizeof(int);
+    constexpr MPI_Datatype none = nullptr;
+    const bool is_root = 0 == c.rank;
+    const int others = c.ranks - 1;
+    MPI_Comm mine = MPI_COMM_NULL;
+    MPI_Comm inter = MPI_COMM_NULL;
+    c.mpi(MPI_Comm_split(MPI_COMM_WORLD, is_root ? 0 : 1, 0, &mine), "MPI_Comm_split");
+    c.mpi(MPI_Intercomm_create(mine, 0, MPI_COMM_WORLD, is_root ? 1 : 0, 5, &inter),
+          "MPI_Intercomm_create");
+    const auto all = c.make(c.kind_at(0), bytes * static_cast<std::size_t>(others));
+    const auto one = c.make(c.kind_at(0), bytes);
+    const auto at = [&](int other) { return static_cast<std::size_t>(other) * bytes; };
+    const std::uint64_t seed = c.draw_seeds(static_cast<std::size_t>(others));
+    const auto seed_of = [&](int other) { return seed + static_cast<std::uint64_t>(other); };
+    at_step("MPI_Gather and MPI_Igather");
+    for (const bool starts : {false, true}) {
+        c.expect(all->poison(), "poison");
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (!is_root) {
+            c.expect(one->fill(0, bytes, seed_of(c.rank - 1)), "fill");
+        }
+        const auto gather = [&](const void *sent, int count, MPI_Datatype type, int root) {
+            return starts
+                       ? MPI_Igather(sent, count, type, all->data(), elements, MPI_INT, root, inter,
+                                     &request)
+                       : MPI_Gather(sent, count, type, all->data(), elements, MPI_INT, root, inter);
+        };
+        c.mpi(is_root ? gather(nullptr, 0, none, MPI_ROOT)
+                      : gather(one->data(), elements, MPI_INT, 0),
+              "gather");
+        c.mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+        for (int i = 0; is_root && i < others; ++i) {
+            c.expect(all->compare(at(i), bytes, seed_of(i)), "what the root has gathered");
+            ++c.messages;
+        }
+    }
+    at_step("MPI_Scatter");
+    c.expect(one->poison(), "poison");
+    for (int i = 0; is_root && i < others; ++i) {
+        c.expect(all->fill(at(i), bytes, seed_of(i)), "fill");
+    }
+    c.mpi(is_root ? MPI_Scatter(all->data(), elements, MPI_INT, nullptr, 0, none, MPI_ROOT, inter)
+                  : MPI_Scatter(nullptr, 0, none, one->data(), elements, MPI_INT, 0, inter),
+          "MPI_Scatter");
+    if (!is_root) {
+        c.expect(one->compare(0, bytes, seed_of(c.rank - 1)), "what has been scattered");
+        ++c.messages;
+    }
+    c.mpi(MPI_Comm_free(&inter), "MPI_Comm_free");
+    c.mpi(MPI_Comm_free(&mine), "MPI_Comm_free");
 }
 
 } // namespace gpusm::exchange

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The gpusm authors
 #
-# run_groups.sh: 2, 3, 4 and 8 ranks, everyone with everyone, messages and MPI_Alltoall.
+# run_groups.sh: 2, 3, 4 and 8 ranks, everyone with everyone, messages and MPI_Alltoall; and
+# communicators that are made beside collectives.
 . "$(dirname "$0")/common.sh"
 
 for ranks in 2 3 4 8; do
@@ -20,4 +21,10 @@ fi
 if need_gpu every-kind-3-ranks; then
     check every-kind-3-ranks 90 3 "$exchange" alltoall --kinds "$kinds"
 fi
+for sub in idup idup-threads rooted-between-groups; do
+    check "$sub-host" 60 3 "$exchange" $sub --kinds H
+    if need_gpu "$sub-device"; then
+        check "$sub-device" 60 3 "$exchange" $sub --kinds D
+    fi
+done
 finish

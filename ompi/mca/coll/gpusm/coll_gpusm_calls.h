@@ -198,12 +198,24 @@ int start_before(device_calls &on_devices, const Call &call, staged_call &&stage
         });
 }
 
+// Open MPI agrees about a new communicator by non-blocking calls on the old one, of one MPI_INT,
+// and makes them within its progress: where they stand among the program's calls differs from rank
+// to rank. So ranks do not meet for such calls.
+inline bool may_be_open_mpis(count_type count, const datatype *type)
+{
+    return 1 == count && &ompi_mpi_int.dt == type;
+}
+
 // As is_reduced of a non-blocking one: started, or it has failed.
 template <typename Make>
 bool is_started(base_module *module, reduction_call call, const operands &of, datatype *type,
                 ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
                 Make make, int *rc)
 {
+    if (may_be_open_mpis(static_cast<count_type>(call.elements), type) &&
+        (MPI_MAX == op || MPI_MIN == op)) {
+        return false;
+    }
     check_buffers(call, type, comm, true);
     device_calls &on_devices = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
     if (!one_component || !on_devices.can_start(&call, type, op, comm)) {

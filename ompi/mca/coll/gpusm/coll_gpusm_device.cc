@@ -18,14 +18,15 @@
 
 namespace gpusm {
 
-bool is_revoked(ompi_communicator_t *comm)
+status called_off(ompi_communicator_t *comm)
 {
 #if OPAL_ENABLE_FT_MPI
-    return ompi_comm_coll_revoked(comm);
-#else
-    (void)comm;
-    return false;
+    if (ompi_comm_coll_revoked(comm)) [[unlikely]] {
+        return ompi_comm_is_revoked(comm) ? status::cancelled : status::peer_gone;
+    }
 #endif
+    (void)comm;
+    return status::ok;
 }
 
 std::uint64_t bytes_of(const reduction_call &call)
@@ -152,8 +153,12 @@ device_calls::device_calls() : process_(local_process::acquire_if_made())
 {
 }
 
+// The list may still have it: who looks whether it is idle waits for no thread that is inside.
 device_calls::~device_calls()
 {
+    if (mca_coll_gpusm_component.started != nullptr) {
+        mca_coll_gpusm_component.started->remove(this);
+    }
     group_.reset();
     if (process_ != nullptr) {
         process_->release();
@@ -221,8 +226,8 @@ status device_calls::carry_out(group_call *call, ompi_communicator_t *comm, int 
         if (0 == steps % steps_between_progress) {
             (void)advance_started(); // nobody else can, under the lock
             opal_progress();
-            if (is_revoked(comm)) {
-                call->cancel();
+            if (const status why = called_off(comm); status::ok != why) {
+                call->cancel(why);
             }
         }
     }

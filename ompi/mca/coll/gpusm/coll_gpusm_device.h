@@ -177,7 +177,9 @@ class device_calls {
 
 // What MPI's function is to answer.
 int answer_of(status outcome);
-bool is_revoked(ompi_communicator_t *comm);
+// Why its calls have been called off; `ok`: they have not. Open MPI calls those of a communicator
+// off that is revoked, and, with coll_revoked alone, of one that has lost a process.
+status called_off(ompi_communicator_t *comm);
 
 // The bytes of a call that are counted, and where.
 std::uint64_t bytes_of(const reduction_call &call);
@@ -199,6 +201,7 @@ class started_list {
     started_list &operator=(const started_list &) = delete;
 
     void add(device_calls *calls);
+    void remove(device_calls *calls); // which are about to go
     int progress();
 
   private:

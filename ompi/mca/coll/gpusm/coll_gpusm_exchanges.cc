@@ -27,10 +27,11 @@ constexpr packed_unit unit_of_gatherv = packed_unit::byte;
 constexpr packed_unit unit_of_scatter = packed_unit::byte;
 constexpr packed_unit unit_of_scatterv = packed_unit::byte;
 
-// The blocking, the non-blocking and the persistent function. `may_be`: as far as all ranks know.
+// The blocking, the non-blocking and the persistent function. `may_be`: as far as all ranks know,
+// and `may_start` of the non-blocking one.
 // is_packed_<name>: the blocking one, if it goes by packed bytes. Apart, so that the arguments of
 // those that do not stay in registers.
-#define GPUSM_EXCHANGE(name, upper, may_be)                                                        \
+#define GPUSM_EXCHANGE(name, upper, may_be, may_start)                                             \
     extern "C" int coll_gpusm_##name(GPUSM_OF_##upper, base_module *module) noexcept;              \
                                                                                                    \
     [[gnu::noinline]] bool is_packed_##name(GPUSM_OF_##upper, base_module *module, int *rc)        \
@@ -70,7 +71,7 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
         }                                                                                          \
         const auto &next = next_of(module);                                                        \
         if (next.coll_i##name##_module == next.coll_##name##_init_module && (may_be) &&            \
-            devices_of(module).can_start(comm)) {                                                  \
+            (may_start) && devices_of(module).can_start(comm)) {                                   \
             return start_before(                                                                   \
                 devices_of(module), call_of_##name(GPUSM_PASS_##upper), staged_call(pool()), comm, \
                 request, [&](const void *, void *, ompi_request_t **inner) {                       \
@@ -109,20 +110,22 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
                            });                                                                     \
     }
 
-GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type)))
-GPUSM_EXCHANGE(allgatherv, ALLGATHERV, true)
-GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type)))
-GPUSM_EXCHANGE(alltoallv, ALLTOALLV, true)
+GPUSM_EXCHANGE(allgather, ALLGATHER, may_be_even(bytes_of(receive_count, receive_type)), true)
+GPUSM_EXCHANGE(allgatherv, ALLGATHERV, true, true)
+GPUSM_EXCHANGE(alltoall, ALLTOALL, may_be_even(bytes_of(receive_count, receive_type)), true)
+GPUSM_EXCHANGE(alltoallv, ALLTOALLV, true, true)
 GPUSM_EXCHANGE(gather, GATHER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(receive_count, receive_type)
-                                                   : bytes_of(send_count, send_type)))
-GPUSM_EXCHANGE(gatherv, GATHERV, true)
+                                                   : bytes_of(send_count, send_type)),
+               true)
+GPUSM_EXCHANGE(gatherv, GATHERV, true, true)
 GPUSM_EXCHANGE(scatter, SCATTER,
                !OMPI_COMM_IS_INTER(comm) &&
                    may_be_even(is_root(root, comm) ? bytes_of(send_count, send_type)
-                                                   : bytes_of(receive_count, receive_type)))
-GPUSM_EXCHANGE(scatterv, SCATTERV, true)
+                                                   : bytes_of(receive_count, receive_type)),
+               true)
+GPUSM_EXCHANGE(scatterv, SCATTERV, true, true)
 
 bool may_bcast(std::uint64_t bytes, const communicator *comm)
 {
@@ -130,7 +133,7 @@ bool may_bcast(std::uint64_t bytes, const communicator *comm)
            may_be_even(bytes);
 }
 
-GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm))
+GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm), !may_be_open_mpis(count, type))
 
 } // namespace
 

@@ -153,8 +153,8 @@ bool device_calls::advance(started_call *of)
         of->schedule->met(call.anyone_on_device());
     }
     if (status::busy == s) {
-        if (is_revoked(of->comm)) {
-            call.cancel();
+        if (const status why = called_off(of->comm); status::ok != why) {
+            call.cancel(why);
         }
         return false;
     }
@@ -238,6 +238,13 @@ void started_list::add(device_calls *calls)
     if (active_.end() == std::find(active_.begin(), active_.end(), calls)) {
         active_.push_back(calls);
     }
+    count_.store(active_.size(), std::memory_order_relaxed);
+}
+
+void started_list::remove(device_calls *calls)
+{
+    const std::lock_guard guard(mutex_);
+    std::erase(active_, calls);
     count_.store(active_.size(), std::memory_order_relaxed);
 }
 

@@ -17,12 +17,12 @@ status group_call::step()
     return status::busy == s ? s : outcome_;
 }
 
-void group_call::cancel()
+void group_call::cancel(status why)
 {
     if (stage::prepare == at_) { // what has been started for that may run
-        is_cancelled_ = true;
+        called_off_ = why;
     } else if (at_ < stage::vote) {
-        end_with(status::cancelled);
+        end_with(why);
     }
 }
 
@@ -39,7 +39,7 @@ status group_call::advance()
         s = prepare();
         if (status::busy != s) {
             at_ = stage::begin;
-            s = is_cancelled_ ? status::cancelled : status::ok;
+            s = called_off_;
         }
         return s;
     case stage::begin:

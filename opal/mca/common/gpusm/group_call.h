@@ -32,9 +32,10 @@ class group_call {
     // anything.
     status step();
 
-    // The group's calls have been called off: this one ends as `cancelled`, for all that wait for
-    // this process, unless they may rely on it already. step() as before.
-    void cancel();
+    // The group's calls have been called off, as `cancelled`, or a process is gone, `peer_gone`:
+    // this one ends like that, for all that wait for this process, unless they may rely on it
+    // already. step() as before.
+    void cancel(status why);
 
     // All ranks carry it out, or have done so; nobody has to be told any more.
     bool is_agreed_on() const { return at_ >= stage::run && status::ok == outcome_; }
@@ -102,7 +103,7 @@ class group_call {
     std::size_t next_ = 0; // see process_group::reached
     bool declines_ = false;
     bool anyone_on_device_ = false;
-    bool is_cancelled_ = false; // while it prepares
+    status called_off_ = status::ok; // while it prepares; why
     status outcome_ = status::ok;
 };
 
