@@ -100,8 +100,8 @@ unchecked="--mca btl_gpusm_quick_pointer_check 0"
     logged theirs-locked $unchecked "$exchange" pairs --kinds HR --max-size 64K
     logged ours-locked "$exchange" pairs --kinds HR --max-size 64K
     status=$?
-    ours=$(calls_in ours-locked "^cuMemRetainAllocationHandle .*$by_open_mpi")
-    theirs=$(calls_in theirs-locked "^cuMemRetainAllocationHandle .*$by_open_mpi")
+    ours=$(calls_in ours-locked "^cuPointerGetAttributes .*$by_open_mpi")
+    theirs=$(calls_in theirs-locked "^cuPointerGetAttributes .*$by_open_mpi")
     judge page-locked-buffers-are-open-mpis-question 0 $status \
         '[ "$ours" -gt 0 ] && [ "$ours" -le $((theirs * 3 / 4)) ]' \
         "Open MPI is asked $ours times, without gpusm's check $theirs times"
