@@ -19,6 +19,16 @@ else
     skip $name "there is no other one"
 fi
 
+# sessions_without_us: do they end well in a process that gpusm has no part in?
+sessions_without_us() {
+    (
+        work=$work/without-us btl=self
+        mkdir -p "$work"
+        export OMPI_MCA_accelerator=null GPUSM_MPIRUN_COMPONENTS="$work"
+        launch 20 1 --mca coll ^gpusm --mca osc ^gpusm "$exchange" sessions --rounds 20 --kinds H
+    )
+}
+
 export OMPI_MCA_accelerator=gpusm
 few=${kinds%"${kinds#HD}"}
 for each in H $few; do
@@ -29,6 +39,10 @@ for each in H $few; do
         status=$?
         [ $status -eq 3 ] || [ $status -eq 124 ] || break
     done
+    if [ $status -ge 128 ] && ! sessions_without_us; then # docs/upstream/open-mpi-5.md
+        skip "twenty-sessions-$each" "this Open MPI crashes in a second session, without gpusm, too"
+        continue
+    fi
     judge "twenty-sessions-$each" 0 "$status"
 done
 name=silent-without-a-driver
