@@ -194,9 +194,11 @@ class errors {
         refused_by_ours("more to put than room for it", {}, [&] {
             return MPI_Put(origin_.at(), 10, MPI_INT, target_, 0, 3, MPI_INT, *window_);
         });
-        refused_by_ours("less to put than room for it", {}, [&] {
-            return MPI_Put(origin_.at(), 3, MPI_INT, target_, 0, 10, MPI_INT, *window_);
-        });
+        refused_by_ours("less to put than room for it, which ends behind the window",
+                        {MPI_ERR_RMA_RANGE}, [&] {
+                            return MPI_Put(origin_.at(), 3, MPI_BYTE, target_, window_bytes - 4, 10,
+                                           MPI_BYTE, *window_);
+                        });
         refused_by_ours("more to get than room for it", {}, [&] {
             return MPI_Get(result_.at(), 3, MPI_INT, target_, 0, 10, MPI_INT, *window_);
         });

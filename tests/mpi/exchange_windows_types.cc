@@ -2,8 +2,9 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // exchange_windows_types.cc: operations on windows with derived datatypes: named ones in all pairs,
-// and random ones of the same signature. What lies in their gaps has to stay. --rounds N: so many
-// random ones, and all pairs for all kinds of memory.
+// random ones of the same signature, and less than the receiving side has room for. What lies in
+// their gaps, or behind what is moved, has to stay. --rounds N: so many random ones, and all pairs
+// for all kinds of memory.
 #include "tests/mpi/windows_shapes.h"
 
 #include <array>
@@ -57,18 +58,23 @@ struct placed {
     }
     bytes gathered(const unsigned char *memory) const
     {
-        bytes packed(count * of->size_bytes());
+        bytes packed(packed_bytes());
         each_piece([&](std::size_t where, std::size_t position, std::size_t len) {
             std::memcpy(packed.data() + position, memory + where, len);
         });
         return packed;
     }
+    // The first bytes, where there are fewer.
     void scatter(const bytes &packed, unsigned char *memory) const
     {
         each_piece([&](std::size_t where, std::size_t position, std::size_t len) {
-            std::memcpy(memory + where, packed.data() + position, len);
+            if (position < packed.size()) {
+                std::memcpy(memory + where, packed.data() + position,
+                            std::min(len, packed.size() - position));
+            }
         });
     }
+    std::size_t packed_bytes() const { return count * of->size_bytes(); }
 };
 
 enum class call { put, get, accumulate, get_accumulate };
@@ -152,10 +158,10 @@ void run(context &c, const plan &of, setting &on)
                              (of.in_lock ? ", shared lock" : ", fence") +
                              (of.to_self ? ", to itself" : "");
     at_step(what);
-    const std::size_t packed_bytes = of.target.count * of.target.of->size_bytes();
-    const std::uint64_t seed = c.draw_seeds(4 * packed_bytes);
+    const std::uint64_t seed = c.draw_seeds(4 * of.target.packed_bytes());
     const auto packed = [&](int rank, int role) {
-        return content(of, packed_bytes, seed + mixed(static_cast<std::uint64_t>(rank * 4 + role)));
+        return content(of, (0 == role ? of.target : of.origin).packed_bytes(),
+                       seed + mixed(static_cast<std::uint64_t>(rank * 4 + role)));
     };
     const int target = of.to_self ? c.rank : (c.rank + 1) % c.ranks;
     const int source = of.to_self ? c.rank : (c.rank + c.ranks - 1) % c.ranks;
@@ -188,9 +194,9 @@ void run(context &c, const plan &of, setting &on)
         const bytes from = packed(source, 1);
         bytes into = of.target.gathered(on.owned.wanted());
         if (nullptr == of.of) {
-            into = from;
+            std::copy(from.begin(), from.end(), into.begin());
         }
-        for (std::size_t i = 0; nullptr != of.of && i < packed_bytes; i += of.of->extent) {
+        for (std::size_t i = 0; nullptr != of.of && i < from.size(); i += of.of->extent) {
             of.of->combine(of.how, from.data() + i, into.data() + i);
         }
         of.target.scatter(into, on.owned.wanted());
@@ -296,6 +302,85 @@ void test_random_ones(context &c, setting &on, generator &from, int rounds)
     }
 }
 
+// What the sending side has that is less than there is room for: whole elements of the receiving
+// side, and what ends within one.
+class senders {
+  public:
+    explicit senders(const element &of) : of_(of)
+    {
+        MPI_Datatype type = MPI_DATATYPE_NULL;
+        MPI_Type_contiguous(1, of.type, &type);
+        add(type, 1);
+        MPI_Type_vector(7, 1, 2, of.type, &type);
+        add(type, 7);
+    }
+    ~senders()
+    {
+        for (layout &each : all_) {
+            MPI_Type_free(&each.type);
+        }
+    }
+    senders(const senders &) = delete;
+    senders &operator=(const senders &) = delete;
+    const layout &alone() const { return all_[0]; }
+    const layout &apart() const { return all_[1]; } // seven of them, with gaps
+
+  private:
+    // So many of them, one place between two.
+    void add(MPI_Datatype type, int elements)
+    {
+        const auto unit = static_cast<MPI_Aint>(of_.extent);
+        layout one;
+        one.pieces = {{0, of_.extent}};
+        one.end = unit;
+        layout &made = all_.emplace_back();
+        for (int i = 0; i < elements; ++i) {
+            made.add(one, 2 * i * unit);
+        }
+        MPI_Type_commit(&type);
+        MPI_Aint low = 0;
+        MPI_Type_get_extent(type, &low, &made.extent);
+        made.type = type;
+    }
+
+    const element &of_;
+    std::vector<layout> all_;
+};
+
+void test_fewer(context &c, setting &on, generator &from, std::size_t one_in)
+{
+    const element &of = double_element();
+    const shapes named(of);
+    const senders some(of);
+    const auto try_both = [&](const placed &sender, const placed &receiver,
+                              const std::string &name) {
+        for (const call what : {call::put, call::get}) {
+            if (!one_of(one_in, from)) {
+                continue;
+            }
+            const placed &origin = call::put == what ? sender : receiver;
+            const placed &target = call::put == what ? receiver : sender;
+            run(c,
+                {what, &of, rule::replace, origin, target, origin, name, one_of(4, from),
+                 one_of(2, from)},
+                on);
+        }
+    };
+    try_both({&some.alone(), 3}, {&some.alone(), 10}, "3 numbers to room for 10");
+    try_both({&some.apart(), 30}, {&some.alone(), 5000}, "30 vectors to room for 5000 numbers");
+    for (const shape &each : named.all()) {
+        try_both({&each.made, 3}, {&each.made, 5}, std::string("3 to room for 5, ") + each.name);
+        try_both({&some.alone(), 24}, {&each.made, 5},
+                 std::string("24 numbers to room for 5, ") + each.name);
+        try_both({&some.alone(), 8}, {&each.made, 1},
+                 std::string("8 numbers to room for a part, ") + each.name);
+        try_both({&some.apart(), 5}, {&each.made, 4},
+                 std::string("5 vectors to room for 4, ") + each.name);
+        try_both({&each.made, 2}, {&some.apart(), 6},
+                 std::string("2 to room for 6 vectors, ") + each.name);
+    }
+}
+
 } // namespace
 
 void test_windows_types(context &c)
@@ -314,6 +399,9 @@ void test_windows_types(context &c)
             }
             test_named(c, on, from, 0 == i + step || 0 < c.rounds ? 1 : 8);
             test_random_ones(c, on, from, 0 < c.rounds ? c.rounds : 40);
+            if (!is_stock(on.owned.kind())) {
+                test_fewer(c, on, from, 0 == i + step || 0 < c.rounds ? 1 : 8);
+            }
         }
     }
 }

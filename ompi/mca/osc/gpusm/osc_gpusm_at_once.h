@@ -17,7 +17,7 @@ inline bool window::copies_at_once(bool is_put, const elements &origin, int targ
 {
     place to;
     if (!may_access(target) || origin.has_gaps() || theirs.has_gaps() ||
-        origin.bytes() != theirs.bytes() || 0 == origin.bytes() ||
+        !fits(is_put, origin, theirs) || 0 == origin.bytes() || 0 == theirs.bytes() ||
         OMPI_SUCCESS != find(target, at, theirs, &to) || nullptr == to.here.at ||
         is_device(origin.at + origin.type->super.true_lb) || (is_put && has_copies_to(target))) {
         return false;

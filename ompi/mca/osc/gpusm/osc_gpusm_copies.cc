@@ -4,6 +4,7 @@
 
 #include "ompi/mca/coll/gpusm/coll_gpusm_type_walk.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -78,6 +79,14 @@ bool window::move_on_device(bool is_put, const elements &mine, int target, const
     if (0 == what.mine.len_bytes || 0 == what.theirs.len_bytes) {
         return false;
     }
+    const window_elements &from = is_put ? what.mine : what.theirs;
+    window_elements &into = is_put ? what.theirs : what.mine;
+    if (into.len_bytes != from.len_bytes) {
+        if (into.plan != nullptr) { // the bytes end within an element
+            return false;
+        }
+        into.len_bytes = from.len_bytes;
+    }
     status s = status::busy;
     *rc = wait_until([&] {
         s = by->start(what, {&ranks_[static_cast<std::size_t>(target)].pending, request});
@@ -122,7 +131,7 @@ int window::move_otherwise(bool is_put, const elements &mine, int target, const 
 int window::move_now(bool is_put, const elements &mine, int target, const place &to,
                      const elements &theirs)
 {
-    const std::size_t bytes = mine.bytes();
+    const std::size_t bytes = is_put ? mine.bytes() : theirs.bytes();
     const bool mine_on_device = is_device(mine.at + mine.span().lowest);
     std::unique_ptr<unsigned char[]> made;
     unsigned char *packed = mine.at + mine.type->super.true_lb;
@@ -146,7 +155,7 @@ int window::move_now(bool is_put, const elements &mine, int target, const place 
         if (mine_on_device && move_on_device(out, mine, rank_, between, all, &pending, &rc)) {
             return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
         }
-        out ? pack_elements(mine, packed) : unpack_elements(mine, packed);
+        out ? pack_elements(mine, packed) : unpack_elements(mine, packed, bytes);
         return rc;
     };
     const auto copy_theirs = [&] {
@@ -154,16 +163,10 @@ int window::move_now(bool is_put, const elements &mine, int target, const place 
             if (is_put && has_copies_to(target)) {
                 wait_for_puts(to);
             }
-            is_put ? unpack_elements(to.here, packed) : pack_elements(to.here, packed);
+            is_put ? unpack_elements(to.here, packed, bytes) : pack_elements(to.here, packed);
             return static_cast<int>(OMPI_SUCCESS);
         }
-        int rc = OMPI_SUCCESS;
-        window_pending pending;
-        if (to.in->mapped != nullptr &&
-            move_on_device(is_put, all, target, to, theirs, &pending, &rc)) {
-            return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
-        }
-        return move_blocks(is_put, packed, target, to, theirs);
+        return move_packed(is_put, all, target, to, theirs);
     };
     if (is_put) {
         const int rc = copy_mine(true);
@@ -173,33 +176,76 @@ int window::move_now(bool is_put, const elements &mine, int target, const place 
     return OMPI_SUCCESS == rc ? copy_mine(false) : rc;
 }
 
-// Between packed bytes in host memory and the target's memory that is not mapped: by single copies,
-// or by its owner.
-int window::move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
+// Between packed bytes in host memory and the target's memory that the processor cannot use as it
+// is.
+int window::move_packed(bool is_put, const elements &packed, int target, const place &to,
+                        const elements &theirs)
+{
+    // What ends within an element is whole elements, and the blocks of another one.
+    elements first = theirs;
+    first.count = packed.count / theirs.type->super.size;
+    const std::size_t done = first.bytes();
+    if (theirs.has_gaps() && 0 != first.count && done != packed.count) {
+        const int rc = move_packed(is_put, packed_elements(packed.at, done), target, to, first);
+        place behind = to;
+        behind.address +=
+            static_cast<std::uint64_t>(static_cast<std::ptrdiff_t>(first.count) *
+                                       (theirs.type->super.ub - theirs.type->super.lb));
+        return OMPI_SUCCESS == rc
+                   ? move_packed(is_put, packed_elements(packed.at + done, packed.count - done),
+                                 target, behind, elements_of(nullptr, 1, theirs.type))
+                   : rc;
+    }
+    int rc = OMPI_SUCCESS;
+    window_pending pending;
+    if (to.in->mapped != nullptr &&
+        move_on_device(is_put, packed, target, to, theirs, &pending, &rc)) {
+        return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
+    }
+    return move_blocks(is_put, packed, target, to, theirs);
+}
+
+// The same a block at a time: by this process's device, by single copies, or by the owner.
+int window::move_blocks(bool is_put, const elements &packed, int target, const place &to,
                         const elements &theirs)
 {
     const window_rank &of = ranks_[static_cast<std::size_t>(target)];
     int rc = OMPI_SUCCESS;
-    const auto copy = [&](std::ptrdiff_t offset, std::size_t bytes) {
+    window_pending pending;
+    unsigned char *next = packed.at;
+    const auto copy = [&](std::ptrdiff_t offset, std::size_t block_bytes) {
+        const auto left = static_cast<std::size_t>(packed.at + packed.count - next);
+        const std::size_t bytes = std::min(block_bytes, left);
         const std::uint64_t address = to.address + static_cast<std::uint64_t>(offset);
         auto *remote = reinterpret_cast<void *>(address);
-        int copied = OPAL_ERROR;
+        const elements block = packed_elements(next, bytes);
+        const bool by_device =
+            to.in->mapped != nullptr &&
+            move_on_device(is_put, block, target, {to.in, address, {}}, block, &pending, &rc);
+        int copied = by_device ? OPAL_SUCCESS : OPAL_ERROR;
         if (0 == to.in->told.on_device && of.single_copies != nullptr) {
-            copied =
-                is_put ? MCA_SMSC_CALL(copy_to, of.single_copies, packed, remote, bytes, nullptr)
-                       : MCA_SMSC_CALL(copy_from, of.single_copies, packed, remote, bytes, nullptr);
+            copied = is_put
+                         ? MCA_SMSC_CALL(copy_to, of.single_copies, next, remote, bytes, nullptr)
+                         : MCA_SMSC_CALL(copy_from, of.single_copies, next, remote, bytes, nullptr);
         }
         if (OPAL_SUCCESS != copied) {
-            rc = target == rank_ ? MPI_ERR_OTHER
-                                 : owner_.copy(is_put, target, address, packed, bytes);
+            rc =
+                target == rank_ ? MPI_ERR_OTHER : owner_.copy(is_put, target, address, next, bytes);
             mca_osc_gpusm_component.counted.owner_bytes.fetch_add(bytes, std::memory_order_relaxed);
         }
-        packed += bytes;
-        return OMPI_SUCCESS == rc;
+        next += bytes;
+        return OMPI_SUCCESS == rc && bytes != left;
     };
-    const bool all = theirs.has_gaps() ? for_each_block(theirs.type->super, theirs.count, copy)
-                                       : copy(theirs.type->super.true_lb, theirs.bytes());
-    return all || OMPI_SUCCESS != rc ? rc : MPI_ERR_TYPE;
+    if (theirs.has_gaps()) {
+        (void)for_each_block(theirs.type->super, theirs.count, copy);
+    } else {
+        (void)copy(theirs.type->super.true_lb, packed.count);
+    }
+    const int waited = wait_for(pending);
+    if (OMPI_SUCCESS != rc || OMPI_SUCCESS != waited) {
+        return OMPI_SUCCESS != rc ? rc : waited;
+    }
+    return packed.at + packed.count == next ? static_cast<int>(OMPI_SUCCESS) : MPI_ERR_TYPE;
 }
 
 // --- operations ----------------------------------------------------------------------------------
@@ -210,26 +256,34 @@ int window::start(bool is_put, const elements &origin, int target, std::ptrdiff_
     if (!may_access(target)) {
         return MPI_ERR_RMA_SYNC;
     }
-    if (origin.bytes() != theirs.bytes()) {
+    if (!fits(is_put, origin, theirs)) {
         return MPI_ERR_TRUNCATE;
     }
-    if (0 == origin.bytes()) {
+    const std::size_t bytes = is_put ? origin.bytes() : theirs.bytes();
+    if (0 == bytes) {
         if (request != nullptr) {
             *request = &ompi_request_empty;
         }
         return OMPI_SUCCESS;
     }
-    place to;
+    place to; // of all that there is room for, as that has to be in the window
     int rc = find(target, at, theirs, &to);
+    elements mine = origin;
+    elements its = theirs;
+    elements &into = is_put ? its : mine;
+    if (0 == bytes % into.type->super.size) { // no more elements than are written
+        into.count = bytes / into.type->super.size;
+        to.here.count = its.count;
+    }
     if (OMPI_SUCCESS != rc || nullptr == request) {
-        return OMPI_SUCCESS == rc ? move(is_put, origin, target, to, theirs, nullptr) : rc;
+        return OMPI_SUCCESS == rc ? move(is_put, mine, target, to, its, nullptr) : rc;
     }
     window_requests &requests = mca_osc_gpusm_component.open->requests;
     window_request *made = requests.make();
     if (nullptr == made) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    rc = move(is_put, origin, target, to, theirs, made->pending);
+    rc = move(is_put, mine, target, to, its, made->pending);
     if (OMPI_SUCCESS == rc) {
         requests.start(made, win, request);
     } else {

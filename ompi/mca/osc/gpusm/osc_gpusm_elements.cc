@@ -54,9 +54,9 @@ void pack_elements(const elements &from, void *packed)
     (void)packer(from, packer::direction::out).move(packed, from.bytes());
 }
 
-void unpack_elements(const elements &to, const void *packed)
+void unpack_elements(const elements &to, const void *packed, std::size_t bytes)
 {
-    (void)packer(to, packer::direction::in).move(const_cast<void *>(packed), to.bytes());
+    (void)packer(to, packer::direction::in).move(const_cast<void *>(packed), bytes);
 }
 
 void copy_with_gaps(const elements &to, const elements &from)
@@ -66,7 +66,7 @@ void copy_with_gaps(const elements &to, const elements &from)
     if (!to.has_gaps()) {
         pack_elements(from, into);
     } else if (!from.has_gaps()) {
-        unpack_elements(to, out_of);
+        unpack_elements(to, out_of, from.bytes());
     } else {
         std::array<unsigned char, 16 * 1024> part;
         packer out(from, packer::direction::out);
@@ -90,7 +90,7 @@ int copy_device_elements(const elements &to, const elements &from)
     }
     return opal_accelerator.mem_copy(
         MCA_ACCELERATOR_NO_DEVICE_ID, MCA_ACCELERATOR_NO_DEVICE_ID, to.at + to.type->super.true_lb,
-        from.at + from.type->super.true_lb, to.bytes(), MCA_ACCELERATOR_TRANSFER_UNSPEC);
+        from.at + from.type->super.true_lb, from.bytes(), MCA_ACCELERATOR_TRANSFER_UNSPEC);
 }
 
 ompi_datatype_t *basic_type_of(const ompi_datatype_t *type, std::size_t *in_each)

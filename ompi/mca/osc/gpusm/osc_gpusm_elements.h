@@ -49,23 +49,24 @@ inline elements elements_of(const void *at, std::size_t count, ompi_datatype_t *
     return {static_cast<unsigned char *>(const_cast<void *>(at)), count, type};
 }
 
-// Both are as many bytes, in host memory. Not overlapping.
+// All bytes of `from`; `to` has room for them. In host memory, and not overlapping.
 void copy_with_gaps(const elements &to, const elements &from);
 inline void copy_elements(const elements &to, const elements &from)
 {
     if (to.has_gaps() || from.has_gaps()) {
         copy_with_gaps(to, from);
     } else {
-        std::memcpy(to.at + to.type->super.true_lb, from.at + from.type->super.true_lb, to.bytes());
+        std::memcpy(to.at + to.type->super.true_lb, from.at + from.type->super.true_lb,
+                    from.bytes());
     }
 }
 // The same where one is in device memory; Open MPI copies it, a block at a time.
 int copy_device_elements(const elements &to, const elements &from);
 
-// What one side has packed; `packed`, in host memory, has room for all. `from` and `to` may be in
-// device memory.
+// What one side has packed; `packed`, in host memory, has room for all, and fills the first `bytes`
+// of `to`. `from` and `to` may be in device memory.
 void pack_elements(const elements &from, void *packed);
-void unpack_elements(const elements &to, const void *packed);
+void unpack_elements(const elements &to, const void *packed, std::size_t bytes);
 
 // Elements of a predefined type, as they lie in memory one behind the other.
 struct basic_elements {

@@ -166,6 +166,11 @@ class window final : private owner_memory {
                    : MPI_ERR_RMA_RANGE;
     }
     int find_in_dynamic(int target, std::ptrdiff_t at, const elements &theirs, place *out);
+    // MPI asks for no more than that: what is left of the receiving side stays as it is.
+    static bool fits(bool is_put, const elements &mine, const elements &theirs)
+    {
+        return is_put ? mine.bytes() <= theirs.bytes() : theirs.bytes() <= mine.bytes();
+    }
     // Copies, or starts to; counts in the target's pending copies, and in these.
     int move(bool is_put, const elements &mine, int target, const place &to, const elements &theirs,
              window_pending *request)
@@ -192,7 +197,9 @@ class window final : private owner_memory {
                  const elements &theirs);
     bool move_on_device(bool is_put, const elements &mine, int target, const place &to,
                         const elements &theirs, window_pending *request, int *rc);
-    int move_blocks(bool is_put, unsigned char *packed, int target, const place &to,
+    int move_packed(bool is_put, const elements &packed, int target, const place &to,
+                    const elements &theirs);
+    int move_blocks(bool is_put, const elements &packed, int target, const place &to,
                     const elements &theirs);
     window_elements described(const elements &of, std::uint64_t address);
     bool is_device(const void *at) const
