@@ -5,6 +5,7 @@
 // right class, moves nothing, and leaves the window as usable as before.
 #include "tests/mpi/windows.h"
 
+#include <climits>
 #include <functional>
 
 namespace gpusm::exchange {
@@ -209,6 +210,17 @@ class errors {
         c_.mpi(put(0, 8, MPI_PROC_NULL), on_ + ": put to MPI_PROC_NULL");
         c_.mpi(put(static_cast<MPI_Aint>(window_bytes), 0, target_),
                on_ + ": put of nothing at the end");
+        for (const int rank : {-5, c_.ranks, INT_MAX}) {
+            refused_by_ours("flush of a rank that is not there", {MPI_ERR_RANK},
+                            [&] { return MPI_Win_flush(rank, *window_); });
+            refused_by_ours("flush_local of a rank that is not there", {MPI_ERR_RANK},
+                            [&] { return MPI_Win_flush_local(rank, *window_); });
+        }
+        if (!is_stock(owned_.kind())) {
+            c_.mpi(MPI_Win_flush(MPI_PROC_NULL, *window_), on_ + ": flush of MPI_PROC_NULL");
+            c_.mpi(MPI_Win_flush_local(MPI_PROC_NULL, *window_),
+                   on_ + ": flush_local of MPI_PROC_NULL");
+        }
         unlock();
     }
 
@@ -297,6 +309,14 @@ void not_attached(context &c, memory_kind kind)
         })) {
         return;
     }
+    if (!is_stock(kind)) {
+        MPI_Aint size = 0;
+        int unit = 0;
+        void *base = nullptr;
+        int found = MPI_SUCCESS;
+        MPI_Error_class(MPI_Win_shared_query(*window, MPI_PROC_NULL, &size, &unit, &base), &found);
+        c.expect_true(MPI_ERR_RMA_FLAVOR == found, what + ": it has no memory to share");
+    }
     watched memory(c, kind, memory_bytes);
     memory.write(memory_bytes);
     const auto refused = [&](const std::string &when, std::size_t offset) {
@@ -351,12 +371,34 @@ void more_than_there_is(context &c)
     c.expect_true(MPI_SUCCESS != rc, what + " is an error");
 }
 
+// A group of which one is not in the window.
+void outside_of_window(context &c)
+{
+    const std::string what = "a group that has others than the window";
+    window_of window(c);
+    int word = 0;
+    if (!window.create(MPI_COMM_SELF, &word, sizeof(word), 1, what)) {
+        return;
+    }
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    int found = MPI_SUCCESS;
+    MPI_Error_class(MPI_Win_post(all, 0, *window), &found);
+    c.expect_true(MPI_ERR_GROUP == found, what + ": MPI_Win_post");
+    MPI_Error_class(MPI_Win_start(all, 0, *window), &found);
+    c.expect_true(MPI_ERR_GROUP == found, what + ": MPI_Win_start");
+    MPI_Group_free(&all);
+}
+
 } // namespace
 
 void test_windows_errors(context &c)
 {
     if (!c.kinds.empty() && !is_stock(memory_kind::host)) {
         more_than_there_is(c);
+        if (1 < c.ranks) {
+            outside_of_window(c);
+        }
     }
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         errors(c, c.kinds[i], c.kind_at(i + 1)).run();

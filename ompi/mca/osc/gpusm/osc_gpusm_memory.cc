@@ -189,6 +189,9 @@ bool window::has(std::uint64_t address, std::uint64_t bytes)
 
 int window::query(int target, std::size_t *size, unit_type *unit, void *base)
 {
+    if (MPI_WIN_FLAVOR_DYNAMIC == flavor_) {
+        return MPI_ERR_RMA_FLAVOR;
+    }
     if (MPI_PROC_NULL == target) { // the first that has memory
         for (target = 0; target < size_ - 1; ++target) {
             if (0 != ranks_[static_cast<std::size_t>(target)].memory->told.len_bytes) {
@@ -198,7 +201,7 @@ int window::query(int target, std::size_t *size, unit_type *unit, void *base)
     }
     const window_rank &of = ranks_[static_cast<std::size_t>(target)];
     const bool is_shared = MPI_WIN_FLAVOR_ALLOCATE == flavor_ || MPI_WIN_FLAVOR_SHARED == flavor_ ||
-                           (of.memory != nullptr && of.memory->here != nullptr);
+                           of.memory->here != nullptr;
     if (!is_shared) {
         return MPI_ERR_RMA_FLAVOR;
     }

@@ -40,9 +40,12 @@ int window::translate(ompi_group_t *group, std::vector<int> *ranks) const
         given[static_cast<std::size_t>(i)] = i;
     }
     ranks->resize(given.size());
-    return 0 == count ? static_cast<int>(OMPI_SUCCESS)
-                      : ompi_group_translate_ranks(group, count, given.data(), comm_->c_local_group,
-                                                   ranks->data());
+    const int rc = 0 == count ? static_cast<int>(OMPI_SUCCESS)
+                              : ompi_group_translate_ranks(group, count, given.data(),
+                                                           comm_->c_local_group, ranks->data());
+    const bool are_all_here =
+        std::all_of(ranks->begin(), ranks->end(), [this](int each) { return is_rank(each); });
+    return OMPI_SUCCESS != rc || are_all_here ? rc : MPI_ERR_GROUP;
 }
 
 // --- completion ----------------------------------------------------------------------------------
@@ -85,8 +88,12 @@ bool window::is_locked() const
            });
 }
 
+// Open MPI 5.0 does not look at the rank of a flush.
 int window::flush(int target)
 {
+    if (!is_rank(target)) {
+        return MPI_PROC_NULL == target ? static_cast<int>(OMPI_SUCCESS) : MPI_ERR_RANK;
+    }
     return all_are_locked_ ||
                    window_rank::lock::none != ranks_[static_cast<std::size_t>(target)].locked
                ? complete_to(target)
@@ -163,12 +170,16 @@ int window::post(ompi_group_t *group)
         return MPI_ERR_RMA_SYNC;
     }
     const int rc = translate(group, &posted_to_);
+    if (OMPI_SUCCESS != rc) {
+        posted_to_.clear();
+        return rc;
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (int origin : posted_to_) {
         pairs_[rank_ * size_ + origin].posted.fetch_add(1, std::memory_order_release);
     }
     is_posted_ = true;
-    return rc;
+    return OMPI_SUCCESS;
 }
 
 int window::wait()

@@ -258,6 +258,7 @@ class window final : private owner_memory {
     }
     int wait_for(window_pending &of);
     bool anyone_is_gone() const;
+    bool is_rank(int target) const { return 0 <= target && target < size_; }
     int translate(ompi_group_t *group, std::vector<int> *ranks) const;
 
     // As owner_memory has it.
