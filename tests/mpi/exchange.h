@@ -187,7 +187,8 @@ test_function test_collective_stream, test_collectives_killed, test_collectives_
 test_function test_first, test_self, test_shared_device, test_shared_device_away;
 test_function test_written_late, test_written_in_time;
 test_function test_windows, test_windows_types, test_windows_flavours, test_windows_atomics,
-    test_windows_epochs, test_windows_errors, test_windows_survive, test_windows_threads;
+    test_windows_epochs, test_windows_ends, test_windows_errors, test_windows_survive,
+    test_windows_threads;
 test_function test_soak, test_soak_threads, test_survive;
 test_function test_out_of_reach, test_children, ending_child, test_lost_child, dying_child,
     test_left_child, leaving_child;

@@ -141,6 +141,7 @@ inline constexpr subtest subtests[] = {
     {"windows-atomics", test_windows_atomics, ranks::everyone, true},
     {"windows-epochs", test_windows_epochs, ranks::everyone, true},
     {"windows-threads", test_windows_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"windows-ends", test_windows_ends, ranks::everyone, true},
     {"windows-errors", test_windows_errors, ranks::everyone, true},
     {"windows-survive", test_windows_survive, ranks::everyone, true},
     {"written-late", test_written_late, ranks::pair, true},

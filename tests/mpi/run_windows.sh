@@ -48,7 +48,7 @@ for each in types flavours; do
     done
 done
 passes flavours-of-8-ranks 60 8 "$few" windows-flavours -- --rounds 10
-for each in atomics epochs errors; do
+for each in atomics epochs ends errors; do
     for ranks in 1 2 4; do
         passes "$each-of-$ranks-ranks" 60 "$ranks" "$kinds" "windows-$each"
     done

@@ -284,10 +284,11 @@ int window::start(bool is_put, const elements &origin, int target, std::ptrdiff_
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     rc = move(is_put, mine, target, to, its, made->pending);
-    if (OMPI_SUCCESS == rc) {
+    if (OMPI_SUCCESS == rc && made->is_under_way()) {
         requests.start(made, win, request);
     } else {
         requests.drop(made);
+        *request = &ompi_request_empty; // as processors' copies are
     }
     return rc;
 }

@@ -314,6 +314,7 @@ int window::free()
         open.all.erase(std::remove(open.all.begin(), open.all.end(), this), open.all.end());
         open.serving.fetch_sub(serves_ ? 1 : 0, std::memory_order_relaxed);
         if (open.all.empty()) {
+            open.requests.finish(); // nobody looks at them from now on
             follow_progress(false);
         }
     }

@@ -97,4 +97,11 @@ bool window_requests::progress()
     return !over.empty();
 }
 
+void window_requests::finish()
+{
+    while (0 != count_.load(std::memory_order_acquire)) {
+        (void)progress();
+    }
+}
+
 } // namespace gpusm

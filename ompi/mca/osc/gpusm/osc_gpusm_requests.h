@@ -18,6 +18,13 @@ namespace gpusm {
 
 struct window_request : ompi_request_t {
     window_pending *pending; // owned
+
+    // Or it has failed, which it tells as others do.
+    bool is_under_way() const
+    {
+        return 0 != pending->copies.load(std::memory_order_acquire) ||
+               pending->has_failed.load(std::memory_order_relaxed);
+    }
 };
 
 // Those that are active. Any thread.
@@ -29,12 +36,14 @@ class window_requests {
 
     // One whose pending copies nobody counts yet. Null: there is no memory.
     window_request *make();
-    // Nothing has been started.
+    // Nothing of it is under way.
     void drop(window_request *request);
     // Its copies are under way: gives the program's request.
     void start(window_request *request, ompi_win_t *win, ompi_request_t **out);
     // Completes those whose copies have ended. True: there were some.
     bool progress();
+    // Completes all, whose copies have ended or are about to.
+    void finish();
 
   private:
     std::mutex mutex_;
