@@ -33,17 +33,25 @@ class device_window {
 
 } // namespace
 
-// The last rank has locked the first one's memory, and not posted, when it is killed.
+// The last rank has locked the first one's memory and its own, and neither posted nor completed,
+// when it is killed.
 void test_windows_survive(context &c)
 {
     const memory_kind kind = c.kinds.empty() ? memory_kind::host : c.kinds.front();
     device_window locked(c, kind);
     device_window fenced(c, kind);
     device_window posted(c, kind);
+    device_window waited(c, kind);
+    device_window tested(c, kind);
+    device_window all_locked(c, kind);
+    device_window left_locked(c, kind);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     const int last = c.ranks - 1;
     if (last == c.rank) {
         MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, locked.get());
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, last, 0, all_locked.get());
+    } else {
+        MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, left_locked.get());
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (last == c.rank) {
@@ -64,9 +72,29 @@ void test_windows_survive(context &c)
     MPI_Win_get_group(posted.get(), &all);
     MPI_Group_incl(all, 1, &last, &one);
     is_told(MPI_Win_start(one, 0, posted.get()), "MPI_Win_start");
+    at_step("MPI_Win_wait for a killed rank");
+    MPI_Win_post(one, 0, waited.get());
+    is_told(MPI_Win_wait(waited.get()), "MPI_Win_wait");
+    at_step("MPI_Win_test for a killed rank");
+    MPI_Win_post(one, 0, tested.get());
+    int flag = 0;
+    int rc = MPI_SUCCESS;
+    while (MPI_SUCCESS == rc && 0 == flag) {
+        rc = MPI_Win_test(tested.get(), &flag);
+    }
+    is_told(rc, "MPI_Win_test");
+    at_step("MPI_Win_lock_all behind a killed rank");
+    is_told(MPI_Win_lock_all(0, all_locked.get()), "MPI_Win_lock_all");
+    int its = MPI_SUCCESS;
+    MPI_Error_class(MPI_Win_flush_all(all_locked.get()), &its);
+    c.expect_true(MPI_ERR_RMA_SYNC == its, "an MPI_Win_lock_all that has failed locks nothing");
     at_step("MPI_Win_free with a killed rank");
     is_told(MPI_Win_free(locked.release()), "MPI_Win_free");
     is_told(MPI_Win_free(fenced.release()), "MPI_Win_free");
+    is_told(MPI_Win_free(waited.release()), "MPI_Win_free behind MPI_Win_wait");
+    is_told(MPI_Win_free(tested.release()), "MPI_Win_free behind MPI_Win_test");
+    is_told(MPI_Win_free(all_locked.release()), "MPI_Win_free behind MPI_Win_lock_all");
+    is_told(MPI_Win_free(left_locked.release()), "MPI_Win_free of a window that is locked");
     std::printf("windows: rank %d survived\n", c.rank);
     (void)std::fflush(stdout);
     at_step("MPI_Finalize of a survivor");

@@ -76,7 +76,7 @@ constexpr int one = 1;
 extern "C" int osc_gpusm_win_free(ompi_win_t *win) noexcept
 {
     auto *module = reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module);
-    if (module->its->is_in_epoch()) {
+    if (!module->its->may_be_freed()) {
         return MPI_ERR_RMA_SYNC;
     }
     const int rc = module->its->free();

@@ -67,6 +67,8 @@ class window final : private owner_memory {
     int free();
     // But of fences.
     bool is_in_epoch() const { return is_locked() || is_started_ || is_posted_; }
+    // Once a process has ended, who is in an epoch may not be able to end it.
+    bool may_be_freed() const { return !is_in_epoch() || anyone_is_gone(); }
 
     // --- what most operations on host memory are: the processor's work at once
     // (osc_gpusm_at_once.h). False: it is not that, or somebody else accumulates there, and nothing
@@ -242,6 +244,8 @@ class window final : private owner_memory {
     int meet();
     int complete_to(int target);
     int complete_to_all();
+    bool have_all_completed() const;
+    void end_exposure();
     int take_lock(int type, int target, int assertion);
     int give_lock(int target);
     // Makes progress until done() is true, or a process of the window has ended.
@@ -296,6 +300,7 @@ class window final : private owner_memory {
     bool all_are_locked_ = false;
     std::uint64_t meetings_ = 0;
     bool is_posted_ = false;
+    std::uint32_t tests_ = 0; // of MPI_Win_test
     bool is_started_ = false;
     std::vector<int> posted_to_;
     std::vector<int> started_to_;
