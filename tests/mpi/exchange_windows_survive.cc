@@ -95,6 +95,17 @@ void test_windows_survive(context &c)
     is_told(MPI_Win_free(tested.release()), "MPI_Win_free behind MPI_Win_test");
     is_told(MPI_Win_free(all_locked.release()), "MPI_Win_free behind MPI_Win_lock_all");
     is_told(MPI_Win_free(left_locked.release()), "MPI_Win_free of a window that is locked");
+    at_step("calls on a window whose MPI_Win_free has failed");
+    const auto is_over = [&](int rc, const char *what) {
+        int its = MPI_SUCCESS;
+        MPI_Error_class(rc, &its);
+        c.expect(MPI_ERR_WIN == its ? "" : "it returned " + std::to_string(rc), what);
+    };
+    is_over(MPI_Put(&flag, 1, MPI_INT, 0, 0, 1, MPI_INT, locked.get()), "MPI_Put behind the end");
+    is_over(MPI_Win_flush_all(locked.get()), "MPI_Win_flush_all behind the end");
+    is_over(MPI_Win_fence(0, locked.get()), "MPI_Win_fence behind the end");
+    c.mpi(MPI_Win_free(locked.release()), "MPI_Win_free once more");
+    c.expect_true(MPI_WIN_NULL == locked.get(), "MPI_Win_free once more frees the handle");
     std::printf("windows: rank %d survived\n", c.rank);
     (void)std::fflush(stdout);
     at_step("MPI_Finalize of a survivor");

@@ -70,19 +70,48 @@ int move(bool is_put, const elements &origin, int target, ptrdiff_t at, const el
                : of.start(is_put, origin, target, at, theirs, nullptr, win);
 }
 
+extern const ompi_osc_base_module_t freed_window_functions;
+
 // Of operations that take one element of a predefined type.
 constexpr int one = 1;
 
+// Open MPI takes a window out of its table with each MPI_Win_free, also with one that fails, and
+// the place may be another window's with the next one.
+void leave_place_of_others(ompi_win_t *win)
+{
+    if (win->w_f_to_c_index >= 0 &&
+        win != opal_pointer_array_get_item(&ompi_mpi_windows, win->w_f_to_c_index)) {
+        win->w_f_to_c_index = -1;
+    }
+}
+
 extern "C" int osc_gpusm_win_free(ompi_win_t *win) noexcept
 {
+    leave_place_of_others(win);
     auto *module = reinterpret_cast<ompi_osc_gpusm_module_t *>(win->w_osc_module);
     if (!module->its->may_be_freed()) {
         return MPI_ERR_RMA_SYNC;
     }
     const int rc = module->its->free();
     delete module;
-    win->w_osc_module = nullptr;
+    // Where it reports an error, the program keeps its handle. Nobody writes to a table.
+    win->w_osc_module = OMPI_SUCCESS == rc
+                            ? nullptr
+                            : const_cast<ompi_osc_base_module_t *>(&freed_window_functions);
     return rc;
+}
+
+// Of a window that is freed, but whose handle the program has.
+extern "C" int osc_gpusm_free_handle(ompi_win_t *win) noexcept
+{
+    leave_place_of_others(win);
+    win->w_osc_module = nullptr;
+    return OMPI_SUCCESS;
+}
+
+template <typename... Given> int not_any_more(Given...) noexcept
+{
+    return MPI_ERR_WIN;
 }
 
 extern "C" int osc_gpusm_win_shared_query(ompi_win_t *win, int rank, size_t *size, unit_type *unit,
@@ -273,6 +302,38 @@ extern "C" int osc_gpusm_flush_all(ompi_win_t *win) noexcept
 {
     return waited_for(win).flush_all();
 }
+
+const ompi_osc_base_module_t freed_window_functions = {
+    .osc_win_shared_query = not_any_more,
+    .osc_win_attach = not_any_more,
+    .osc_win_detach = not_any_more,
+    .osc_free = osc_gpusm_free_handle,
+    .osc_put = not_any_more,
+    .osc_get = not_any_more,
+    .osc_accumulate = not_any_more,
+    .osc_compare_and_swap = not_any_more,
+    .osc_fetch_and_op = not_any_more,
+    .osc_get_accumulate = not_any_more,
+    .osc_rput = not_any_more,
+    .osc_rget = not_any_more,
+    .osc_raccumulate = not_any_more,
+    .osc_rget_accumulate = not_any_more,
+    .osc_fence = not_any_more,
+    .osc_start = not_any_more,
+    .osc_complete = not_any_more,
+    .osc_post = not_any_more,
+    .osc_wait = not_any_more,
+    .osc_test = not_any_more,
+    .osc_lock = not_any_more,
+    .osc_unlock = not_any_more,
+    .osc_lock_all = not_any_more,
+    .osc_unlock_all = not_any_more,
+    .osc_sync = not_any_more,
+    .osc_flush = not_any_more,
+    .osc_flush_all = not_any_more,
+    .osc_flush_local = not_any_more,
+    .osc_flush_local_all = not_any_more,
+};
 
 } // namespace
 
