@@ -2,7 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // exchange_windows_threads.cc: threads of all ranks work on the same window at once, in one epoch:
-// they count with one counter, and each moves numbers to and from a place of its own.
+// they count with one counter, and each moves numbers to and from a place of its own. And they
+// attach memory to a dynamic one.
 #include "tests/mpi/windows.h"
 
 #include <mutex>
@@ -141,6 +142,60 @@ class crowd {
     std::vector<std::int64_t> seen_;
 };
 
+// All threads attach memory of their own to a dynamic window, put into it, across two pieces that
+// lie side by side, and detach it, so that what is attached changes beneath the puts of others.
+void attach_at_once(context &c, memory_kind kind)
+{
+    const std::string what =
+        std::string("threads, dynamic windows of ") + bench::letter_of(kind) + " attached at once";
+    window_of window(c);
+    if (!window.open(MPI_COMM_WORLD, what, [](MPI_Win *made) {
+            return MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, made);
+        })) {
+        return;
+    }
+    const std::uint64_t seed = c.draw_seeds(numbers);
+    const int rounds = 0 < c.rounds ? c.rounds : 100;
+    const auto work = [&](int thread) {
+        if (c.on_gpu()) {
+            c.expect(c.gpu->make_current(), what + ": a context for the thread");
+        }
+        constexpr std::size_t half = numbers * number_bytes / 2;
+        watched memory(c, kind, place_bytes);
+        memory.write(place_bytes);
+        bytes sent(2 * half);
+        MPI_Aint at = 0;
+        MPI_Get_address(memory.at(), &at);
+        for (int round = 0; round < rounds; ++round) {
+            memory.want(0, long_element(), numbers,
+                        seed + mixed(static_cast<std::uint64_t>(thread * 100000 + round)));
+            std::copy_n(memory.wanted(), sent.size(), sent.begin());
+            c.mpi(MPI_Win_attach(*window, memory.at(), half), what + ": MPI_Win_attach");
+            c.mpi(MPI_Win_attach(*window, memory.at(half), half), what + ": MPI_Win_attach");
+            const auto n = static_cast<int>(half);
+            c.mpi(MPI_Put(sent.data(), n, MPI_BYTE, c.rank, at, n, MPI_BYTE, *window), what);
+            c.mpi(MPI_Put(sent.data() + half, n, MPI_BYTE, c.rank, at + n, n, MPI_BYTE, *window),
+                  what);
+            c.mpi(MPI_Win_flush(c.rank, *window), what);
+            c.mpi(MPI_Put(sent.data(), 2 * n, MPI_BYTE, c.rank, at, 2 * n, MPI_BYTE, *window),
+                  what + ": across two pieces");
+            c.mpi(MPI_Win_flush(c.rank, *window), what);
+            memory.check(place_bytes, what);
+            c.mpi(MPI_Win_detach(*window, memory.at(half)), what + ": MPI_Win_detach");
+            c.mpi(MPI_Win_detach(*window, memory.at()), what + ": MPI_Win_detach");
+        }
+    };
+    c.mpi(MPI_Win_lock_all(0, *window), what);
+    std::vector<std::thread> all;
+    for (int thread = 0; thread < threads_of_a_rank; ++thread) {
+        all.emplace_back(work, thread);
+    }
+    for (std::thread &each : all) {
+        each.join();
+    }
+    c.mpi(MPI_Win_unlock_all(*window), what);
+}
+
 } // namespace
 
 // --rounds: of each thread.
@@ -148,6 +203,7 @@ void test_windows_threads(context &c)
 {
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         crowd(c, c.kinds[i], c.kind_at(i + 1), 0 < c.rounds ? c.rounds : 50).run();
+        attach_at_once(c, c.kinds[i]);
     }
 }
 

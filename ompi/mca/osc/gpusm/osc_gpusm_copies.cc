@@ -26,8 +26,9 @@ int window::find_in_dynamic(int target, std::ptrdiff_t at, const elements &their
 {
     const byte_span span = theirs.span();
     out->address = static_cast<std::uint64_t>(at);
-    out->in = find_attached(target, out->address + static_cast<std::uint64_t>(span.lowest),
-                            static_cast<std::uint64_t>(span.end - span.lowest));
+    out->held = find_attached(target, out->address + static_cast<std::uint64_t>(span.lowest),
+                              static_cast<std::uint64_t>(span.end - span.lowest));
+    out->in = out->held.get();
     if (nullptr == out->in) {
         return MPI_ERR_RMA_RANGE;
     }

@@ -327,11 +327,9 @@ window::~window()
 {
     owner_.end();
     for (window_rank &of : ranks_) {
-        end_memory(std::move(of.memory));
-        for (auto *all : {&of.attached, &of.joined}) {
-            for (auto &each : *all) {
-                end_memory(std::move(each));
-            }
+        of.memory = nullptr;
+        for (auto *all : {&of.attached, &of.joined, &of.retired}) {
+            all->clear();
         }
         if (of.single_copies != nullptr) {
             MCA_SMSC_CALL(return_endpoint, of.single_copies);

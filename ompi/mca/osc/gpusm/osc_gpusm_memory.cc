@@ -5,6 +5,7 @@
 #include "opal/mca/common/gpusm/base/log.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -55,11 +56,11 @@ std::unique_ptr<window_region> window::region_of(const window_rank &of, const wi
     return made;
 }
 
-void window::end_memory(std::unique_ptr<window_region> of)
+window_region::~window_region()
 {
-    if (of != nullptr && of->mapped != nullptr) {
-        const std::lock_guard guard(of->mapped->side().lock);
-        of->mapped = nullptr;
+    if (mapped != nullptr) {
+        const std::lock_guard guard(mapped->side().lock);
+        mapped = nullptr;
     }
 }
 
@@ -70,6 +71,7 @@ int window::attach(void *base, std::size_t size)
     if (MPI_WIN_FLAVOR_DYNAMIC != flavor_) {
         return MPI_ERR_RMA_ATTACH;
     }
+    const std::lock_guard guard(tables_lock_);
     std::atomic<std::uint32_t> &used = shared_[rank_].attached;
     for (std::uint32_t i = 0; 0 != size && i < most_attached; ++i) {
         attached_memory &slot = attached_by(rank_)[i];
@@ -91,6 +93,7 @@ int window::attach(void *base, std::size_t size)
 int window::detach(const void *base)
 {
     const auto address = reinterpret_cast<std::uint64_t>(base);
+    const std::lock_guard tables(tables_lock_);
     const std::uint32_t used = shared_[rank_].attached.load(std::memory_order_relaxed);
     for (std::uint32_t i = 0; i < used; ++i) {
         attached_memory &slot = attached_by(rank_)[i];
@@ -116,6 +119,9 @@ int window::detach(const void *base)
 // What that process has attached, as it is now.
 void window::look_at_attached(window_rank &of, int target)
 {
+    if (!of.retired.empty() && 0 == of.pending.copies.load(std::memory_order_acquire)) {
+        of.retired.clear();
+    }
     const std::uint32_t changes = shared_[target].changes.load(std::memory_order_acquire);
     if (std::exchange(of.seen_changes, changes) == changes) {
         return;
@@ -130,10 +136,10 @@ void window::look_at_attached(window_rank &of, int target)
         if (version == of.versions[i]) {
             continue;
         }
-        end_memory(std::move(of.attached[i]));
-        for (auto &each : of.joined) {
-            end_memory(std::move(each));
+        if (of.attached[i] != nullptr) {
+            of.retired.push_back(std::move(of.attached[i]));
         }
+        std::move(of.joined.begin(), of.joined.end(), std::back_inserter(of.retired));
         of.joined.clear();
         const window_memory told = slot.memory;
         std::atomic_thread_fence(std::memory_order_acquire);
@@ -146,7 +152,7 @@ void window::look_at_attached(window_rank &of, int target)
 }
 
 // The memory around these bytes; null: not all of them are attached.
-window_region *window::find_attached(int target, std::uint64_t first, std::uint64_t bytes)
+shared_region window::find_attached(int target, std::uint64_t first, std::uint64_t bytes)
 {
     window_rank &of = ranks_[static_cast<std::size_t>(target)];
     const std::lock_guard guard(tables_lock_);
@@ -154,7 +160,7 @@ window_region *window::find_attached(int target, std::uint64_t first, std::uint6
     for (const auto *all : {&of.attached, &of.joined}) {
         for (const auto &each : *all) {
             if (each != nullptr && covers(each->told, first, bytes)) {
-                return each.get();
+                return each;
             }
         }
     }
@@ -177,7 +183,7 @@ window_region *window::find_attached(int target, std::uint64_t first, std::uint6
         joined.on_device |= told.on_device;
     }
     of.joined.push_back(region_of(of, joined));
-    return of.joined.back().get();
+    return of.joined.back();
 }
 
 bool window::has(std::uint64_t address, std::uint64_t bytes)

@@ -33,7 +33,11 @@ struct window_region {
     window_memory told;
     unsigned char *here = nullptr; // its address, where the processor may use it; else null
     std::unique_ptr<window_mapping> mapped; // where it is device memory; null without a driver
+
+    // Takes the GPU lock.
+    ~window_region();
 };
+using shared_region = std::shared_ptr<window_region>; // an operation keeps what it is on
 
 // What is known of one process of the window.
 struct window_rank {
@@ -45,10 +49,11 @@ struct window_rank {
     std::unique_ptr<window_region> memory; // null: of dynamic windows, or there is none
     // Of dynamic windows, by index of attached_memory; `versions` say of when. And what lies in
     // several of them.
-    std::vector<std::unique_ptr<window_region>> attached;
+    std::vector<shared_region> attached;
     std::vector<std::uint32_t> versions;
     std::uint32_t seen_changes = 0;
-    std::vector<std::unique_ptr<window_region>> joined;
+    std::vector<shared_region> joined;
+    std::vector<shared_region> retired; // copies under way may be on them
     window_pending pending;
     enum class lock : std::uint8_t { none, shared, exclusive, not_checked };
     lock locked = lock::none;
@@ -135,15 +140,15 @@ class window final : private owner_memory {
         return attached_ + static_cast<std::size_t>(rank) * most_attached;
     }
     void look_at_attached(window_rank &of, int target);
-    window_region *find_attached(int target, std::uint64_t first, std::uint64_t bytes);
+    shared_region find_attached(int target, std::uint64_t first, std::uint64_t bytes);
     std::unique_ptr<window_region> region_of(const window_rank &of, const window_memory &told);
-    static void end_memory(std::unique_ptr<window_region> of);
 
     // osc_gpusm_copies.cc
     struct place {
         window_region *in = nullptr;
-        std::uint64_t address = 0; // of the elements, in the owner's process
-        elements here;             // where the processor can use it
+        std::uint64_t address = 0;    // of the elements, in the owner's process
+        elements here;                // where the processor can use it
+        shared_region held = nullptr; // `in`, of dynamic windows
     };
     // Where they are; refused if that is not all in the window.
     int find(int target, std::ptrdiff_t at, const elements &theirs, place *out)
@@ -290,7 +295,7 @@ class window final : private owner_memory {
     std::vector<export_of> exports_; // of this process's memory, in use by the window
     bool has_devices_ = false;       // the accelerator knows device memory
 
-    optional_mutex tables_lock_; // of plans_, and of what is known to be attached
+    optional_mutex tables_lock_; // of plans_, what is known to be attached, and attaching
     plan_cache plans_;
     owner_service owner_;
     // Of a predefined type that has been found right for MPI_Compare_and_swap.
