@@ -68,6 +68,12 @@ if [ -z "$stock" ] && need_gpu windows-by-devices; then
     launch 60 2 "$exchange" windows-atomics --kinds M
     judge windows-by-owners 0 $? 'says "rank 0: .*owner_bytes [1-9]"' "owners have copied nothing"
 fi
+# Without mappings Open MPI copies what is the process's own, and its owner all else.
+if [ -z "$stock" ] && need_gpu windows-without-mappings; then
+    for each in windows windows-types windows-atomics; do
+        passes "$each-without-mappings" 120 2 D "$each" --mca btl_gpusm_use_cuda_ipc 0
+    done
+fi
 # Devices copy into host memory, and the processor as well.
 case $kinds in
 *M*R* | *R*M*) passes epochs-of-host-memory 60 1 MR windows-epochs ;;

@@ -203,10 +203,21 @@ int window::move_packed(bool is_put, const elements &packed, int target, const p
         move_on_device(is_put, packed, target, to, theirs, &pending, &rc)) {
         return OMPI_SUCCESS == rc ? wait_for(pending) : rc;
     }
+    if (target == rank_) { // nobody else is asked
+        place own = to;
+        own.here =
+            elements_of(reinterpret_cast<const void *>(to.address), theirs.count, theirs.type);
+        if (is_put && has_copies_to(target)) {
+            wait_for_puts(own);
+        }
+        return is_put ? copy_device_elements(own.here, packed)
+                      : copy_device_elements(packed, own.here);
+    }
     return move_blocks(is_put, packed, target, to, theirs);
 }
 
-// The same a block at a time: by this process's device, by single copies, or by the owner.
+// The same of another process, a block at a time: by this process's device, by single copies, or by
+// the owner.
 int window::move_blocks(bool is_put, const elements &packed, int target, const place &to,
                         const elements &theirs)
 {
@@ -230,8 +241,7 @@ int window::move_blocks(bool is_put, const elements &packed, int target, const p
                          : MCA_SMSC_CALL(copy_from, of.single_copies, next, remote, bytes, nullptr);
         }
         if (OPAL_SUCCESS != copied) {
-            rc =
-                target == rank_ ? MPI_ERR_OTHER : owner_.copy(is_put, target, address, next, bytes);
+            rc = owner_.copy(is_put, target, address, next, bytes);
             mca_osc_gpusm_component.counted.owner_bytes.fetch_add(bytes, std::memory_order_relaxed);
         }
         next += bytes;
