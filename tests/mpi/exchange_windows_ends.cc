@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_windows_ends.cc: requests of operations are completed behind the end of the last window.
+// exchange_windows_ends.cc: requests of operations are completed behind the end of the last window,
+// and operations that the memory's owner cannot carry out end, too.
 #include "tests/mpi/windows.h"
 
 namespace gpusm::exchange {
@@ -50,10 +51,54 @@ void requests_of_freed(context &c, memory_kind kind, memory_kind origin)
     into.check(memory_bytes, what + ": what was got");
 }
 
+// With refuse_message.so: the first put and the first get fail at the owner.
+void refused_at_owner(context &c, memory_kind kind)
+{
+    const std::string what = "operations that fail at the owner";
+    constexpr auto n = static_cast<int>(memory_bytes);
+    const std::uint64_t seed = c.draw_seeds(numbers);
+    watched owned(c, kind, memory_bytes);
+    watched mine(c, memory_kind::host, memory_bytes);
+    owned.write(memory_bytes);
+    window_of window(c);
+    if (!window.create(MPI_COMM_WORLD, owned.at(), memory_bytes, 1, what)) {
+        return;
+    }
+    mine.want(0, long_element(), numbers, seed);
+    mine.write(memory_bytes);
+    if (0 == c.rank) {
+        const auto put = [&] {
+            return MPI_Put(mine.at(), n, MPI_BYTE, 1, 0, n, MPI_BYTE, *window);
+        };
+        const auto get = [&] {
+            return MPI_Get(mine.at(), n, MPI_BYTE, 1, 0, n, MPI_BYTE, *window);
+        };
+        c.mpi(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, *window), what);
+        at_step(what + ": put");
+        c.expect_true(MPI_SUCCESS != put(), what + ": the put is an error");
+        at_step(what + ": get");
+        c.expect_true(MPI_SUCCESS != get(), what + ": the get is an error");
+        mine.check(memory_bytes, what + ": the origin's buffer");
+        at_step(what + ": put once more");
+        c.mpi(put(), what + ": put once more");
+        mine.spoil(memory_bytes);
+        c.mpi(get(), what + ": get once more");
+        mine.want(0, long_element(), numbers, seed);
+        mine.check(memory_bytes, what + ": what was put and got again");
+        c.mpi(MPI_Win_unlock(1, *window), what);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 } // namespace
 
 void test_windows_ends(context &c)
 {
+    if (const char *loaded = std::getenv("LD_PRELOAD");
+        nullptr != loaded && nullptr != std::strstr(loaded, "refuse_message")) {
+        refused_at_owner(c, c.kinds.front());
+        return;
+    }
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         requests_of_freed(c, c.kinds[i], c.kinds[i]);
         requests_of_freed(c, c.kinds[i], c.kind_at(i + 1));

@@ -68,6 +68,14 @@ if [ -z "$stock" ] && need_gpu windows-by-devices; then
     launch 60 2 "$exchange" windows-atomics --kinds M
     judge windows-by-owners 0 $? 'says "rank 0: .*owner_bytes [1-9]"' "owners have copied nothing"
 fi
+# Who has asked an owner that cannot answer is told. The library knows the layout of Open MPI 5.0.
+case ${GPUSM_OMPI_VERSION-} in
+5.0.*)
+    if [ -z "$stock" ] && need_gpu windows-whose-owner-fails; then
+        passes windows-whose-owner-fails 60 2 M windows-ends -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/refuse_message.so"
+    fi
+    ;;
+esac
 # Without mappings Open MPI copies what is the process's own, and its owner all else.
 if [ -z "$stock" ] && need_gpu windows-without-mappings; then
     for each in windows windows-types windows-atomics; do

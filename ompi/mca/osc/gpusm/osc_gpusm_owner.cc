@@ -69,6 +69,7 @@ bool owner_service::hear()
     made.from = status.MPI_SOURCE;
     if (made.what.bytes > most_bytes || !memory_.has(made.what.address, made.what.bytes)) {
         made.answer = MPI_ERR_RMA_RANGE;
+        made.at = job::stage::over;
     }
     const bool good =
         OMPI_SUCCESS == MCA_PML_CALL(isend(&made.answer, 1, MPI_INT32_T, made.from, made.what.tag,
@@ -80,33 +81,38 @@ bool owner_service::hear()
     return true;
 }
 
-// False: it is over.
+// False: it is over. Who has asked waits for another message, so one is sent whatever has failed.
 bool owner_service::go_on(job *of)
 {
     if (!REQUEST_COMPLETE(of->request)) {
         return true;
     }
-    if (OMPI_SUCCESS != ompi_request_wait(&of->request, MPI_STATUS_IGNORE) ||
-        MPI_SUCCESS != of->answer || job::stage::over == of->at) {
-        return false;
-    }
     const question &what = of->what;
     const auto bytes = static_cast<std::size_t>(what.bytes);
-    int rc = OMPI_SUCCESS;
-    if (job::stage::copied == of->at) { // of a put, which is told so
+    const auto send_last = [&](const void *at, std::size_t count, ompi_datatype_t *type) {
         of->at = job::stage::over;
-        rc = MCA_PML_CALL(isend(&of->answer, 1, MPI_INT32_T, of->from, what.tag,
-                                MCA_PML_BASE_SEND_STANDARD, comm_, &of->request));
-    } else if (0 != what.is_put) {
-        of->at = job::stage::copied;
-        rc = MCA_PML_CALL(irecv(pointer_to(what.address), bytes, MPI_BYTE, of->from,
-                                what.tag + tags, comm_, &of->request));
-    } else {
-        of->at = job::stage::over;
-        rc = MCA_PML_CALL(isend(pointer_to(what.address), bytes, MPI_BYTE, of->from, what.tag,
-                                MCA_PML_BASE_SEND_STANDARD, comm_, &of->request));
+        return OMPI_SUCCESS == MCA_PML_CALL(isend(at, count, type, of->from, what.tag,
+                                                  MCA_PML_BASE_SEND_STANDARD, comm_, &of->request));
+    };
+    const auto answer = [&](std::int32_t that) {
+        of->answer = that;
+        return send_last(&of->answer, 1, MPI_INT32_T);
+    };
+    const bool good = OMPI_SUCCESS == ompi_request_wait(&of->request, MPI_STATUS_IGNORE);
+    if (job::stage::copied == of->at) { // of a put
+        return answer(good ? MPI_SUCCESS : MPI_ERR_OTHER);
     }
-    return OMPI_SUCCESS == rc;
+    if (!good || job::stage::over == of->at) {
+        return false;
+    }
+    if (0 == what.is_put) {
+        return send_last(pointer_to(what.address), bytes, MPI_BYTE) ||
+               send_last(nullptr, 0, MPI_BYTE);
+    }
+    of->at = job::stage::copied;
+    return OMPI_SUCCESS == MCA_PML_CALL(irecv(pointer_to(what.address), bytes, MPI_BYTE, of->from,
+                                              what.tag + tags, comm_, &of->request)) ||
+           answer(MPI_ERR_OTHER);
 }
 
 bool owner_service::serve()
@@ -142,12 +148,20 @@ int owner_service::exchange(bool is_put, int target, std::uint64_t address, void
     };
     hear_answer();
     if (OMPI_SUCCESS == rc && is_put) {
-        rc = MCA_PML_CALL(send(local, count, MPI_BYTE, target, asked.tag + tags,
-                               MCA_PML_BASE_SEND_STANDARD, comm_));
+        ompi_request_t *sent = MPI_REQUEST_NULL;
+        rc = MCA_PML_CALL(isend(local, count, MPI_BYTE, target, asked.tag + tags,
+                                MCA_PML_BASE_SEND_STANDARD, comm_, &sent));
         hear_answer();
+        if (OMPI_SUCCESS == rc) {
+            rc = ompi_request_wait(&sent, MPI_STATUS_IGNORE);
+        } else if (MPI_REQUEST_NULL != sent) { // perhaps nobody receives it
+            (void)ompi_request_free(&sent);
+        }
     } else if (OMPI_SUCCESS == rc) {
-        rc =
-            MCA_PML_CALL(recv(local, count, MPI_BYTE, target, asked.tag, comm_, MPI_STATUS_IGNORE));
+        ompi_status_public_t status;
+        rc = MCA_PML_CALL(recv(local, count, MPI_BYTE, target, asked.tag, comm_, &status));
+        // Nothing: the owner cannot send it.
+        rc = OMPI_SUCCESS == rc && count != status._ucount ? MPI_ERR_OTHER : rc;
     }
     return rc;
 }

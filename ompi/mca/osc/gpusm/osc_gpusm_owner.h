@@ -39,8 +39,9 @@ class owner_service {
     // From progress. True: something has happened. Any thread.
     bool serve();
 
-    // Asks that process to copy these bytes from or to its memory, and returns when that is done.
-    // `local`: host or device memory.
+    // Asks that process to copy these bytes from or to its memory, and returns when that is done,
+    // or the owner says that it cannot: of a get by a message without a byte. `local`: host or
+    // device memory.
     int copy(bool is_put, int target, std::uint64_t address, void *local, std::uint64_t bytes);
 
   private:
