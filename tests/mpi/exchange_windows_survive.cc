@@ -4,9 +4,11 @@
 // exchange_windows_survive.cc: a process of a window is killed: who waits for it hears of that.
 #include "tests/mpi/exchange.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include <mpi-ext.h>
 
@@ -64,6 +66,9 @@ void test_windows_survive(context &c)
     };
     at_step("MPI_Win_lock behind a killed rank");
     is_told(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, locked.get()), "MPI_Win_lock");
+    if (0 == c.rank) { // so that the other survivors have come to their next meeting
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
     at_step("MPI_Win_fence with a killed rank");
     is_told(MPI_Win_fence(0, fenced.get()), "MPI_Win_fence");
     at_step("MPI_Win_start to a killed rank");

@@ -72,11 +72,15 @@ int window::complete_to_all()
 int window::meet()
 {
     std::atomic<std::uint64_t> &arrivals = shared_[0].arrivals;
+    if (somebody_has_missed_) {
+        return MPI_ERR_PROC_FAILED; // an arrival would count for whoever is gone
+    }
     ++meetings_;
     arrivals.fetch_add(1, std::memory_order_seq_cst);
     const std::uint64_t all = meetings_ * static_cast<std::uint64_t>(size_);
     const int rc = wait_until([&] { return arrivals.load(std::memory_order_acquire) >= all; });
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    somebody_has_missed_ = OMPI_SUCCESS != rc;
     return rc;
 }
 

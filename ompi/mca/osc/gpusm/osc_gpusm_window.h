@@ -304,6 +304,7 @@ class window final : private owner_memory {
     bool fence_is_open_ = false;
     bool all_are_locked_ = false;
     std::uint64_t meetings_ = 0;
+    bool somebody_has_missed_ = false; // one of them, and so all later ones
     bool is_posted_ = false;
     std::uint32_t tests_ = 0; // of MPI_Win_test
     bool is_started_ = false;
