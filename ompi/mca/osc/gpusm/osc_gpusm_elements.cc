@@ -20,12 +20,12 @@ class packer {
     packer(const elements &of, direction to) : to_(to)
     {
         OBJ_CONSTRUCT(&convertor_, opal_convertor_t);
-        const auto count = static_cast<std::int32_t>(of.count);
         (void)(direction::out == to
                    ? opal_convertor_copy_and_prepare_for_send(
-                         ompi_mpi_local_convertor, &of.type->super, count, of.at, 0, &convertor_)
-                   : opal_convertor_copy_and_prepare_for_recv(
-                         ompi_mpi_local_convertor, &of.type->super, count, of.at, 0, &convertor_));
+                         ompi_mpi_local_convertor, &of.type->super, of.count, of.at, 0, &convertor_)
+                   : opal_convertor_copy_and_prepare_for_recv(ompi_mpi_local_convertor,
+                                                              &of.type->super, of.count, of.at, 0,
+                                                              &convertor_));
     }
     ~packer() { OBJ_DESTRUCT(&convertor_); }
     packer(const packer &) = delete;

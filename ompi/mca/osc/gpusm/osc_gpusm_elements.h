@@ -31,8 +31,7 @@ struct elements {
     std::size_t bytes() const { return count * type->super.size; }
     bool has_gaps() const
     {
-        return 0 == opal_datatype_is_contiguous_memory_layout(&type->super,
-                                                              static_cast<std::int32_t>(count));
+        return 0 == opal_datatype_is_contiguous_memory_layout(&type->super, 1 == count ? 1 : 2);
     }
     // Of a type without gaps the bytes, else all from the first to the last. Not empty.
     byte_span span() const
