@@ -97,7 +97,7 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
         each.complete();
         const unsigned long long counted = exchanged() - before;
         if (counted_too && each.its().is_known()) {
-            // Non-blocking ones of one MPI_INT may be Open MPI's own (coll_gpusm_calls.h).
+            // A non-blocking one of as many bytes may be Open MPI's own (coll_gpusm_calls.h).
             const bool may_be_open_mpis =
                 form::started == how && kind::bcast == of.what && 1 == of.n;
             const bool stays = each.its().stays_on_devices() && !may_be_open_mpis;

@@ -80,6 +80,8 @@ void test_windows_survive(context &c)
     at_step("MPI_Win_wait for a killed rank");
     MPI_Win_post(one, 0, waited.get());
     is_told(MPI_Win_wait(waited.get()), "MPI_Win_wait");
+    is_told(MPI_Win_post(one, 0, waited.get()), "MPI_Win_post once more");
+    is_told(MPI_Win_start(one, 0, posted.get()), "MPI_Win_start once more");
     at_step("MPI_Win_test for a killed rank");
     MPI_Win_post(one, 0, tested.get());
     int flag = 0;

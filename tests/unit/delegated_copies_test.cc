@@ -149,6 +149,35 @@ TEST_F(DelegatedCopies, TheLowestThatUsesTheDeviceIsAsked)
     EXPECT_EQ(submitter_of(first_device), nullptr);
 }
 
+TEST_F(DelegatedCopies, WhereThereIsNobodyALookIsTakenNowAndThen)
+{
+    constexpr int looked_each_time = 64;
+    device on;
+    on.uuid = first_device;
+    for (int i = 0; i < looked_each_time; ++i) {
+        EXPECT_EQ(copies_.submitter_of(on), nullptr);
+    }
+    EXPECT_EQ(copies_.submitter_of(on), nullptr);
+    use(of_lower_, first_device);
+    int in_vain = 0;
+    while (nullptr == copies_.submitter_of(on) && in_vain < 10 * looked_each_time) {
+        ++in_vain;
+    }
+    EXPECT_GT(in_vain, 0);
+    EXPECT_LE(in_vain, looked_each_time);
+}
+
+TEST_F(DelegatedCopies, WhoTellsThatItUsesTheDeviceAfterTheFirstQuestionsIsFoundAtOnce)
+{
+    device on;
+    on.uuid = first_device;
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_EQ(copies_.submitter_of(on), nullptr);
+    }
+    use(of_lower_, first_device);
+    EXPECT_EQ(copies_.submitter_of(on), &mine_.towards(lower_));
+}
+
 TEST_F(DelegatedCopies, NobodyIsAskedWhereNobodyIsWaitedFor)
 {
     use(of_lower_, first_device);

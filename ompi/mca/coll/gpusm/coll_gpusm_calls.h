@@ -200,10 +200,15 @@ int start_before(device_calls &on_devices, const Call &call, staged_call &&stage
 
 // Open MPI agrees about a new communicator by non-blocking calls on the old one, of one MPI_INT,
 // and makes them within its progress: where they stand among the program's calls differs from rank
-// to rank. So ranks do not meet for such calls.
-inline bool may_be_open_mpis(count_type count, const datatype *type)
+// to rank. So ranks do not meet for such calls. All decide alike: of a reduction operation and type
+// are the same everywhere, of a bcast the bytes.
+inline bool may_be_open_mpis(std::uint64_t elements, const datatype *type, const ompi_op_t *op)
 {
-    return 1 == count && &ompi_mpi_int.dt == type;
+    return 1 == elements && &ompi_mpi_int.dt == type && (MPI_MAX == op || MPI_MIN == op);
+}
+inline bool may_be_open_mpis_bcast(std::uint64_t bytes)
+{
+    return sizeof(int) == bytes;
 }
 
 // As is_reduced of a non-blocking one: started, or it has failed.
@@ -212,13 +217,10 @@ bool is_started(base_module *module, reduction_call call, const operands &of, da
                 ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
                 Make make, int *rc)
 {
-    if (may_be_open_mpis(static_cast<count_type>(call.elements), type) &&
-        (MPI_MAX == op || MPI_MIN == op)) {
-        return false;
-    }
     check_buffers(call, type, comm, true);
     device_calls &on_devices = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
-    if (!one_component || !on_devices.can_start(&call, type, op, comm)) {
+    if (!one_component || may_be_open_mpis(call.elements, type, op) ||
+        !on_devices.can_start(&call, type, op, comm)) {
         return false;
     }
     staged_call staged(pool());

@@ -153,7 +153,8 @@ device_calls::device_calls() : process_(local_process::acquire_if_made())
 {
 }
 
-// The list may still have it: who looks whether it is idle waits for no thread that is inside.
+// Nothing is under way, but the list may have it still: it keeps those that another thread was in
+// when it looked.
 device_calls::~device_calls()
 {
     if (mca_coll_gpusm_component.started != nullptr) {

@@ -133,7 +133,8 @@ bool may_bcast(std::uint64_t bytes, const communicator *comm)
            may_be_even(bytes);
 }
 
-GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm), !may_be_open_mpis(count, type))
+GPUSM_EXCHANGE(bcast, BCAST, may_bcast(bytes_of(count, type), comm),
+               !may_be_open_mpis_bcast(bytes_of(count, type)))
 
 } // namespace
 

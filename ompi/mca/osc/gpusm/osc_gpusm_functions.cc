@@ -94,7 +94,7 @@ extern "C" int osc_gpusm_win_free(ompi_win_t *win) noexcept
     }
     const int rc = module->its->free();
     delete module;
-    // Where it reports an error, the program keeps its handle. Nobody writes to a table.
+    // Where it reports an error, the program keeps its handle.
     win->w_osc_module = OMPI_SUCCESS == rc
                             ? nullptr
                             : const_cast<ompi_osc_base_module_t *>(&freed_window_functions);

@@ -119,9 +119,12 @@ int window::detach(const void *base)
 // What that process has attached, as it is now.
 void window::look_at_attached(window_rank &of, int target)
 {
-    if (!of.retired.empty() && 0 == of.pending.copies.load(std::memory_order_acquire)) {
-        of.retired.clear();
-    }
+    // Who holds one may be about to start copies, and counts them before it lets go.
+    std::erase_if(of.retired, [&](const shared_region &each) {
+        const bool is_held = each.use_count() > 1;
+        std::atomic_thread_fence(std::memory_order_acquire);
+        return !is_held && 0 == of.pending.copies.load(std::memory_order_acquire);
+    });
     const std::uint32_t changes = shared_[target].changes.load(std::memory_order_acquire);
     if (std::exchange(of.seen_changes, changes) == changes) {
         return;

@@ -131,6 +131,9 @@ int window::start_access(ompi_group_t *group)
     if (is_started_ || is_locked()) {
         return MPI_ERR_RMA_SYNC;
     }
+    if (somebody_has_missed_) {
+        return MPI_ERR_PROC_FAILED;
+    }
     int rc = translate(group, &started_to_);
     for (std::size_t i = 0; OMPI_SUCCESS == rc && i < started_to_.size(); ++i) {
         const int target = started_to_[i];
@@ -140,6 +143,7 @@ int window::start_access(ompi_group_t *group)
     }
     if (OMPI_SUCCESS != rc) {
         started_to_.clear();
+        somebody_has_missed_ = somebody_has_missed_ || MPI_ERR_PROC_FAILED == rc;
         return rc;
     }
     for (int target : started_to_) {
@@ -173,6 +177,9 @@ int window::post(ompi_group_t *group)
     if (is_posted_) {
         return MPI_ERR_RMA_SYNC;
     }
+    if (somebody_has_missed_) {
+        return MPI_ERR_PROC_FAILED;
+    }
     const int rc = translate(group, &posted_to_);
     if (OMPI_SUCCESS != rc) {
         posted_to_.clear();
@@ -194,7 +201,7 @@ bool window::have_all_completed() const
     });
 }
 
-// Whether or not all have completed: of those that have, it counts.
+// Notes who has completed.
 void window::end_exposure()
 {
     for (int origin : posted_to_) {
@@ -213,6 +220,7 @@ int window::wait()
         return MPI_ERR_RMA_SYNC;
     }
     const int rc = wait_until([this] { return have_all_completed(); });
+    somebody_has_missed_ = somebody_has_missed_ || OMPI_SUCCESS != rc;
     end_exposure();
     return rc;
 }
@@ -227,6 +235,7 @@ int window::test(int *flag)
     const bool is_lost = 0 == ++tests_ % tests_between_looks && anyone_is_gone();
     const bool all = have_all_completed(); // perhaps just before the other's end
     *flag = all ? 1 : 0;
+    somebody_has_missed_ = somebody_has_missed_ || (!all && is_lost);
     if (all || is_lost) {
         end_exposure();
     }

@@ -68,7 +68,7 @@ class window final : private owner_memory {
     // process, in any case.
     static int make(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
                     int flavor, opal_info_t *info, local_process &process, window **out);
-    // Collective, too, and not in an epoch.
+    // Collective, too, and only if may_be_freed().
     int free();
     // But of fences.
     bool is_in_epoch() const { return is_locked() || is_started_ || is_posted_; }
@@ -304,7 +304,9 @@ class window final : private owner_memory {
     bool fence_is_open_ = false;
     bool all_are_locked_ = false;
     std::uint64_t meetings_ = 0;
-    bool somebody_has_missed_ = false; // one of them, and so all later ones
+    // A meeting, a post or a complete, as its process has ended: what a survivor has counted for
+    // that epoch would count for a later one, so there is none.
+    bool somebody_has_missed_ = false;
     bool is_posted_ = false;
     std::uint32_t tests_ = 0; // of MPI_Win_test
     bool is_started_ = false;

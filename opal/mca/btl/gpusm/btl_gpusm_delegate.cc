@@ -53,15 +53,19 @@ status delegate(transfer *get)
     }
     const copy_request &copy = get->job.copy;
     const segment_identity &own = get->endpoint->transport->process.own_node().own().identity();
-    delegated_memory source{own, {}, copy.source};
-    delegated_memory target{own, {}, copy.destination};
-    status s = side.exports.export_range(copy.destination, copy.len_bytes, 0, &get->target,
-                                         &target.handle);
-    if (!is_self(get->endpoint)) {
+    delegated_memory source{};
+    status s = status::ok;
+    if (is_self(get->endpoint)) {
+        source = {own, {}, copy.source};
+        s = side.exports.export_range(copy.source, copy.len_bytes, 0, &get->source, &source.handle);
+    } else {
         source = {get->endpoint->peer->identity(), get->remote, get->remote_address};
         source.handle.flags = 0;
-    } else if (status::ok == s) {
-        s = side.exports.export_range(copy.source, copy.len_bytes, 0, &get->source, &source.handle);
+    }
+    delegated_memory target{own, {}, copy.destination};
+    if (status::ok == s) {
+        s = side.exports.export_range(copy.destination, copy.len_bytes, 0, &get->target,
+                                      &target.handle);
     }
     if (status::ok == s) {
         s = side.delegated.ask(&get->delegated, *submitter, source, target, copy.len_bytes,
