@@ -103,4 +103,12 @@ if [ -z "$stock" ] && need_gpu windows-of-a-killed-process; then
     judge windows-of-a-killed-process 0 0 '[ "$(count_in_output "windows: rank . survived")" -eq 2 ]' \
         "not all who waited have been told" '! says FAILED' "who waited was told something else"
 fi
+# What it has made for its windows is removed.
+if [ -z "$stock" ]; then
+    mkdir "$work/segments"
+    launch 60 2 --mca btl_gpusm_backing_directory "$work/segments" \
+        -x LD_PRELOAD="$GPUSM_BUILDDIR/tests/mpi/killed_in_unlink.so" "$exchange" windows --kinds H
+    judge no-file-of-a-killed-process-stays 0 0 'says "signal 9"' "no process was killed" \
+        '[ -z "$(ls -A "$work/segments")" ]' "there is $(ls -A "$work/segments")"
+fi
 finish

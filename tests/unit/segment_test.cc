@@ -216,20 +216,23 @@ TEST(SegmentSweep, RemovesFilesOfTheDeadAndNeverOfTheLiving)
     const scratch_folder folder;
     const segment alive = make_segment(folder.path(), 0);
     write_orphan(alive.path() + companion_suffix, 0);
+    write_orphan(alive.path() + ".window0", 4096);
     // With their companions, which the folder may list before them or after.
     for (std::uint32_t vpid = 5; vpid < 13; ++vpid) {
         const std::string dead =
             segment_path(folder.path(), {alive.identity().jobid, vpid, 0x1234});
         write_orphan(dead, 4096);
         write_orphan(dead + companion_suffix, 0);
+        write_orphan(dead + ".window1", 4096);
         if (5 == vpid) {
-            ASSERT_EQ(unlink(dead.c_str()), 0); // a companion without a segment
+            ASSERT_EQ(unlink(dead.c_str()), 0); // companions without a segment
         }
     }
-    EXPECT_EQ(segment_sweep(folder.path()), 15);
-    EXPECT_EQ(folder.files(), 2U);
+    EXPECT_EQ(segment_sweep(folder.path()), 23);
+    EXPECT_EQ(folder.files(), 3U);
     EXPECT_TRUE(is_file(alive.path()));
     EXPECT_TRUE(is_file(alive.path() + companion_suffix));
+    EXPECT_TRUE(is_file(alive.path() + ".window0"));
     EXPECT_EQ(segment_sweep(folder.path()), 0);
 }
 

@@ -15,12 +15,14 @@
 //     osc_gpusm_sync.cc         synchronisation
 //   osc_gpusm_at_once.h       what the processor does on the spot
 //   osc_gpusm_elements.*      elements of datatypes, and the processor's copies
+//   osc_gpusm_file_names.*    names of the files in which windows share memory
 //   osc_gpusm_owner.*         memory that only its owner can touch
 //   osc_gpusm_requests.*      requests of operations
 //   osc_gpusm_shared.h        what the processes share
 #ifndef GPUSM_OSC_H
 #define GPUSM_OSC_H
 
+#include "ompi/mca/osc/gpusm/osc_gpusm_file_names.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_ompi.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_requests.h"
 #include "ompi/mca/osc/gpusm/osc_gpusm_window.h"
@@ -49,6 +51,7 @@ struct open_windows {
     std::atomic<std::uint32_t> rounds{0};         // of progress, while there is such a one
     std::atomic<window_copies *> copies{nullptr}; // once there are some
     window_requests requests;
+    file_names files;
 };
 
 } // namespace gpusm

@@ -66,6 +66,39 @@ int window::agree(int mine)
     return all;
 }
 
+// A file of zeroes that all processes have mapped, and that then has no name any more.
+int window::map_file(std::size_t bytes)
+{
+    struct {
+        opal_shmem_ds_t segment;
+        int rc;
+    } made{};
+    file_names &names = mca_osc_gpusm_component.open->files;
+    std::string path;
+    if (0 == rank_) {
+        const segment &own = process_.own_node().own();
+        path = names.take(own.path());
+        made.rc = has_room(own.directory(), bytes)
+                      ? opal_shmem_segment_create(&made.segment, path.c_str(), bytes)
+                      : OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    int rc = comm_->c_coll->coll_bcast(&made, sizeof(made), MPI_BYTE, 0, comm_,
+                                       comm_->c_coll->coll_bcast_module);
+    segment_ = made.segment;
+    const bool is_there = OPAL_SUCCESS == made.rc;
+    if (OMPI_SUCCESS == rc && is_there) {
+        mapped_ = static_cast<unsigned char *>(opal_shmem_segment_attach(&segment_));
+        rc = agree(nullptr == mapped_ ? 1 : 0);
+    }
+    if (0 == rank_) {
+        if (is_there) {
+            (void)opal_shmem_unlink(&segment_);
+        }
+        names.give_back(path);
+    }
+    return rc > 0 || (OMPI_SUCCESS == rc && !is_there) ? OMPI_ERR_OUT_OF_RESOURCE : rc;
+}
+
 // Zeroed memory that all processes have mapped: what they share, and behind it as many bytes for
 // each as it wants.
 int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes, bool each_at_page,
@@ -102,34 +135,7 @@ int window::share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes,
             std::memset(mapped_, 0, state);
         }
     } else {
-        struct {
-            opal_shmem_ds_t segment;
-            int rc;
-        } made{};
-        if (0 == rank_) {
-            const segment &own = process_.own_node().own();
-            const std::string name =
-                own.directory() + "/osc_gpusm." + std::to_string(own.identity().jobid) + "." +
-                std::to_string(own.identity().vpid) + "." + ompi_comm_print_cid(comm_);
-            made.rc = has_room(own.directory(), total)
-                          ? opal_shmem_segment_create(&made.segment, name.c_str(), total)
-                          : OPAL_ERR_OUT_OF_RESOURCE;
-        }
-        rc = comm_->c_coll->coll_bcast(&made, sizeof(made), MPI_BYTE, 0, comm_,
-                                       comm_->c_coll->coll_bcast_module);
-        if (OMPI_SUCCESS != rc || OPAL_SUCCESS != made.rc) {
-            if (0 == rank_ && OPAL_SUCCESS == made.rc) {
-                (void)opal_shmem_unlink(&made.segment);
-            }
-            return OMPI_SUCCESS != rc ? rc : OMPI_ERR_OUT_OF_RESOURCE;
-        }
-        segment_ = made.segment;
-        mapped_ = static_cast<unsigned char *>(opal_shmem_segment_attach(&segment_));
-        rc = agree(nullptr == mapped_ ? 1 : 0);
-        if (0 == rank_) {
-            (void)opal_shmem_unlink(&segment_);
-        }
-        rc = rc > 0 ? OMPI_ERR_OUT_OF_RESOURCE : rc;
+        rc = map_file(total);
     }
     if (OMPI_SUCCESS == rc) {
         shared_ = reinterpret_cast<shared_rank *>(mapped_);

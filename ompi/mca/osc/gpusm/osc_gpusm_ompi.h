@@ -18,6 +18,7 @@
 #include "opal/mca/shmem/base/base.h"
 #include "opal/mca/smsc/base/base.h"
 #include "opal/mca/smsc/smsc.h"
+#include "opal/mca/pmix/pmix-internal.h"
 #include "opal/util/proc.h"
 #include "opal/mca/common/gpusm/base/openmpi_headers_end.h"
 // clang-format on

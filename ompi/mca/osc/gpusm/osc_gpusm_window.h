@@ -126,6 +126,7 @@ class window final : private owner_memory {
     // osc_gpusm_make.cc
     int set_up(ompi_communicator_t *comm, void **base, std::size_t size, unit_type unit,
                opal_info_t *info);
+    int map_file(std::size_t bytes);
     int share_memory(std::size_t own_bytes, std::vector<std::size_t> *sizes, bool each_at_page,
                      unsigned char **data);
     void reach_peers();

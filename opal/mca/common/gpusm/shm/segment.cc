@@ -16,7 +16,6 @@
 #include <cstring>
 #include <new>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -397,43 +396,6 @@ bool peer_segment::owner_alive() const
     }
     (void)flock(mapping_.fd(), LOCK_UN);
     return false;
-}
-
-int segment_sweep(const std::string &directory)
-{
-    char prefix[32];
-    std::snprintf(prefix, sizeof(prefix), "gpusm.%u.", static_cast<unsigned>(geteuid()));
-    DIR *entries = opendir(directory.c_str());
-    if (nullptr == entries) {
-        return 0;
-    }
-    int removed = 0;
-    while (const dirent *entry = readdir(entries)) {
-        if (std::strncmp(entry->d_name, prefix, std::strlen(prefix)) != 0) {
-            continue;
-        }
-        const std::string path = directory + "/" + entry->d_name;
-        if (path.ends_with(companion_suffix)) { // a living process has its segment file
-            const auto of = path.substr(0, path.size() - std::strlen(companion_suffix));
-            removed += 0 != access(of.c_str(), F_OK) && 0 == unlink(path.c_str()) ? 1 : 0;
-            continue;
-        }
-        struct stat about;
-        // A file without a length is one that its owner is about to lock.
-        if (0 != lstat(path.c_str(), &about) || !S_ISREG(about.st_mode) ||
-            about.st_uid != geteuid() || 0 == about.st_size) {
-            continue;
-        }
-        // O_NONBLOCK: whoever has a lease on the file is not waited for.
-        const file_mapping file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-        if (file.fd() >= 0 && 0 == flock(file.fd(), LOCK_EX | LOCK_NB)) {
-            // Both: the companion may have been listed before.
-            removed += 0 == unlink((path + companion_suffix).c_str()) ? 1 : 0;
-            removed += 0 == unlink(path.c_str()) ? 1 : 0;
-        }
-    }
-    (void)closedir(entries);
-    return removed;
 }
 
 } // namespace gpusm

@@ -200,7 +200,7 @@ class peer_segment : public mapped_segment {
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
 
-// What else a process keeps in that folder has its segment's path and this behind it.
+// What else a process keeps in that folder has its segment's path and a suffix: this or another.
 inline constexpr char companion_suffix[] = ".fds";
 
 // Removes segment files of this user in `directory` whose owner is dead, and what was kept beside
