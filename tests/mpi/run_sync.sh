@@ -54,6 +54,9 @@ if need_gpusm late && need_gpu late; then
             launch 180 2 $check "$exchange" $sub --kinds DHR --rounds 2
             judge "quiet-$sub" 0 $? nothing_found "it is said of a program that waits"
         done
+        # Several processes write what the owner sends and receives for them.
+        launch 180 2 $check "$exchange" windows-atomics --kinds M
+        judge quiet-owners 0 $? nothing_found "it is said of messages that are not the program's"
     }
     # shellcheck disable=SC2086
     {

@@ -32,7 +32,7 @@ int checked_isend_init(const void *buffer, std::size_t count, ompi_datatype_t *t
 {
     const int rc = next().pml_isend_init(buffer, count, type, to, tag, mode, comm, request);
     if (OMPI_SUCCESS == rc) {
-        ours().remember(*request, {buffer, count, type, to, tag}, false);
+        ours().remember(*request, {buffer, count, type, to, tag, comm}, false);
     }
     return rc;
 }
@@ -41,7 +41,7 @@ int checked_isend(const void *buffer, std::size_t count, ompi_datatype_t *type, 
                   mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
                   ompi_request_t **request) noexcept
 {
-    auto look = ours().first_look({buffer, count, type, to, tag});
+    auto look = ours().first_look({buffer, count, type, to, tag, comm});
     const int rc = next().pml_isend(buffer, count, type, to, tag, mode, comm, request);
     if (OMPI_SUCCESS == rc) {
         ours().check_later(std::move(look), *request, false);
@@ -52,7 +52,7 @@ int checked_isend(const void *buffer, std::size_t count, ompi_datatype_t *type, 
 int checked_send(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
                  mca_pml_base_send_mode_t mode, ompi_communicator_t *comm) noexcept
 {
-    ours().check_now({buffer, count, type, to, tag});
+    ours().check_now({buffer, count, type, to, tag, comm});
     return next().pml_send(buffer, count, type, to, tag, mode, comm);
 }
 
@@ -61,7 +61,7 @@ int checked_irecv_init(void *buffer, std::size_t count, ompi_datatype_t *type, i
 {
     const int rc = next().pml_irecv_init(buffer, count, type, from, tag, comm, request);
     if (OMPI_SUCCESS == rc) {
-        ours().remember(*request, {buffer, count, type, from, tag}, true);
+        ours().remember(*request, {buffer, count, type, from, tag, comm}, true);
     }
     return rc;
 }
@@ -69,7 +69,7 @@ int checked_irecv_init(void *buffer, std::size_t count, ompi_datatype_t *type, i
 int checked_irecv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
                   ompi_communicator_t *comm, ompi_request_t **request) noexcept
 {
-    auto look = ours().first_look({buffer, count, type, from, tag});
+    auto look = ours().first_look({buffer, count, type, from, tag, comm});
     const int rc = next().pml_irecv(buffer, count, type, from, tag, comm, request);
     if (OMPI_SUCCESS == rc) {
         ours().check_later(std::move(look), *request, true);
@@ -80,7 +80,7 @@ int checked_irecv(void *buffer, std::size_t count, ompi_datatype_t *type, int fr
 int checked_recv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
                  ompi_communicator_t *comm, ompi_status_public_t *status) noexcept
 {
-    ours().check_now({buffer, count, type, from, tag});
+    ours().check_now({buffer, count, type, from, tag, comm});
     return next().pml_recv(buffer, count, type, from, tag, comm, status);
 }
 
@@ -191,9 +191,10 @@ message_checks::~message_checks()
 
 message_checks::look message_checks::first_look(const message &of)
 {
-    return MPI_PROC_NULL == of.peer ? std::nullopt
-                                    : gpusm::first_look(checks(), of.buffer, of.count, of.type,
-                                                        buffer_use::envelope{of.tag, of.peer});
+    return MPI_PROC_NULL == of.peer
+               ? std::nullopt
+               : gpusm::first_look(checks(), of.buffer, of.count, of.type,
+                                   buffer_use::envelope{of.tag, of.peer, of.comm});
 }
 
 void message_checks::check_later(look &&at, const ompi_request_t *request, bool is_receive)

@@ -41,6 +41,7 @@ class message_checks {
         ompi_datatype_t *type;
         int peer;
         int tag;
+        const ompi_communicator_t *comm = nullptr; // of a matched message
     };
     look first_look(const message &of);
     // Of a call that returns when the buffer has been used.

@@ -218,6 +218,9 @@ int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, uni
         comm_ = nullptr;
         return rc;
     }
+    if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) {
+        checks->leave_out(comm_);
+    }
     rank_ = ompi_comm_rank(comm_);
     size_ = ompi_comm_size(comm_);
     ranks_ = std::vector<window_rank>(static_cast<std::size_t>(size_));
@@ -357,6 +360,9 @@ window::~window()
         (void)opal_shmem_segment_detach(&segment_);
     }
     if (comm_ != nullptr) {
+        if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) {
+            checks->take_in(comm_);
+        }
         (void)ompi_comm_free(&comm_);
     }
     process_.release();

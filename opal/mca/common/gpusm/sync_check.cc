@@ -61,6 +61,9 @@ std::optional<sync_check::look> sync_check::first_look(const buffer_use &use,
     }
     made.on_device = place.on_device;
     const std::lock_guard guard(lock_);
+    if (use.message && left_out_.contains(use.message->comm)) {
+        return std::nullopt;
+    }
     const status s = nullptr == place.context && !place.on_device
                          ? devices_.for_host(&made.in)
                          : devices_.for_memory(place.context, place.ordinal, &made.in);
@@ -72,6 +75,18 @@ std::optional<sync_check::look> sync_check::first_look(const buffer_use &use,
     const int depth = backtrace(frames.data(), static_cast<int>(frames.size()));
     made.frames.assign(frames.begin(), frames.begin() + depth);
     return made;
+}
+
+void sync_check::leave_out(const void *comm)
+{
+    const std::lock_guard guard(lock_);
+    left_out_.insert(comm);
+}
+
+void sync_check::take_in(const void *comm)
+{
+    const std::lock_guard guard(lock_);
+    left_out_.erase(comm);
 }
 
 void sync_check::second_look_later(std::optional<look> &&at, const void *request,
