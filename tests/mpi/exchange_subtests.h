@@ -64,6 +64,7 @@ inline constexpr subtest subtests[] = {
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"self", test_self, ranks::everyone, true},
+    {"calls", test_calls, ranks::everyone, true},
     {"shared-device", test_shared_device, ranks::everyone, true},
     {"shared-device-away", test_shared_device_away, ranks::everyone, true},
     {"persistent", test_persistent, ranks::by_get, true},

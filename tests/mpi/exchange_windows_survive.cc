@@ -103,10 +103,10 @@ void test_windows_survive(context &c)
     is_told(MPI_Win_free(all_locked.release()), "MPI_Win_free behind MPI_Win_lock_all");
     is_told(MPI_Win_free(left_locked.release()), "MPI_Win_free of a window that is locked");
     at_step("calls on a window whose MPI_Win_free has failed");
-    const auto is_over = [&](int rc, const char *what) {
-        int its = MPI_SUCCESS;
-        MPI_Error_class(rc, &its);
-        c.expect(MPI_ERR_WIN == its ? "" : "it returned " + std::to_string(rc), what);
+    const auto is_over = [&c](int answer, const char *what) {
+        int of_answer = MPI_SUCCESS;
+        MPI_Error_class(answer, &of_answer);
+        c.expect(MPI_ERR_WIN == of_answer ? "" : "it returned " + std::to_string(answer), what);
     };
     is_over(MPI_Put(&flag, 1, MPI_INT, 0, 0, 1, MPI_INT, locked.get()), "MPI_Put behind the end");
     is_over(MPI_Win_flush_all(locked.get()), "MPI_Win_flush_all behind the end");

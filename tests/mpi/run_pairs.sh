@@ -27,4 +27,7 @@ if need_softcuda late-copies; then
     check late-copies 90 2 -x GPUSM_SOFTCUDA_DELAY_US=500 \
         "$exchange" pairs --kinds HRD --max-size 64K
 fi
+# And what Open MPI makes of messages.
+check other-calls 120 2 "$exchange" calls --kinds "$kinds"
+check other-calls-of-three-ranks 60 3 "$exchange" calls --kinds "$(echo "$kinds" | tr -cd HDM)"
 finish
