@@ -131,8 +131,11 @@ void install_view_hooks(transport &of)
         if (each->btl_component != &mca_btl_gpusm_component.super && module->btl_get != nullptr &&
             module->btl_get != entry(refusing_get)) {
             all.others[module] = module->btl_get;
-            std::atomic_ref(module->btl_get).store(entry(refusing_get), std::memory_order_release);
         }
+    }
+    // Other threads may enter ours at once, and read the whole map.
+    for (const auto &[module, get] : all.others) {
+        std::atomic_ref(module->btl_get).store(entry(refusing_get), std::memory_order_release);
     }
     all.serves.store(&of, std::memory_order_release);
 }

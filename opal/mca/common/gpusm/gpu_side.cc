@@ -114,7 +114,7 @@ void gpu_side::register_segment()
 bool gpu_side::may_wait_for_kernels(const device &in) const
 {
     const driver_scope scope(driver, in.context);
-    return set_.kernel_blocks != 0 && scope.entered() && driver.legacy_stream_is_idle();
+    return has_kernels() && scope.entered() && driver.legacy_stream_is_idle();
 }
 
 CUevent gpu_side::event_before_copies(device &of)

@@ -116,6 +116,8 @@ class gpu_side final : private bounce_services,
     // May a call be made now that waits for kernels that run in that context? As import_table has
     // it for mappings: when none runs, as far as that can be seen.
     bool may_wait_for_kernels(const device &in) const;
+    // Not where the user wants none.
+    bool has_kernels() const { return 0 != set_.kernel_blocks; }
     // Registers new parts of our segment with the driver, unless it has refused lately.
     void register_segment();
     // Page-locked memory of our segment for packed bytes, always the same. Anything but `ok`: there

@@ -9,13 +9,16 @@ namespace gpusm {
 
 status group_work::find_device(const void *buffer, std::int64_t offset, std::uint64_t bytes)
 {
+    device *its = nullptr;
+    std::uint64_t unused = 0;
+    if (status::ok != side_->devices.for_address(address_of(buffer), &its, &unused, true)) {
+        return status::unsupported;
+    }
     const pointer_facts facts = side_->devices.facts_of(address_of(buffer), true);
     const std::uint64_t first = address_of(buffer) + static_cast<std::uint64_t>(offset);
     const bool can =
         facts.plain() && facts.holds(first) && bytes <= facts.len_bytes - (first - facts.start);
-    device *its = nullptr;
-    const status s = can ? side_->devices.for_memory(facts, &its) : status::unsupported;
-    if (status::ok != s || (on_ != nullptr && its != on_)) {
+    if (!can || (on_ != nullptr && its != on_)) {
         return status::unsupported;
     }
     on_ = its;

@@ -9,13 +9,6 @@
 
 namespace gpusm {
 
-namespace {
-
-// Shorter ones share a page of the device's memory with others anyway.
-constexpr std::size_t least_bytes = 64 * 1024;
-
-} // namespace
-
 packed_memory::~packed_memory()
 {
     for (on_device &all : devices_) {
@@ -48,7 +41,7 @@ void packed_memory::shrink(const device &on)
 packed_block packed_memory::take(device &on, std::size_t bytes)
 {
     on_device &all = of(on);
-    const std::size_t wanted = std::bit_ceil(std::max(bytes, least_bytes));
+    const std::size_t wanted = std::bit_ceil(std::max(bytes, least_bytes_));
     if (nullptr == on.context || wanted > most_bytes) {
         return {};
     }

@@ -30,7 +30,12 @@ class packed_memory {
     // Of one device, taken and free.
     static constexpr std::size_t most_bytes = std::size_t{256} << 20;
 
-    explicit packed_memory(const driver_api &driver) : driver_(driver) {}
+    // A block has a power of two of bytes, of `least_bytes` or more: shorter ones than the default
+    // share a page of the device's memory with others anyway.
+    explicit packed_memory(const driver_api &driver, std::size_t least_bytes = 64 * 1024)
+        : driver_(driver), least_bytes_(least_bytes)
+    {
+    }
     // All must have been given back. Waits for the context's work.
     ~packed_memory();
     packed_memory(const packed_memory &) = delete;
@@ -51,6 +56,7 @@ class packed_memory {
     on_device &of(const device &on);
 
     const driver_api &driver_;
+    const std::size_t least_bytes_;
     std::deque<on_device> devices_; // by device::index
 };
 

@@ -23,9 +23,7 @@ std::uint64_t slot_of(std::uint64_t address)
 view_table::~view_table()
 {
     for (const list &each : lists_) {
-        if (each.on->context != nullptr) {
-            free_device(side_.driver, *each.on, each.address);
-        }
+        lists_memory_.give(each.in);
     }
     delete[] table_.load();
 }
@@ -174,40 +172,36 @@ status view_table::bring_list(view &of)
         return status::ok;
     }
     for (const list &each : lists_) {
-        if (each.on == of.on && each.plan.lock() == of.plan) {
-            of.list_on_device = each.address;
+        if (each.in.on == of.on && each.plan.lock() == of.plan) {
+            of.list_on_device = each.in.address;
             return status::ok;
         }
     }
+    sweep();
     const std::size_t bytes = of.plan->blocks.size() * sizeof(strided_block);
-    list made{of.plan, of.on, 0};
-    status s = alloc_device(side_.driver, *of.on, bytes, &made.address);
+    const list made{of.plan, take(&lists_memory_, *of.on, bytes)};
+    if (nullptr == made.in.on) {
+        return status::no_memory;
+    }
+    const status s = move(*of.on, made.in.address, of.memory.layout.blocks, bytes);
     if (status::ok != s) {
+        lists_memory_.give(made.in);
         return s;
     }
-    s = move(*of.on, made.address, of.memory.layout.blocks, bytes);
-    if (status::ok != s) {
-        free_device(side_.driver, *of.on, made.address);
-        return s;
-    }
-    of.list_on_device = made.address;
-    lists_.push_back(std::move(made));
+    of.list_on_device = made.in.address;
+    lists_.push_back(made);
     return status::ok;
 }
 
+// No copy reads a list of a plan that is gone, as it has a view, which holds its plan.
 void view_table::sweep()
 {
     std::erase_if(lists_, [this](const list &each) {
-        if (!each.plan.expired()) {
-            return false;
+        const bool is_over = each.plan.expired();
+        if (is_over && side_.devices.is_alive(*each.in.on)) {
+            lists_memory_.give(each.in);
         }
-        if (side_.devices.is_alive(*each.on)) {
-            if (!side_.may_wait_for_kernels(*each.on)) {
-                return false;
-            }
-            free_device(side_.driver, *each.on, each.address);
-        }
-        return true;
+        return is_over;
     });
 }
 
@@ -223,7 +217,7 @@ status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strid
     if (!is_there(*of)) {
         return status::bad_argument;
     }
-    if (!of->kernel_touches) {
+    if (!of->kernel_touches || !side_.has_kernels()) {
         return status::unsupported;
     }
     const status s = bring_list(*of);
@@ -234,12 +228,12 @@ status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strid
     return s;
 }
 
-packed_block view_table::take_packed(device &on, std::size_t bytes)
+packed_block view_table::take(packed_memory *from, device &on, std::size_t bytes)
 {
-    packed_block taken = packed_.take(on, bytes);
+    packed_block taken = from->take(on, bytes);
     if (nullptr == taken.on && side_.may_wait_for_kernels(on)) {
-        packed_.shrink(on);
-        taken = packed_.take(on, bytes);
+        from->shrink(on);
+        taken = from->take(on, bytes);
     }
     return taken;
 }

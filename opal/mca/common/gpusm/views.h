@@ -64,7 +64,10 @@ struct view {
 
 class view_table final : public gap_services {
   public:
-    view_table(gpu_side &side, const driver_api &driver) : side_(side), packed_(driver) {}
+    view_table(gpu_side &side, const driver_api &driver)
+        : side_(side), lists_memory_(driver, least_list_bytes), packed_(driver)
+    {
+    }
     ~view_table();
     view_table(const view_table &) = delete;
     view_table &operator=(const view_table &) = delete;
@@ -118,14 +121,13 @@ class view_table final : public gap_services {
     void sweep();
 
     // Memory for packed bytes. `on` is null: there is none.
-    packed_block take_packed(device &on, std::size_t bytes);
+    packed_block take_packed(device &on, std::size_t bytes) { return take(&packed_, on, bytes); }
     void give_packed(const packed_block &block) { packed_.give(block); }
 
   private:
     struct list {
         std::weak_ptr<const datatype_plan> plan;
-        device *on;
-        std::uint64_t address;
+        packed_block in;
     };
 
     static std::unique_ptr<view> make_view(std::uint64_t address, std::uint64_t count,
@@ -134,6 +136,7 @@ class view_table final : public gap_services {
     view *give_slot(std::unique_ptr<view> made);
     bool look_at_memory(view *of);
     status bring_list(view &of);
+    packed_block take(packed_memory *from, device &on, std::size_t bytes);
     status side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
                    std::uint64_t *word_bits);
     device *touches(std::uint64_t address, std::size_t len_bytes);
@@ -149,8 +152,10 @@ class view_table final : public gap_services {
     std::mutex slots_lock_; // of the two below
     std::vector<std::uint32_t> free_slots_;
     std::uint32_t used_slots_ = 0;
-    std::atomic<std::atomic<view *> *> table_{nullptr}; // view_slots of them; owned
+    std::atomic<std::atomic<view *> *> table_{nullptr};  // view_slots of them; owned
+    static constexpr std::size_t least_list_bytes = 512; // what the driver rounds up to
     std::vector<list> lists_;
+    packed_memory lists_memory_; // taken from one list for the next without a call of the driver
     packed_memory packed_;
 };
 

@@ -213,21 +213,21 @@ device_table::allocation &device_table::look_up(std::uint64_t address, bool aske
     }
     const pointer_facts facts = inspect_pointer(driver_, address);
     if (!facts.on_device) {
-        return other_ = {facts, nullptr};
+        return other_ = {facts};
     }
     for (allocation &each : seen_) {
         if (each.holds(address) || each.holds(facts.start) || facts.holds(each.start)) {
             each = {};
         }
     }
-    return seen_[next_seen_++ % seen_.size()] = {facts, nullptr};
+    return seen_[next_seen_++ % seen_.size()] = {facts};
 }
 
 status device_table::for_address(std::uint64_t address, device **out, std::uint64_t *plain_bytes,
                                  bool asked)
 {
     allocation &of = look_up(address, asked);
-    *plain_bytes = of.plain() && of.holds(address) ? of.len_bytes - (address - of.start) : 0;
+    *plain_bytes = 0;
     *out = nullptr;
     if (!of.answered) {
         return status::driver_failed; // the processor must not touch what may be device memory
@@ -239,7 +239,26 @@ status device_table::for_address(std::uint64_t address, device **out, std::uint6
     const bool is_known = of.on != nullptr && (of.context != nullptr || is_alive(*of.on));
     const status s = is_known ? status::ok : for_memory(of, &of.on);
     *out = of.on;
+    if (status::ok == s) {
+        ask_for_access(&of, address);
+        *plain_bytes = of.plain() && of.holds(address) ? of.len_bytes - (address - of.start) : 0;
+    }
     return s;
+}
+
+// Of memory without a context the driver tells it to a thread on the device only, which the thread
+// that has asked first need not be.
+void device_table::ask_for_access(allocation *of, std::uint64_t address)
+{
+    if (of->context != nullptr || of->managed || of->accessible || of->is_access_known) {
+        return;
+    }
+    of->is_access_known = true;
+    const driver_scope scope(driver_, of->on->context);
+    const pointer_facts facts = scope.entered() ? inspect_pointer(driver_, address) : *of;
+    if (facts.buffer_id == of->buffer_id) {
+        static_cast<pointer_facts &>(*of) = facts;
+    }
 }
 
 bool device_table::can_hold(std::uint64_t address, std::size_t len_bytes)

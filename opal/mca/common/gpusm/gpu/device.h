@@ -157,10 +157,12 @@ class device_table {
 
   private:
     struct allocation : pointer_facts {
-        device *on = nullptr; // in whose context it is used; null: not asked yet
+        device *on = nullptr;         // in whose context it is used; null: not asked yet
+        bool is_access_known = false; // `accessible` is what the driver says there
     };
 
     allocation &look_up(std::uint64_t address, bool asked);
+    void ask_for_access(allocation *of, std::uint64_t address);
     status for_context(CUcontext context, device **out);
     status make(device *in);
     void make_canary(device *in);
