@@ -29,6 +29,7 @@ namespace gpusm::bench {
     X(primary_release, cuDevicePrimaryCtxRelease)                                                  \
     X(ctx_set_current, cuCtxSetCurrent)                                                            \
     X(ctx_enable_peer_access, cuCtxEnablePeerAccess)                                               \
+    X(mem_get_info, cuMemGetInfo)                                                                  \
     X(mem_alloc, cuMemAlloc)                                                                       \
     X(mem_free, cuMemFree)                                                                         \
     X(mem_alloc_managed, cuMemAllocManaged)                                                        \

@@ -131,6 +131,12 @@ void test_on(context &c, MPI_Comm comm, bool counted_too)
     for (const form how : {form::blocking, form::started, form::persistent}) {
         for (const setup &each : all) {
             try_one(each, how);
+            // In place Open MPI's MPI_Alltoallw takes it for host memory (docs/collectives.md).
+            if ((33 == each.n || 7 == each.n) && (kind::alltoallw != each.what || !each.in_place)) {
+                setup absolute = each;
+                absolute.absolute = true;
+                try_one(absolute, how);
+            }
         }
     }
     // Several pieces of the kernel's for each of its warps.

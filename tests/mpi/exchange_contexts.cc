@@ -154,31 +154,6 @@ void test_host_context_destroyed(context &c)
     swap_some("the other one, after that");
 }
 
-namespace {
-
-// The device after this rank's own one. Null, with the subtest skipped, when this rank or its peer
-// sees only one.
-std::unique_ptr<device> second_device(context &c)
-{
-    const int mine = device_count();
-    int peers = 0;
-    MPI_Sendrecv(&mine, 1, MPI_INT, 1 - c.rank, tag, &peers, 1, MPI_INT, 1 - c.rank, tag,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (mine < 2 || peers < 2) {
-        c.skip_because = "needs two visible devices";
-        return nullptr;
-    }
-    std::string why;
-    auto found = device::open(bench::local_rank_from_environment() + 1, &why);
-    if (nullptr == found) {
-        std::fprintf(stderr, "exchange: rank %d: no second device: %s\n", c.rank, why.c_str());
-        std::exit(exit_wrong);
-    }
-    return found;
-}
-
-} // namespace
-
 // cudaSetDevice after MPI_Init, and messages before.
 void test_device_switched(context &c)
 {

@@ -44,6 +44,9 @@ inline constexpr std::size_t kept_allocations = 16;
 
 // How many devices this process sees.
 int device_count();
+// The device after this rank's own one. Null, with the subtest skipped, when this rank or its peer
+// sees only one.
+std::unique_ptr<device> second_device(context &c);
 
 // Shorter messages are not written by their sender: pushed_least_bytes of the component.
 inline constexpr std::size_t direct_from_bytes = 32768;

@@ -52,6 +52,7 @@ struct setup {
     int alone = 0; // that one rank
     memory_kind its_kind = memory_kind::host;
     bool sends_whole = false; // where blocks do not vary, each as one element of another type
+    bool absolute = false;    // the datatypes say where the buffers are, and these are MPI_BOTTOM
 };
 
 class movement final : public collective_call {
@@ -65,28 +66,34 @@ class movement final : public collective_call {
                                     &gapped_);
             MPI_Type_commit(&gapped_);
         }
+        receive_stride_ = 1 == me_ % 2 ? 1 : of.stride;
+        const std::size_t bytes = empty().size() * sizeof(int);
+        const bool first_receives = mix::receive_of_first == of_.hosts && 0 == me_;
+        send_ = c_.make(kind_here(), bytes);
+        receive_ = c_.make(first_receives ? memory_kind::host : kind_here(), bytes);
+        send_type_ = type_of(*send_, of.stride);
+        receive_type_ = type_of(*receive_, receive_stride_);
         MPI_Type_contiguous(static_cast<int>(of.n), 1 == of.stride ? MPI_INT : gapped_, &whole_);
         MPI_Type_commit(&whole_);
-        receive_stride_ = 1 == me_ % 2 ? 1 : of.stride;
         for (int i = 0; i < ranks_; ++i) {
             const int furthest = 1 + static_cast<int>(2 * of.n); // longer than any block
             places_.push_back(of.varied ? (ranks_ - 1 - i) * furthest : i * count(0, 0));
             send_counts_.push_back(count(me_, i));
             receive_counts_.push_back(count(i, me_));
-            const int bytes = places_.back() * static_cast<int>(sizeof(int));
-            send_places_.push_back(bytes * of.stride);
-            receive_places_.push_back(bytes * receive_stride_);
-            send_types_.push_back(send_type());
-            receive_types_.push_back(receive_type());
+            const int place_bytes = places_.back() * static_cast<int>(sizeof(int));
+            send_places_.push_back(place_bytes * of.stride);
+            receive_places_.push_back(place_bytes * receive_stride_);
+            send_types_.push_back(send_type_);
+            receive_types_.push_back(receive_type_);
         }
-        const std::size_t bytes = empty().size() * sizeof(int);
-        const bool first_receives = mix::receive_of_first == of_.hosts && 0 == me_;
-        send_ = c_.make(kind_here(), bytes);
-        receive_ = c_.make(first_receives ? memory_kind::host : kind_here(), bytes);
     }
     ~movement() override
     {
         MPI_Type_free(&whole_);
+        if (of_.absolute) {
+            MPI_Type_free(&send_type_);
+            MPI_Type_free(&receive_type_);
+        }
         if (MPI_DATATYPE_NULL != gapped_) {
             MPI_Type_free(&gapped_);
         }
@@ -108,17 +115,17 @@ class movement final : public collective_call {
         const bool in_place =
             of_.in_place && (kind::allgather == of_.what || is_by_all_to_all(of_.what) ||
                              (kind::gather == of_.what && is_root()));
-        void *const send = in_place ? MPI_IN_PLACE : at(*send_);
+        void *const send = in_place ? MPI_IN_PLACE : given(*send_);
         void *const receive =
-            kind::scatter == of_.what && roots_in_place ? MPI_IN_PLACE : at(*receive_);
+            kind::scatter == of_.what && roots_in_place ? MPI_IN_PLACE : given(*receive_);
         const int n = count(0, 0);
         const int mine = count(me_, of_.root);
         const int theirs = count(of_.root, me_);
         const int *sends = send_counts_.data();
         const int *receives = receive_counts_.data();
         const int *places = places_.data();
-        const MPI_Datatype t = send_type();
-        const MPI_Datatype to = receive_type();
+        const MPI_Datatype t = send_type_;
+        const MPI_Datatype to = receive_type_;
         const MPI_Datatype each = of_.sends_whole ? whole_ : t;
         const int of_each = of_.sends_whole ? 1 : n;
         const int root = of_.root;
@@ -176,8 +183,10 @@ class movement final : public collective_call {
     {
         return std::string(names[static_cast<int>(of_.what)]) + (of_.varied ? "v" : "") + " of " +
                std::to_string(of_.n) + (1 == of_.stride ? "" : " with gaps") +
-               (of_.sends_whole ? " as one element" : "") + ", root " + std::to_string(of_.root) +
-               (of_.in_place ? ", in place" : "") + mixes[static_cast<int>(of_.hosts)];
+               (of_.sends_whole ? " as one element" : "") +
+               (of_.absolute ? " at an absolute address" : "") + ", root " +
+               std::to_string(of_.root) + (of_.in_place ? ", in place" : "") +
+               mixes[static_cast<int>(of_.hosts)];
     }
 
   private:
@@ -196,7 +205,7 @@ class movement final : public collective_call {
         const std::size_t bytes = of_.n * sizeof(int);
         const std::size_t direct_end = (3 == ranks_ ? 4 : 1) << 20;
         const bool direct = bytes >= 8 << 10 && bytes < direct_end;
-        if (kind::bcast == of_.what && (ranks_ < 3 || direct || 1 != of_.stride)) {
+        if (kind::bcast == of_.what && (ranks_ < 3 || direct || 1 != of_.stride || of_.absolute)) {
             return false;
         }
         return ranks_ > 1 && all_on_device && kind::alltoallw != of_.what;
@@ -209,8 +218,22 @@ class movement final : public collective_call {
                : on_host                                      ? memory_kind::host
                                                               : memory_kind::device;
     }
-    MPI_Datatype send_type() const { return 1 == of_.stride ? MPI_INT : gapped_; }
-    MPI_Datatype receive_type() const { return 1 == receive_stride_ ? MPI_INT : gapped_; }
+    MPI_Datatype type_of(const buffer &of, int stride) const
+    {
+        const MPI_Datatype element = 1 == stride ? MPI_INT : gapped_;
+        if (!of_.absolute) {
+            return element;
+        }
+        MPI_Aint address = 0;
+        MPI_Get_address(at(of), &address);
+        MPI_Datatype there = MPI_DATATYPE_NULL;
+        MPI_Datatype made = MPI_DATATYPE_NULL;
+        MPI_Type_create_hindexed_block(1, 1, &address, element, &there);
+        MPI_Type_create_resized(there, 0, stride * static_cast<int>(sizeof(int)), &made);
+        MPI_Type_commit(&made);
+        MPI_Type_free(&there);
+        return made;
+    }
     bool is_root() const { return me_ == of_.root; }
     bool has_one_for_all() const { return kind::allgather == of_.what || kind::bcast == of_.what; }
     // The same both ways, as alltoallv in place asks for. One block for all has its sender's.
@@ -291,6 +314,7 @@ class movement final : public collective_call {
         }
         return image;
     }
+    void *given(const buffer &of) const { return of_.absolute ? MPI_BOTTOM : at(of); }
     unsigned char *at(const buffer &of) const
     {
         return static_cast<unsigned char *>(of.data()) + guard() * sizeof(int);
@@ -304,7 +328,9 @@ class movement final : public collective_call {
     int seed_ = 0;
     int receive_stride_ = 1;
     MPI_Datatype gapped_ = MPI_DATATYPE_NULL; // null: there are no gaps
-    MPI_Datatype whole_ = MPI_DATATYPE_NULL;  // a block
+    MPI_Datatype send_type_ = MPI_DATATYPE_NULL;
+    MPI_Datatype receive_type_ = MPI_DATATYPE_NULL;
+    MPI_Datatype whole_ = MPI_DATATYPE_NULL; // a block
     std::vector<int> places_;
     std::vector<int> send_counts_;
     std::vector<int> receive_counts_;

@@ -51,6 +51,9 @@ counted four-ranks-with-coll-cuda 300 4 reductions --mca coll_cuda_priority 78
 # twice 2 x 3 there and back again in allreduce, 9 in reduce, 12 in scan, 9 in exscan.
 counted two-ranks-long 300 2 reductions-long --mca coll_gpusm_use_devices 0
 counted three-ranks-long 300 3 reductions-long --mca coll_adapt_priority 100
+for ranks in 2 3; do
+    check "absolute-addresses-of-$ranks-ranks" 120 "$ranks" "$exchange" absolute-reductions --kinds HDM
+done
 if need_softcuda long-reductions-go-in-pieces; then
     launch 120 2 --mca coll_gpusm_use_devices 0 -x GPUSM_SOFTCUDA_LOG="$work" "$exchange" \
         reductions-long --kinds D --rounds 1

@@ -22,6 +22,10 @@ check threads 120 2 "$exchange" views-threads --kinds HDVMR
 check random-types 200 2 "$exchange" random-types --kinds HDVMWACPR --views --rounds 50
 check random-types-threads 200 3 "$exchange" random-types-threads --kinds HDVMWACPR --views --rounds 40
 check random-types-without-views 200 2 $without "$exchange" random-types --kinds HDVMWACPR --rounds 15
+# A device's memory while another one is current, and new datatypes for every message.
+check other-device 120 2 "$exchange" other-device --kinds DPVARMW
+check many-types 90 2 "$exchange" many-types
+check many-types-without-the-kernel 90 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" many-types
 check truncation 60 2 "$exchange" truncation --kinds HD
 # Other ways of the bytes, where no kernel or no mapping is to be had.
 check without-the-kernel 200 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" views --kinds HD --views

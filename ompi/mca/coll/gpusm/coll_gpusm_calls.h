@@ -11,8 +11,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 namespace gpusm {
@@ -97,11 +97,11 @@ inline operands of_exscan(const void *send, void *receive, count_type count, com
                        0 == ompi_comm_rank(comm) ? 0 : elements(count));
 }
 
+// Null is MPI_BOTTOM, from where the datatype says how far away the data is, or does not matter.
 template <typename Address> Address shifted(Address buffer, std::ptrdiff_t bytes)
 {
-    using byte = std::conditional_t<std::is_same_v<Address, const void *>, const char, char>;
-    return nullptr == buffer || MPI_IN_PLACE == buffer ? buffer
-                                                       : static_cast<byte *>(buffer) + bytes;
+    const auto at = reinterpret_cast<std::uintptr_t>(buffer) + static_cast<std::uintptr_t>(bytes);
+    return MPI_IN_PLACE == buffer ? buffer : reinterpret_cast<Address>(at);
 }
 
 // Calls `reduce(send, receive, count)` for one piece after the other, where every element is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/coll/gpusm/coll_gpusm_packed.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_accelerator.h"
 
 #include "opal/mca/common/gpusm/base/log.h"
 
@@ -51,6 +52,23 @@ std::uint64_t longest_block(const buffer_argument &of)
         longest = std::max<std::uint64_t>(longest, of.count_of(i) * (*of.type)->super.size);
     }
     return longest;
+}
+
+// Where its elements would begin if the datatype began with its data.
+void *moved_address(const buffer_argument &of)
+{
+    return static_cast<unsigned char *>(*of.buffer) + (*of.type)->super.true_lb;
+}
+
+// Open MPI asks about the address that the program gives, which may be that of nothing
+// (MPI_BOTTOM), and would take such data for host memory.
+bool has_to_move(const buffer_argument &of)
+{
+    const std::vector<element_run> runs =
+        of.begins_elsewhere() ? runs_of(of) : std::vector<element_run>();
+    const opal_datatype_t &layout = (*of.type)->super;
+    return !runs.empty() && is_device_memory(static_cast<unsigned char *>(moved_address(of)) +
+                                             runs.front().first * (layout.ub - layout.lb));
 }
 
 // One buffer of the program's, and the packed bytes that stand in for it.
@@ -201,14 +219,16 @@ class other_argument {
     other_argument(const other_argument &) = delete;
     other_argument &operator=(const other_argument &) = delete;
 
-    // Packed bytes stand in for it, if that is needed and can be.
-    bool pack(const buffer_argument &of, bool is_persistent)
+    // Whether it has to change: packed bytes stand in for it, if that is needed and can be, or
+    // another address.
+    bool prepare(const buffer_argument &of, bool is_persistent)
     {
-        return packed_.prepare(of, is_persistent);
+        moves_ = has_to_move(of);
+        return packed_.prepare(of, is_persistent) || moves_;
     }
     bool can_change(const buffer_argument &of) const
     {
-        return of.matters() && (is_packed() || is_plain(*of.type));
+        return of.matters() && (is_packed() || moves_ || is_plain(*of.type));
     }
     // The new datatype, of which the other buffer's is taken if it has as long elements. False: it
     // stays as it is.
@@ -216,8 +236,8 @@ class other_argument {
     void replace(const buffer_argument &of)
     {
         if (type_ != nullptr) {
+            *of.buffer = is_packed() ? packed_.address() : moves_ ? moved_address(of) : *of.buffer;
             blocks_.replace(of, type_);
-            *of.buffer = is_packed() ? packed_.address() : *of.buffer;
         }
     }
 
@@ -228,6 +248,7 @@ class other_argument {
   private:
     packed_buffer packed_;
     plain_blocks blocks_;
+    bool moves_ = false;
     datatype *type_ = nullptr;    // null: it stays as it is
     datatype *element_ = nullptr; // owned; null: there is none
 };
@@ -266,8 +287,8 @@ class packed_call final : public call_copies {
     bool prepare(const buffer_argument &of_sent, const buffer_argument &of_received,
                  packed_unit unit, bool is_persistent)
     {
-        const bool packs_sent = sent_.pack(of_sent, is_persistent);
-        const bool packs_received = received_.pack(of_received, is_persistent);
+        const bool changes_sent = sent_.prepare(of_sent, is_persistent);
+        const bool changes_received = received_.prepare(of_received, is_persistent);
         const bool may_be_bytes = packed_unit::byte == unit && sent_.can_change(of_sent) &&
                                   received_.can_change(of_received) &&
                                   (*of_sent.type)->super.size != (*of_received.type)->super.size;
@@ -275,8 +296,8 @@ class packed_call final : public call_copies {
         const bool has_sent = sent_.choose_type(of_sent, unit, nullptr);
         const bool has_received = received_.choose_type(of_received, unit, &sent_);
         reads_received_ = of_sent.is_in_place();
-        if (packs_sent || packs_received) {
-            return has_sent >= packs_sent && has_received >= packs_received;
+        if (changes_sent || changes_received) {
+            return has_sent >= changes_sent && has_received >= changes_received;
         }
         return has_sent && has_received && sent_.type() == received_.type();
     }
@@ -336,8 +357,9 @@ std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
 {
     constexpr std::uint64_t piece_bytes = 64 << 10; // of Open MPI's copy between datatypes
     const bool has_gaps = sent.has_gaps() || received.has_gaps();
+    const bool may_move = sent.begins_elsewhere() || received.begins_elsewhere();
     if ((has_gaps && nullptr == mca_coll_gpusm_component.interposer) ||
-        (!has_gaps && longest_block(sent) <= piece_bytes)) {
+        (!has_gaps && !may_move && longest_block(sent) <= piece_bytes)) {
         return nullptr;
     }
     auto made = std::make_unique<packed_call>();

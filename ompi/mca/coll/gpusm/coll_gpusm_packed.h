@@ -69,6 +69,11 @@ struct buffer_argument {
         return matters() && 0 == ((*type)->super.flags & OPAL_DATATYPE_FLAG_NO_GAPS) &&
                gpusm::has_gaps(*type, 1 == blocks && nullptr == counts ? elements(*count) : 2);
     }
+    // Does it lie in one piece, but not where the address is?
+    bool begins_elsewhere() const
+    {
+        return matters() && 0 != (*type)->super.true_lb && !has_gaps();
+    }
     std::size_t count_of(std::size_t block) const
     {
         return nullptr == counts ? elements(*count) : count_at(*counts, block);
@@ -96,7 +101,8 @@ inline bool may_be_packed(const communicator *comm, const buffer_argument &sent,
         return false; // arguments that do not matter there may be anything
     }
     const bool differ = sent.matters() && received.matters() && *sent.type != *received.type;
-    return differ || sent.has_gaps() || received.has_gaps();
+    return differ || sent.has_gaps() || received.has_gaps() || sent.begins_elsewhere() ||
+           received.begins_elsewhere();
 }
 
 inline std::unique_ptr<call_copies> pack_gaps(const communicator *comm, packed_unit unit,
