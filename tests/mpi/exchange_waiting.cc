@@ -82,11 +82,24 @@ void test_work_waits(context &c)
         } else {
             c.receive(in->data(), len, 0, tag);
         }
+        std::vector<std::unique_ptr<buffer>> others;
+        for (const memory_kind kind : c.kinds) { // the receiver's have had no message yet
+            others.push_back(c.make(0 == c.rank ? kind : memory_kind::device, len));
+            c.expect(others.back()->fill(0, 0 == c.rank ? len : 0, seed), "fill");
+        }
         std::unique_ptr<waiting_work> work;
         if (1 == c.rank) {
             work = std::make_unique<waiting_work>(c, flags);
         }
         MPI_Barrier(MPI_COMM_WORLD);
+        at_step("messages into new memory while work waits");
+        for (const auto &each : others) {
+            if (0 == c.rank) {
+                c.send(each->data(), len, 1, tag);
+            } else {
+                c.receive(each->data(), len, 0, tag);
+            }
+        }
         at_step("messages while work waits");
         requests under_way(c);
         if (0 == c.rank) {
@@ -108,6 +121,10 @@ void test_work_waits(context &c)
         work.reset();
         if (1 == c.rank) {
             c.expect(in->compare(0, len, seed), "a message while work waits");
+            for (const auto &each : others) {
+                c.expect(each->compare(0, len, seed), "a message into new memory");
+                ++c.messages;
+            }
             ++c.messages;
         }
     }

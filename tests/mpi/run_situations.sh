@@ -55,7 +55,8 @@ for set in D V C DVACWPM; do
     check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
 done
 # Calls of the driver wait for kernels that run, and such a kernel for a message.
-check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds D
+check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds DRPVMH
+check work-that-waits-on-one-device 60 2 -x CUDA_VISIBLE_DEVICES=0 "$exchange" work-waits --kinds DRPV
 check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
 check work-that-waits-while-a-process-ends 60 2 "$exchange" work-waits-child-ends --kinds M
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \

@@ -81,7 +81,8 @@ class submitter {
     {
         exported *entry = nullptr; // stays referenced
         delegated_memory made{gpu_.process().own_node().own().identity(), {}, at};
-        EXPECT_EQ(side().exports.export_range(at, bytes, 0, &entry, &made.handle), status::ok);
+        EXPECT_EQ(side().exports.export_range(at, bytes, 0, export_use::read, &entry, &made.handle),
+                  status::ok);
         return made;
     }
 

@@ -50,7 +50,8 @@ struct owner {
                 const mappings_of_exports &by_peer = {})
     {
         answer made{};
-        made.s = exports.export_range(at, len_bytes, 0, &made.entry, &made.handle, by_peer);
+        made.s = exports.export_range(at, len_bytes, 0, export_use::read, &made.entry, &made.handle,
+                                      by_peer);
         return made;
     }
     answer try_offer(CUdeviceptr at, std::size_t len_bytes, const mappings_of_exports &by_peer = {})

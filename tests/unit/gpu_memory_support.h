@@ -191,11 +191,12 @@ struct parcel {
     using enum gpusm::share_kind;
     using status = gpusm::status;
 
-    status describe(const gpusm::device &on, CUdeviceptr at, std::size_t len_bytes)
+    status describe(gpusm::device &on, CUdeviceptr at, std::size_t len_bytes)
     {
         status s = status::ok;
         if (legacy == kind) {
             s = export_memory(api, on, at, &memory);
+            s = gpusm::status::ok == s ? wait_for_earlier_copies(api, on, memory.mark) : s;
         } else if (descriptors == kind) {
             std::vector<gpusm::memory_chunk> found;
             s = list_run(
@@ -216,7 +217,7 @@ struct parcel {
         }
         return s;
     }
-    static parcel of(gpusm::share_kind kind, const gpusm::device &on, CUdeviceptr at,
+    static parcel of(gpusm::share_kind kind, gpusm::device &on, CUdeviceptr at,
                      std::size_t len_bytes)
     {
         parcel made{driver(), kind};

@@ -382,10 +382,14 @@ TEST_F(MemoryKind, CopiesOfAContextAreMadeSynchronousOnceAndKeepItsOtherFlags)
     EXPECT_EQ(make_copies_synchronous(api_, on_), ok);
     inside([&] { OK(CU(cuCtxGetFlags)(&flags)); });
     EXPECT_EQ(flags, 0x8cU);
+    EXPECT_EQ(fake().calls["stream_synchronize"], 0);
+    EXPECT_EQ(wait_for_earlier_copies(api_, on_, on_.marks.of_context), ok);
     EXPECT_EQ(fake().calls["stream_synchronize"], 1) << "for those that have returned before";
+    EXPECT_EQ(wait_for_earlier_copies(api_, on_, on_.marks.of_context), ok);
+    EXPECT_EQ(fake().calls["stream_synchronize"], 1);
     EXPECT_EQ(make_copies_synchronous(api_, on_), ok);
     EXPECT_EQ(fake().calls["ctx_set_flags"], 1);
-    EXPECT_EQ(fake().calls["ctx_push_current"], 2);
+    EXPECT_EQ(fake().calls["ctx_push_current"], 3);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
 }
 
@@ -396,12 +400,16 @@ TEST_F(MemoryKind, AContextThatCannotBeMarkedIsUnsupportedOrReported)
     EXPECT_EQ(make_copies_synchronous(api_, on_), unsupported);
     EXPECT_EQ(log_.count(), 0U) << log_.text();
     std::size_t lines = 0;
-    for (const char *function : {"ctx_get_flags", "ctx_set_flags", "stream_synchronize"}) {
+    for (const char *function : {"ctx_get_flags", "ctx_set_flags"}) {
         inside([] { OK(driver().ctx_set_flags(0)); });
         fake().fail(function, 1, CUDA_ERROR_UNKNOWN);
         EXPECT_EQ(make_copies_synchronous(api_, on_), driver_failed) << function;
         EXPECT_EQ(log_.count(), ++lines) << log_.text();
     }
+    EXPECT_EQ(make_copies_synchronous(api_, on_), ok);
+    fake().fail("stream_synchronize", 1, CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(wait_for_earlier_copies(api_, on_, on_.marks.of_context), driver_failed);
+    EXPECT_EQ(wait_for_earlier_copies(api_, on_, on_.marks.of_context), ok) << "tried again";
     api_.ctx_set_flags = nullptr;
     EXPECT_EQ(make_copies_synchronous(api_, on_), unsupported);
 }

@@ -339,6 +339,7 @@ TEST(ShareVmm, APeerReadsWhatASynchronousFillHasLeft)
             device &on = p.device_of(at);
             OK(CU(cuMemsetD8)(at, 'a', bytes));
             EXPECT_EQ(make_copies_synchronous(driver(), on), status::ok);
+            EXPECT_EQ(wait_for_earlier_copies(driver(), on, on.marks.of_context), status::ok);
             parcel::of(share_kind::descriptors, on, at, bytes).send(l);
             l.wait(); // read once
             OK(CU(cuMemsetD8)(at, 'b', bytes));

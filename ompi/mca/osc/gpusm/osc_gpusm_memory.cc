@@ -24,7 +24,8 @@ window_memory window::tell(void *base, std::size_t size)
     if (side != nullptr && size_ > 1) {
         const std::lock_guard guard(side->lock);
         exported *kept = nullptr;
-        const status s = side->exports.export_range(told.base, size, 0, &kept, &told.handle);
+        const status s =
+            side->exports.export_range(told.base, size, 0, export_use::read, &kept, &told.handle);
         if (kept != nullptr) {
             exports_.push_back({base, kept});
         }

@@ -57,15 +57,16 @@ status delegate(transfer *get)
     status s = status::ok;
     if (is_self(get->endpoint)) {
         source = {own, {}, copy.source};
-        s = side.exports.export_range(copy.source, copy.len_bytes, 0, &get->source, &source.handle);
+        s = side.exports.export_range(copy.source, copy.len_bytes, 0, export_use::read,
+                                      &get->source, &source.handle);
     } else {
         source = {get->endpoint->peer->identity(), get->remote, get->remote_address};
         source.handle.flags = 0;
     }
     delegated_memory target{own, {}, copy.destination};
     if (status::ok == s) {
-        s = side.exports.export_range(copy.destination, copy.len_bytes, 0, &get->target,
-                                      &target.handle);
+        s = side.exports.export_range(copy.destination, copy.len_bytes, 0, export_use::written,
+                                      &get->target, &target.handle);
     }
     if (status::ok == s) {
         s = side.delegated.ask(&get->delegated, *submitter, source, target, copy.len_bytes,

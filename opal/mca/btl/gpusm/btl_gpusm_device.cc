@@ -170,6 +170,7 @@ bool copy_otherwise(transfer *get)
     const mode refused = get->goes;
     get->known = get->known.unasked();
     get->known.set(fact::page_locked_target, false);
+    get->known.set(fact::delegates, false);
     choose_mode(get);
     if (refused == get->goes) {
         return false;
@@ -185,8 +186,8 @@ status offer_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
 {
     const bool asked = has_asked() && std::exchange(endpoint->transport->declined, 0) == address;
     const status s = side.exports.export_range(
-        address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, &made->exported,
-        &made->handle.remote, endpoint->link->maps);
+        address, size, asked ? side.devices.facts_of(address, true).buffer_id : 0, export_use::read,
+        &made->exported, &made->handle.remote, endpoint->link->maps);
     if (status::unsupported != s) {
         return s;
     }

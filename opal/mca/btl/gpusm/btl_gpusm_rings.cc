@@ -56,8 +56,8 @@ status device_rings::make(gpu_side &side, const stream_pool &pool, std::size_t b
 status device_rings::export_ring(gpu_side &side, ring *made)
 {
     exported *entry = nullptr;
-    const status s =
-        side.exports.export_range(made->slots, made->len_bytes, 0, &entry, &made->handle);
+    const status s = side.exports.export_range(made->slots, made->len_bytes, 0, export_use::written,
+                                               &entry, &made->handle);
     if (status::ok != s) {
         return s;
     }

@@ -26,7 +26,8 @@ bool name_target(transfer *get)
     }
     stream_memory *out = &get->stream.target;
     if (status::ok != get->gpu().exports.export_range(get->stream.destination, len_bytes, 0,
-                                                      &get->target, &out->handle)) {
+                                                      export_use::written, &get->target,
+                                                      &out->handle)) {
         release_memory(get);
         return false;
     }

@@ -20,8 +20,9 @@ status offer_blocks(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
         return status::unsupported;
     }
     remote_handle memory{};
-    const status s = side.exports.export_range(of.lowest, of.end - of.lowest, of.buffer_id,
-                                               &made->exported, &memory, endpoint->link->maps);
+    const status s =
+        side.exports.export_range(of.lowest, of.end - of.lowest, of.buffer_id, export_use::read,
+                                  &made->exported, &memory, endpoint->link->maps);
     if (status::ok != s) {
         return s;
     }

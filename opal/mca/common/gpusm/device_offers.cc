@@ -20,12 +20,12 @@ void note_mapping(const gpu_side &side, device_link *link, const peer &by,
     if (nullptr == entry) {
         return; // it is over, or the message names none
     }
-    const std::pair of_what{entry->ordinal, entry->kind};
+    const std::pair of_what{entry->on->ordinal, entry->kind};
     if (refuse_reason::none != message.reason) {
         (void)link->maps.refused(of_what, status::unsupported);
     } else if (link->maps.worked(of_what)) {
         log_line(log_level::info, "process %u fetches memory of device %d again",
-                 static_cast<unsigned>(by.identity().vpid), entry->ordinal);
+                 static_cast<unsigned>(by.identity().vpid), entry->on->ordinal);
     }
 }
 

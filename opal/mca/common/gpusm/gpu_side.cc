@@ -125,7 +125,8 @@ CUevent gpu_side::event_before_copies(device &of)
     mark &known = marked_[of.index];
     if (mark::unknown == known && marks_.may_try(of.index)) {
         const log_as_retry quiet(marks_.has_failed(of.index));
-        const status s = make_copies_synchronous(driver, of);
+        status s = make_copies_synchronous(driver, of);
+        s = status::ok == s ? wait_for_earlier_copies(driver, of, of.marks.of_context) : s;
         known = status::ok == s            ? mark::synchronous
                 : status::unsupported == s ? mark::cannot
                                            : mark::unknown;

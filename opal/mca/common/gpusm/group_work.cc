@@ -60,7 +60,8 @@ status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle 
     const unsigned long long id =
         is_own ? 0 : side_->devices.facts_of(address_of(buffer), true).buffer_id;
     exported *out = nullptr;
-    const status s = side_->exports.export_range(address_of(buffer), bytes, id, &out, handle);
+    const status s =
+        side_->exports.export_range(address_of(buffer), bytes, id, export_use::read, &out, handle);
     if (out != nullptr) {
         offered_.push_back(out);
     }

@@ -64,9 +64,10 @@ status describe(rcache_module &module, std::uint64_t address, std::uint64_t len_
         device of;
         of.context = facts.context;
         exported_memory memory;
-        const status s = facts.legacy_ipc && facts.context != nullptr
-                             ? export_memory(*driver, of, address, &memory)
-                             : status::unsupported;
+        status s = facts.legacy_ipc && facts.context != nullptr
+                       ? export_memory(*driver, of, address, &memory)
+                       : status::unsupported;
+        s = status::ok == s ? wait_for_earlier_copies(*driver, of, memory.mark) : s;
         if (status::ok != s) {
             return s;
         }

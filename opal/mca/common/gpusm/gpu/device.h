@@ -30,6 +30,13 @@ struct device {
     CUstream stream = nullptr;     // highest priority
     CUevent ipc_event = nullptr;   // interprocess; null until somebody asks
     bool retained_primary = false; // we hold a reference that has to be given back
+    // Copies of the program's that returned before its memory was marked (ipc/legacy.h) may still
+    // be on their way. Marks count from 1 on.
+    struct {
+        std::uint64_t last = 0;
+        std::uint64_t of_context = 0; // that of all memory; 0: none, or not by us
+        std::uint64_t waited_for = 0; // up to this one copies have been waited for
+    } marks;
     bool under_mps = false; // the context is one in an MPS server, as far as the driver tells
     // Has registered host memory the address there that it has here? Asked when it is needed.
     std::optional<bool> same_host_addresses;

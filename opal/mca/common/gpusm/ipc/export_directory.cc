@@ -43,7 +43,7 @@ bool export_directory::still_exported(const exported &entry, std::uint64_t addre
 }
 
 status export_directory::export_range(std::uint64_t address, std::size_t len_bytes,
-                                      unsigned long long buffer_id, exported **out,
+                                      unsigned long long buffer_id, export_use use, exported **out,
                                       remote_handle *handle, const mappings_of_exports &by_peer)
 {
     exported *entry = find(address, len_bytes);
@@ -75,9 +75,15 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
             return status::unsupported; // the range goes on in the next allocation
         }
     }
-    const std::pair of_what{entry->ordinal, entry->kind};
+    const std::pair of_what{entry->on->ordinal, entry->kind};
     if (!by_peer.may_try(of_what)) {
         return status::unsupported;
+    }
+    if (export_use::read == use) {
+        if (const status s = wait_for_earlier_copies(driver_, *entry->on, entry->mark);
+            status::ok != s) {
+            return s;
+        }
     }
     const std::uint8_t flags = by_peer.is_refused(of_what) ? asks_for_answer : 0;
     *handle = {entry->slot,       use_events_ ? record_event(*of) : no_event_slot,
@@ -130,7 +136,7 @@ status export_directory::make(std::uint64_t address, std::size_t len_bytes,
 status export_directory::describe(std::uint64_t address, std::size_t len_bytes,
                                   const pointer_facts &facts, device &of, exported *out)
 {
-    out->ordinal = of.ordinal;
+    out->on = &of;
     out->buffer_id = facts.buffer_id;
     if (facts.legacy_ipc) {
         out->kind = share_kind::legacy;
@@ -166,6 +172,7 @@ status export_directory::describe(std::uint64_t address, std::size_t len_bytes,
     if (status::ok == s) {
         s = make_copies_synchronous(driver_, of);
         s = status::unsupported == s ? status::ok : s; // docs/memory.md
+        out->mark = of.marks.of_context;
     }
     return s;
 }

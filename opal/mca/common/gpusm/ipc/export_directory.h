@@ -31,7 +31,7 @@ namespace gpusm {
 struct exported : exported_memory {
     std::uint64_t buffer_id = 0; // the driver's number; another allocation at `base` has another
     share_kind kind = share_kind::none;
-    int ordinal = -1;                 // of its device
+    device *on = nullptr;             // its device
     CUmemoryPool pool = nullptr;      // of kind `pool`
     std::vector<memory_chunk> chunks; // of kind `descriptors`
 
@@ -41,6 +41,9 @@ struct exported : exported_memory {
     bool retired = true;          // the allocation is gone or the slot was needed
     std::uint64_t last_use = 0;   // counts insertions and releases
 };
+
+// What a peer does with it, of a program's memory: reads what was written there, or only writes.
+enum class export_use : std::uint8_t { read, written };
 
 // Which memory of this process a peer can map: by the ordinal of its device and its kind.
 using mappings_of_exports = reach_table<std::pair<int, share_kind>>;
@@ -65,7 +68,7 @@ class export_directory {
     // cannot be exported, or the peer that it is for cannot map it. `no_memory`: all slots are in
     // use.
     status export_range(std::uint64_t address, std::size_t len_bytes, unsigned long long buffer_id,
-                        exported **out, remote_handle *handle,
+                        export_use use, exported **out, remote_handle *handle,
                         const mappings_of_exports &by_peer = {});
     void add_reference(exported *entry) { ++entry->references; }
     void release(exported *entry);

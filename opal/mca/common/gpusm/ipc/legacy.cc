@@ -6,7 +6,7 @@
 
 namespace gpusm {
 
-status export_memory(const driver_api &driver, const device &of, std::uint64_t address,
+status export_memory(const driver_api &driver, device &of, std::uint64_t address,
                      exported_memory *out)
 {
     const driver_scope scope(driver, of.context);
@@ -32,12 +32,20 @@ status export_memory(const driver_api &driver, const device &of, std::uint64_t a
     if (CUDA_SUCCESS != result) {
         return driver.report("setting SYNC_MEMOPS", result);
     }
-    // The mark holds for later copies. One that returned just before may still be on its way.
-    if (const status s = driver.wait_for_legacy_stream(); status::ok != s) {
-        return s;
-    }
-    *out = {base, len_bytes, std::bit_cast<memory_handle>(handle)};
+    *out = {base, len_bytes, std::bit_cast<memory_handle>(handle), ++of.marks.last};
     return status::ok;
+}
+
+status wait_for_earlier_copies(const driver_api &driver, device &of, std::uint64_t mark)
+{
+    if (mark <= of.marks.waited_for) {
+        return status::ok;
+    }
+    const std::uint64_t last = of.marks.last;
+    const driver_scope scope(driver, of.context);
+    const status s = scope.entered() ? driver.wait_for_legacy_stream() : status::driver_failed;
+    of.marks.waited_for = status::ok == s ? last : of.marks.waited_for;
+    return s;
 }
 
 status open_memory(const driver_api &driver, const device &into, const memory_handle &handle,
@@ -62,7 +70,7 @@ void close_memory(const driver_api &driver, const device &into, std::uint64_t lo
                         }));
 }
 
-status make_copies_synchronous(const driver_api &driver, const device &of)
+status make_copies_synchronous(const driver_api &driver, device &of)
 {
     constexpr unsigned sync_memops = 0x80; // CU_CTX_SYNC_MEMOPS, which headers before 12.1 lack
     if (nullptr == driver.ctx_set_flags) {
@@ -80,8 +88,8 @@ status make_copies_synchronous(const driver_api &driver, const device &of)
         return s;
     }
     s = driver.answer("cuCtxSetFlags", driver.ctx_set_flags(flags | sync_memops));
-    // The flag holds for later copies. One that returned just before may still be on its way.
-    return status::ok == s ? driver.wait_for_legacy_stream() : s;
+    of.marks.of_context = status::ok == s ? ++of.marks.last : of.marks.of_context;
+    return s;
 }
 
 status alloc_device(const driver_api &driver, const device &into, std::uint64_t len_bytes,

@@ -25,15 +25,21 @@ struct exported_memory {
     std::uint64_t base = 0;
     std::uint64_t len_bytes = 0;
     memory_handle handle{};
+    std::uint64_t mark = 0; // see device::marks
 };
 
 // Describes the allocation around `address`, device memory of `of`. Marks it so that
-// synchronous copies into it are complete when they return to the program (SYNC_MEMOPS), and
-// waits for those that have returned already: without that, data that the program believes
-// written could still be on its way when a peer reads. `unsupported`: this kind of memory has no
-// such handle; `driver_failed`.
-status export_memory(const driver_api &driver, const device &of, std::uint64_t address,
+// synchronous copies into it are complete when they return to the program (SYNC_MEMOPS): without
+// that, data that the program believes written could still be on its way when a peer reads. For
+// those that have returned already see wait_for_earlier_copies. `unsupported`: this kind of memory
+// has no such handle; `driver_failed`.
+status export_memory(const driver_api &driver, device &of, std::uint64_t address,
                      exported_memory *out);
+
+// Before a peer reads what has been marked: waits for copies that may have begun before the mark,
+// unless that has been done. Not before a peer writes there, as work that waits for that message
+// may be among what is waited for.
+status wait_for_earlier_copies(const driver_api &driver, device &of, std::uint64_t mark);
 
 // Maps a peer's memory for work in the context of `into`. The result is given back with
 // close_memory. `not_found`: an allocation that was there before is still mapped, here or by the
@@ -46,12 +52,12 @@ void close_memory(const driver_api &driver, const device &into, std::uint64_t lo
 // --- every kind ---------------------------------------------------------------------------------
 
 // What the program's synchronous copies and fills have put into memory is there when they return,
-// from now on and for all memory used in the context of `of`; those that have returned before are
-// waited for. Other than cuMemAlloc's, memory cannot be marked one allocation at a time
-// (export_memory does that), so this marks the whole context (CU_CTX_SYNC_MEMOPS), once: without
-// it, a peer may read what was there before such a copy. `unsupported`: the driver is older than
-// 12.1, and each message has to wait for the legacy stream. `driver_failed`.
-status make_copies_synchronous(const driver_api &driver, const device &of);
+// from now on and for all memory used in the context of `of`; for those that have returned before
+// see wait_for_earlier_copies. Other than cuMemAlloc's, memory cannot be marked one allocation at a
+// time (export_memory does that), so this marks the whole context (CU_CTX_SYNC_MEMOPS), once:
+// without it, a peer may read what was there before such a copy. `unsupported`: the driver is older
+// than 12.1, and each message has to wait for the legacy stream. `driver_failed`.
+status make_copies_synchronous(const driver_api &driver, device &of);
 
 // An ordinary allocation in the context of `into`, which CUDA IPC can share: for copies of memory
 // that has no way of its own. `no_memory`: the device is full, without a word; `unsupported`;
