@@ -34,6 +34,9 @@ else
     judge child-killed-while-it-is-waited-for-ulfm $status $status 'says "lost child: all requests have ended"' \
         "the parent is not told" '! says FAILED' "it is told something else"
 fi
+launch 30 1 "$exchange" lost-segment
+judge child-whose-segment-is-gone $? $? 'says "messages from process 1 of job .* are dropped"' "they are not lost" \
+    '! says "lost segment:"' "the parent goes on" '! says DEADLINE' "a process has waited until its deadline"
 launch 30 1 "$exchange" left-child --kinds H
 judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent lives"' "the parent has ended, too" \
     'says "exchange left-child: passed"' "the parent has failed"

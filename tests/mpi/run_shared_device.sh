@@ -39,6 +39,9 @@ if need_gpu two-ranks; then
     launch 60 3 $one --mca btl_gpusm_delegate_wait 100000 "$exchange" shared-device-away --kinds D
     judge the-submitter-is-not-in-MPI 0 $? 'told 1 "rank 2 mapped [1-9]" && told 2 "rank 1 mapped [1-9]"' \
         "nobody copies by itself" 'told 2 "rank 1 delegated [1-9]"' "nobody has asked rank 0"
+    # Who looks for the submitter finds that rank 0 is gone, with which most have never had to do.
+    launch 60 5 $one "$exchange" left-session --kinds D
+    judge the-lowest-has-ended-its-session 0 $? '! says "messages to and from process"' "its end is taken for a failure"
 fi
 # shellcheck disable=SC2086
 if need_two_gpus a-device-for-each; then

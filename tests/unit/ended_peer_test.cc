@@ -166,6 +166,23 @@ TEST_F(EndedPeer, WhatHasBeenPutAsideOfItCountsAsUnread)
     give_back(seen);
 }
 
+TEST_F(EndedPeer, TheSlotOfOneThatIsGoneBeforeItsMessagesWereReadIsForOthers)
+{
+    for (std::uint32_t round = 0; round < 20; ++round) { // there are 8 slots
+        const expect_lines log(1);
+        std::optional<process> mortal(std::in_place, folder_.path(), 10 + round, 4);
+        (void)mortal->send(one_, "lost");
+        peer &seen = one_.towards(*mortal);
+        mortal.reset();
+        ASSERT_EQ(one_.poll(), "") << round;
+        EXPECT_TRUE(seen.has_ended());
+        EXPECT_TRUE(seen.has_lost_messages());
+        end_of_inbox_ = one_.its().end_of_inbox();
+        give_back(seen);
+    }
+    EXPECT_LE(slots_claimed(), 1U);
+}
+
 TEST_F(EndedPeer, OnceUnmappedItIsGoneForEveryQuestion)
 {
     std::optional<process> mortal(std::in_place, folder_.path(), 2, 4);

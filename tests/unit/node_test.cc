@@ -200,6 +200,8 @@ TEST_F(Node, MessagesOfASenderThatCannotBeMappedAreDroppedAndReportedOnce)
             ASSERT_EQ(unlink(unreadable.its().own().path().c_str()), 0);
         }
         EXPECT_EQ(one_.poll(), "3:a ");
+        EXPECT_FALSE(one_.towards(unreadable).has_left_unseen());
+        EXPECT_EQ(one_.towards(unreadable).has_lost_messages(), file_is_gone);
     }
 }
 

@@ -254,6 +254,20 @@ TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)
     EXPECT_TRUE(to_.idle());
 }
 
+TEST_F(Peer, OneThatIsGoneBeforeItWasLookedAtHasLeftUnseenUnlessItIsSentTo)
+{
+    EXPECT_FALSE(to_.has_left_unseen());
+    theirs_.reset();
+    const expect_lines log(0);
+    EXPECT_EQ(to_.attach(), status::peer_gone);
+    EXPECT_TRUE(to_.closed());
+    EXPECT_TRUE(to_.has_ended());
+    EXPECT_TRUE(to_.has_left_unseen());
+    EXPECT_FALSE(to_.has_lost_messages());
+    EXPECT_EQ(to_.post(fragment("a")), status::peer_gone);
+    EXPECT_FALSE(to_.has_left_unseen());
+}
+
 TEST(PeerOfTwo, OneThatCannotReadOurMemorySaysSo)
 {
     const scratch_folder folder;

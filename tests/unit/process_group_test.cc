@@ -246,6 +246,16 @@ TEST_F(ProcessGroup, AMemberThatIsClosedIsGoneUnlessItHasComeThere)
     EXPECT_EQ(reached(*all[0], 0, meeting_stage::told), status::ok);
 }
 
+TEST_F(ProcessGroup, AMemberThatHadEndedBeforeItWasLookedAtDoesNotMeet)
+{
+    peer &left = *processes_[0].its().add_peer({1, 99, 99}, folder_.path());
+    const auto group = process_group::make(
+        boards_[0], key, {nullptr, &processes_[0].towards(processes_[1]), &left}, 0);
+    ASSERT_NE(group, nullptr);
+    EXPECT_EQ(group->connect(), status::unsupported);
+    EXPECT_TRUE(left.has_left_unseen());
+}
+
 TEST_F(ProcessGroup, AListOfBoardsThatMakesNoSenseClosesItsOwner)
 {
     const auto first = make(0);

@@ -71,25 +71,6 @@ void release_component()
     mca_btl_gpusm.transport = mca_btl_gpusm_self.transport = nullptr;
 }
 
-// A peer that has been closed, for what it has written or because it has ended: nothing more will
-// come of its messages, and ob1 would wait for them for ever. It ends the job, or, where it is
-// asked to tolerate that, reports the process as failed.
-void give_up_closed_peers(transport &of)
-{
-    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = of.live_endpoint_at(i); ++i) {
-        if (!each->peer->closed() || nullptr == each->proc.get() ||
-            std::exchange(each->given_up, true)) {
-            continue;
-        }
-        if (mca_btl_gpusm.error_cb != nullptr) {
-            std::string why = "btl/gpusm: messages to and from process " +
-                              std::to_string(each->peer->identity().vpid) + " have ended";
-            mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_FATAL,
-                                   each->proc.get(), why.data());
-        }
-    }
-}
-
 // What of the library's is used by its layout, where it can be asked for that.
 static std::string difference_of_open_mpi()
 {

@@ -10,6 +10,8 @@
 #include "opal/mca/common/gpusm/base/reach.h"
 
 #include <mutex>
+#include <string>
+#include <utility>
 
 namespace gpusm {
 
@@ -18,6 +20,37 @@ namespace {
 constexpr std::int64_t between_questions_ns = 1000 * 1000;
 // The runtime knows how a process has ended, and says so, if it acts.
 constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 1000;
+
+// Whether ob1 reports failed processes to the program, and needs to know which.
+bool tolerates_failures()
+{
+    const int id = mca_base_var_find("ompi", "mpi", "ft", "enable");
+    const bool *value = nullptr;
+    return id >= 0 && OPAL_SUCCESS == mca_base_var_get_value(id, &value, nullptr, nullptr) &&
+           value != nullptr && *value;
+}
+
+// Peers that have been closed, for what they have written or because they have ended: nothing more
+// will come of their messages, and ob1 would wait for them for ever. It ends the job, or, where it
+// is asked to tolerate that, reports the process as failed. One that Open MPI has not named so far
+// is told of when messages of it have been lost.
+void give_up_closed_peers(transport &of)
+{
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = of.live_endpoint_at(i); ++i) {
+        const peer &its = *each->peer;
+        opal_proc_t *proc = each->proc.get();
+        if (!its.closed() || its.has_left_unseen() ||
+            (nullptr == proc && !its.has_lost_messages()) || std::exchange(each->given_up, true)) {
+            continue;
+        }
+        if (mca_btl_gpusm.error_cb != nullptr && (proc != nullptr || !tolerates_failures())) {
+            std::string why = "btl/gpusm: messages to and from process " +
+                              std::to_string(its.identity().vpid) + " have ended";
+            mca_btl_gpusm.error_cb(&mca_btl_gpusm.super, MCA_BTL_ERROR_FLAGS_FATAL, proc,
+                                   why.data());
+        }
+    }
+}
 
 // Does a communicator of this process have that peer, and has it been used with it? Processes of
 // one job always share one. One of another job is referred to by the group of each communicator and
@@ -104,7 +137,8 @@ void look_after_peers(transport &all)
             all.asked_at_ns = 0; // where many end, one a millisecond may be too few
         }
     } else if (own.has_read_all_of(*asked->peer, end.end_of_inbox) && is_closed(asked, now_ns) &&
-               (asked->given_up || nullptr == asked->proc.get())) {
+               (asked->given_up || nullptr == asked->proc.get() ||
+                asked->peer->has_left_unseen())) {
         all.asked_at_ns = give_back(asked) ? 0 : now_ns;
     }
 }

@@ -19,15 +19,13 @@ struct peer_end {
     std::int64_t seen_at_ns = 0;
 };
 
-// component: tells ob1 of the peers that have been closed.
-void give_up_closed_peers(transport &of);
-
-// Housekeeping, to be called now and then by the thread that makes progress: the above, and asks
-// one peer, every millisecond at most, whether its process lives. One that has ended is closed when
-// all that it has sent has been read: at once if it has said that it ends, or if it shares no
-// communicator with this process; else some seconds later, as a failure, which ob1 is told if the
-// runtime has not acted by then. Then, when nothing of it is in flight, all that was kept for it is
-// given back.
+// Housekeeping, to be called now and then by the thread that makes progress: tells ob1 of the peers
+// that have been closed, and asks one peer, every millisecond at most, whether its process lives.
+// One that has ended is closed when all that it has sent has been read: at once if it has said that
+// it ends, or if it shares no communicator with this process; else some seconds later, as a
+// failure, which ob1 is told if the runtime has not acted by then. Then, when nothing of it is in
+// flight, all that was kept for it is given back. One that was gone before this process had
+// anything to do with it is no failure.
 void look_after_peers(transport &all);
 
 } // namespace gpusm

@@ -72,7 +72,11 @@ status process_group::connect()
 status process_group::find(one *of) const
 {
     if (const status s = of->process->attach(); status::ok != s) {
-        return status::system_failed == s ? status::busy : status::peer_gone;
+        // One that has ended before was never in a meeting of this group, which takes all: its part
+        // of the calls went by messages.
+        return status::system_failed == s       ? status::busy
+               : of->process->has_left_unseen() ? status::unsupported
+                                                : status::peer_gone;
     }
     // What it has decided counts where it has no board for this group, and comes last there.
     const peer_segment &shared = of->process->shared();

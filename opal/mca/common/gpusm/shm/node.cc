@@ -58,11 +58,13 @@ bool node::map_sender(std::uint32_t slot, peer **from)
     const segment_identity identity = view.peers[slot].identity;
     // A peer of whom the layer above has not spoken yet keeps its file where we keep ours.
     peer *made = add_peer(identity, own_.directory());
+    made->has_sent = true;
     const status s = made->attach();
     const bool waits = status::system_failed == s;
-    if (status::ok == s) {
+    if (!waits) { // the slot of one that cannot be mapped is for others, too, once it has ended
         made->inbound_slot = slot;
-    } else if (status::bad_peer != s && !(waits && put_aside_.contains(slot))) {
+    }
+    if (status::ok != s && status::bad_peer != s && !(waits && put_aside_.contains(slot))) {
         log_line(log_level::error, // of a bad one attach() has said what is wrong
                  "messages from process %" PRIu32 " of job %08" PRIx32
                  " %s: its segment cannot be mapped: %s",

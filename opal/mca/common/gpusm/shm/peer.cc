@@ -42,7 +42,8 @@ status peer::attach_locked()
     }
     const status s = peer_segment::attach(directory_.c_str(), identity_, &segment_);
     attached_.store(status::ok == s, std::memory_order_release);
-    closed_ = status::bad_peer == s || status::not_found == s;
+    is_gone_ = status::not_found == s;
+    closed_ = status::bad_peer == s || is_gone_;
     return status::not_found == s ? status::peer_gone : s;
 }
 
@@ -112,6 +113,7 @@ status peer::post(outgoing *fragment)
 {
     const std::lock_guard guard(mutex_);
     if (!connected_.load(std::memory_order_relaxed) || closed()) [[unlikely]] {
+        addressed_ = true;
         if (const status s = connect(); status::ok != s && status::busy != s) {
             return s;
         }
@@ -200,7 +202,7 @@ void peer::close()
 
 bool peer::has_ended() const
 {
-    return attached() && !segment_.owner_alive();
+    return is_gone_ || (attached() && !segment_.owner_alive());
 }
 
 bool peer::unmap()

@@ -88,6 +88,11 @@ class peer {
     bool has_ended() const;
     // Of one that has ended: in order, as it has said.
     bool has_ended_in_order() const { return segment_.owner_says_it_ends(); }
+    // Its segment was gone before this process could map it, and nothing has been sent to it, nor
+    // has it sent anything: it has ended without this process, which is nobody's failure.
+    bool has_left_unseen() const { return is_gone_ && !addressed_ && !has_sent; }
+    // The same of one whose messages have been dropped for it.
+    bool has_lost_messages() const { return is_gone_ && has_sent; }
     // Unmaps the segment of a closed peer, whatever is in flight; nobody may be using shared().
     // False: somebody keeps it mapped.
     bool unmap();
@@ -115,7 +120,7 @@ class peer {
     bool idle();
 
     // Maps the peer's segment if that has not happened yet. `system_failed` may pass; any other
-    // failure closes the peer.
+    // failure closes the peer, of which `peer_gone` is the answer to one whose segment is gone.
     status attach();
     // True while shared() may be used, by any thread: until unmap().
     bool attached() const { return attached_.load(std::memory_order_acquire); }
@@ -136,11 +141,13 @@ class peer {
 
     // Free for the layer above: its endpoint, or null.
     std::atomic<void *> user{nullptr};
-    std::uint32_t number = 0; // among the peers of this process, from 0 on; the node's
+    std::uint32_t number = 0;          // among the peers of this process, from 0 on; the node's
+    std::atomic<bool> has_sent{false}; // a message of it has come; the node's
     // What comes from the peer; kept by node::poll.
     fast_box_reader inbox;                // in our segment, once it is open
     std::uint64_t next_sequence = 0;      // of the message that is due
-    std::uint32_t inbound_slot = no_slot; // in our segment, once a message has come
+    std::uint32_t inbound_slot = no_slot; // in our segment, once a message has come, though it may
+                                          // have been dropped
     std::uint32_t inbox_granule = 0;      // there, while the inbox is open
     static constexpr std::uint32_t no_slot = UINT32_MAX;
 
@@ -160,7 +167,9 @@ class peer {
     std::atomic<bool> attached_{false};
     std::atomic<bool> connected_{false}; // slot_ is ours
     std::atomic<bool> closed_{false};
-    std::uint32_t kept_ = 0; // mapped, by so many
+    std::atomic<bool> is_gone_{false};                      // there was no segment to map
+    std::atomic<bool> addressed_{false};                    // somebody has sent to it, or tried to
+    std::uint32_t kept_ = 0;                                // mapped, by so many
     bool told_ = false;                                     // why it could not be connected to
     std::chrono::steady_clock::time_point connect_again_{}; // not before
     std::uint32_t slot_ = 0;                                // ours, in the peer's segment
