@@ -193,7 +193,9 @@ test_function test_windows, test_windows_types, test_windows_flavours, test_wind
 test_function test_soak, test_soak_threads, test_survive;
 test_function test_out_of_reach, test_children, ending_child, test_lost_child, dying_child,
     test_left_child, leaving_child;
-test_function test_left_session, test_lost_segment, child_without_segment;
+test_function test_early_children, early_child, test_early_session, test_early_receiver,
+    test_unread, test_left_session, test_unread_by_the_dead, deaf_child, test_lost_segment,
+    child_without_segment;
 test_function test_session_threads, test_session_threads_later, test_two_session_threads;
 test_function test_threads, test_spawn, test_connect, test_sessions, test_forks, test_killed,
     spawned_child;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_ends.cc: processes that end their use of MPI, or lose their segment, and others that go
-// on.
+// exchange_ends.cc: processes that end their use of MPI while what they have sent has not been
+// read, and others that go on.
 #include "tests/mpi/exchange.h"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <unistd.h>
+#include <vector>
 
 namespace gpusm::exchange {
 
@@ -17,7 +19,8 @@ namespace {
 
 constexpr int tag = 71;
 constexpr int message_bytes = 100;
-constexpr unsigned outside_mpi_us = 1500 * 1000; // in which the others come to their end
+constexpr unsigned outside_mpi_us = 1500 * 1000;  // in which the others come to their end
+constexpr unsigned until_outside_us = 300 * 1000; // the others are not in MPI any more
 
 int messages_of(const context &c)
 {
@@ -113,6 +116,97 @@ bool spawn(context &c, const char *subtest, int count, MPI_Comm *between)
 
 } // namespace
 
+// Children send --rounds messages each and end; only then their parent, which has met one of them
+// at most, comes into MPI again.
+void test_early_children(context &c)
+{
+    constexpr int children = 4;
+    MPI_Comm between = MPI_COMM_NULL;
+    if (!spawn(c, "early-child", children, &between)) {
+        return;
+    }
+    (void)usleep(outside_mpi_us);
+    for (int child = 0; child < children; ++child) {
+        receive_all(c, child, between);
+    }
+    MPI_Comm_free(&between);
+}
+
+void early_child(context &c)
+{
+    MPI_Comm parent = MPI_COMM_NULL;
+    MPI_Comm_get_parent(&parent);
+    if (c.expect_true(MPI_COMM_NULL != parent, "the child has a parent")) {
+        (void)usleep(until_outside_us);
+        send_all(c, c.rank, 0, parent);
+        MPI_Comm_free(&parent);
+    }
+}
+
+// The same of rank 0, which sends to all others, and its session.
+void test_early_session(context &c)
+{
+    const session own(c);
+    if (0 == c.rank) {
+        (void)usleep(until_outside_us);
+        for (int to = 1; to < c.ranks; ++to) {
+            send_all(c, 0, to, own.all);
+        }
+    } else {
+        (void)usleep(outside_mpi_us);
+        receive_all(c, 0, own.all);
+    }
+}
+
+// Rank 0 fetches --rounds long messages of rank 1 and ends its session. Its word for each that it
+// has been fetched waits for room or for a fragment then, as rank 1 is outside MPI.
+void test_early_receiver(context &c)
+{
+    constexpr int bytes = 100000;
+    const session own(c);
+    const auto make_progress_for = [&](double seconds) {
+        const double end = MPI_Wtime() + seconds;
+        while (MPI_Wtime() < end) {
+            int flag = 0;
+            MPI_Iprobe(MPI_ANY_SOURCE, tag + 1, own.all, &flag, MPI_STATUS_IGNORE);
+        }
+    };
+    std::vector<std::unique_ptr<buffer>> all;
+    for (int i = 0; i < messages_of(c); ++i) {
+        all.push_back(c.make(memory_kind::host, bytes));
+    }
+    if (1 == c.rank) {
+        std::vector<MPI_Request> sends(all.size(), MPI_REQUEST_NULL);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            c.expect(all[i]->fill(0, bytes, i), "fill");
+            c.mpi(MPI_Isend(all[i]->data(), bytes, MPI_BYTE, 0, tag, own.all, &sends[i]),
+                  "MPI_Isend");
+        }
+        make_progress_for(0.7); // rank 0 knows of all
+        (void)usleep(2 * outside_mpi_us);
+        at_step("sends to a receiver that has ended");
+        c.mpi(MPI_Waitall(static_cast<int>(sends.size()), sends.data(), MPI_STATUSES_IGNORE),
+              "MPI_Waitall");
+    } else if (0 == c.rank) {
+        make_progress_for(1.5);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            c.mpi(MPI_Recv(all[i]->data(), bytes, MPI_BYTE, 1, tag, own.all, MPI_STATUS_IGNORE),
+                  "MPI_Recv");
+            c.expect(all[i]->compare(0, bytes, i), "message " + std::to_string(i));
+            ++c.messages;
+        }
+    }
+}
+
+// Nobody receives what two processes have sent each other, and neither waits for the other one.
+void test_unread(context &c)
+{
+    const session own(c);
+    if (c.rank < 2) {
+        send_all(c, c.rank, 1 - c.rank, own.all);
+    }
+}
+
 // Rank 0 ends its session; the others, most of which have never had to do with it, go on.
 void test_left_session(context &c)
 {
@@ -150,6 +244,23 @@ void test_left_session(context &c)
         MPI_Iprobe(MPI_ANY_SOURCE, tag, others, &flag, MPI_STATUS_IGNORE);
     }
     MPI_Comm_free(&others);
+}
+
+// This process ends while its child, which it has sent more than there is room for, is outside MPI
+// and then dies.
+void test_unread_by_the_dead(context &c)
+{
+    at_step("MPI_Init");
+    MPI_Init(nullptr, nullptr);
+    MPI_Comm between = MPI_COMM_NULL;
+    if (spawn(c, "deaf-child", 1, &between)) {
+        send_all(c, 0, 0, between);
+        MPI_Comm_free(&between);
+    }
+    at_step("MPI_Finalize, with messages that a child does not read");
+    MPI_Finalize();
+    std::printf("MPI has ended for the parent\n");
+    std::fflush(stdout);
 }
 
 // A child's message cannot be read, as the file of its segment has been removed before this process
@@ -195,6 +306,12 @@ void child_without_segment(context &c)
     }
     at_step("a child without a segment");
     (void)usleep(6 * outside_mpi_us); // it lives while its parent finds that out
+    (void)std::raise(SIGKILL);
+}
+
+void deaf_child(context &)
+{
+    (void)usleep(2 * outside_mpi_us);
     (void)std::raise(SIGKILL);
 }
 

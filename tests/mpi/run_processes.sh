@@ -41,6 +41,29 @@ launch 30 1 "$exchange" left-child --kinds H
 judge child-killed-after-it-has-disconnected $? $? 'says "left child: the parent lives"' "the parent has ended, too" \
     'says "exchange left-child: passed"' "the parent has failed"
 
+# What a process has sent arrives though it ends before its receiver has mapped its segment, or while it waits for
+# room there. Who ends waits neither for another one that ends nor for one that dies.
+little="--mca btl_gpusm_fifo_size 16"
+check early-children 30 1 "$exchange" early-children
+check early-session 30 7 "$exchange" early-session
+# shellcheck disable=SC2086 # an option and its value
+{
+    check early-children-little-room 30 1 $little "$exchange" early-children --rounds 300
+    check early-session-little-room 30 3 $little "$exchange" early-session --rounds 300
+    check early-receiver-little-room 30 2 $little --mca btl_gpusm_fast_box_max 0 "$exchange" early-receiver --rounds 60
+    check early-receiver-few-fragments 30 2 $little --mca btl_gpusm_fast_box_max 0 --mca btl_gpusm_free_list_max 8 \
+        "$exchange" early-receiver --rounds 60
+    check unread-by-both 30 2 $little "$exchange" unread --rounds 300
+    launch 30 1 --with-ft ulfm $little "$exchange" unread-by-the-dead --rounds 300
+    status=$?
+}
+if says "could be used for iagree"; then
+    skip unread-by-one-that-dies "this Open MPI makes no intercommunicators with ULFM"
+else
+    judge unread-by-one-that-dies $status $status 'says "MPI has ended for the parent"' "the parent waits on" \
+        '! says DEADLINE' "a process has waited until its deadline"
+fi
+
 # Open MPI's threads of sessions, with and without one before that has none; what is wrong shows in most runs, not in all.
 sessions='session-threads session-threads-later two-session-threads'
 case ${GPUSM_OMPI_VERSION-5} in

@@ -254,6 +254,57 @@ TEST_F(Peer, FlushNoticesThatTheOwnerOfAFullFifoHasEnded)
     EXPECT_TRUE(to_.idle());
 }
 
+TEST_F(Peer, NeedsTheSegmentUntilAllIsPostedAndOneFragmentHasBeenRead)
+{
+    using enum peer::at_stake;
+    EXPECT_EQ(to_.needs_segment_for(), nothing) << "nothing has been sent";
+    EXPECT_EQ(status::ok, to_.attach());
+    EXPECT_EQ(to_.needs_segment_for(), nothing);
+    fill_and_leave(1);
+    EXPECT_EQ(to_.needs_segment_for(), unmapped);
+    consume(1); // so it has mapped the segment
+    EXPECT_EQ(to_.needs_segment_for(), unposted);
+    EXPECT_EQ(receive(), "a");
+    EXPECT_TRUE(to_.flush());
+    EXPECT_EQ(to_.needs_segment_for(), nothing);
+    EXPECT_EQ(receive(), "a");
+    EXPECT_EQ(to_.post(fragment("b")), status::ok);
+    EXPECT_EQ(to_.needs_segment_for(), nothing);
+}
+
+TEST_F(Peer, OfAClosedPeerNothingNeedsTheSegment)
+{
+    fill_and_leave(1);
+    to_.close();
+    EXPECT_EQ(to_.needs_segment_for(), peer::at_stake::nothing);
+}
+
+TEST_F(Peer, OneThatCouldNotBeMappedSoFarNeedsTheSegment)
+{
+    const expect_lines log(1);
+    const no_descriptors_left none;
+    EXPECT_EQ(to_.post(fragment("a")), status::busy);
+    EXPECT_EQ(to_.needs_segment_for(), peer::at_stake::unmapped);
+    EXPECT_FALSE(to_.reads_no_more()) << "nobody knows";
+}
+
+TEST_F(Peer, ReadsNoMoreOnceItSaysThatItEndsOrItsProcessHasEnded)
+{
+    EXPECT_FALSE(to_.reads_no_more()) << "nothing is known of it";
+    EXPECT_EQ(status::ok, to_.attach());
+    EXPECT_FALSE(to_.reads_no_more());
+    theirs_->tell(use_of_mpi::ending);
+    EXPECT_TRUE(to_.reads_no_more());
+    EXPECT_FALSE(to_.has_ended());
+    EXPECT_FALSE(to_.has_ended_in_order()) << "it still posts what waits, and may be killed";
+    theirs_->tell(use_of_mpi::goes_on);
+    EXPECT_FALSE(to_.reads_no_more());
+    theirs_.reset();
+    EXPECT_TRUE(to_.reads_no_more());
+    EXPECT_TRUE(to_.has_ended());
+    EXPECT_TRUE(to_.has_ended_in_order());
+}
+
 TEST_F(Peer, OneThatIsGoneBeforeItWasLookedAtHasLeftUnseenUnlessItIsSentTo)
 {
     EXPECT_FALSE(to_.has_left_unseen());

@@ -18,7 +18,7 @@
 //                           library needs of messages), _stage*, _rings (memory that cannot be
 //                           mapped), _views (buffers with gaps; _view_hooks: how Open MPI is
 //                           told of them) and _pointer_check (is a buffer device memory?)
-//   btl_gpusm_peers.{h,cc}  peers that have ended
+//   btl_gpusm_peers.{h,cc}  peers that have ended, and the end of what is sent to them
 //   btl_gpusm_process.h     what add_procs tells of a peer
 //   btl_gpusm_help.cc       messages for the user
 //

@@ -32,6 +32,7 @@ transport::transport(local_process &of, bool is_oversubscribed)
       stage(std::make_unique<stage_side>(*this)), self(std::make_unique<self_side>(*this))
 {
     process.serve(messages.get());
+    process.own_node().own().tell(use_of_mpi::goes_on);
 }
 
 transport::~transport()
@@ -54,6 +55,11 @@ transport::~transport()
 void release_component()
 {
     transport *ending = mca_btl_gpusm_component.transport;
+    if (ending != nullptr) { // ob1 has ended
+        ending->process.own_node().own().tell(use_of_mpi::ending);
+        ending->frags->call_nobody_back();
+        finish_sends(*ending);
+    }
     if (ending != nullptr && mca_btl_gpusm_component.check_sync) {
         const sync_check *checks = ending->process.sync_checks();
         if (nullptr == checks || 0 == checks->looked_at()) {

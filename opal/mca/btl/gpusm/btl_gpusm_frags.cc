@@ -146,8 +146,9 @@ void frag_store::reclaim_from(mca_btl_base_endpoint_t *endpoint)
 void frag_store::complete(mca_btl_gpusm_frag_t *frag, int result)
 {
     // The callback may free the descriptor, so ask first whose it is.
-    const bool ours = 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
-    if (frag->out.stays && frag->base.des_cbfunc != nullptr) {
+    const bool ours =
+        calls_nobody_back_ || 0 != (frag->base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    if (frag->out.stays && frag->base.des_cbfunc != nullptr && !calls_nobody_back_) {
         frag->base.des_cbfunc(&mca_btl_gpusm.super, frag->endpoint, &frag->base, result);
     }
     if (ours) {
@@ -166,7 +167,6 @@ void frag_store::mark_active(mca_btl_base_endpoint_t *endpoint)
     }
 }
 
-// Do control messages to that peer wait for fragments outside the segment?
 bool frag_store::must_wait(const mca_btl_base_endpoint_t *endpoint)
 {
     const std::lock_guard guard(transport_.lock);

@@ -68,6 +68,10 @@ class frag_store {
     bool take_back(mca_btl_base_endpoint_t *from);
     // May there be something for progress()?
     bool has_work() const { return has_work_.load(std::memory_order_relaxed); }
+    // Do control messages to that peer wait for fragments outside the segment?
+    bool must_wait(const mca_btl_base_endpoint_t *endpoint);
+    // From now on nobody is called back: who would be has ended.
+    void call_nobody_back() { calls_nobody_back_ = true; }
     // Hands fragments that came back to their callbacks and lists, posts what had to wait. Returns
     // how many completed. One thread at a time.
     int progress();
@@ -78,12 +82,12 @@ class frag_store {
     void reclaim_from(mca_btl_base_endpoint_t *endpoint);
     void complete(mca_btl_gpusm_frag_t *frag, int result);
     void mark_active(mca_btl_base_endpoint_t *endpoint);
-    bool must_wait(const mca_btl_base_endpoint_t *endpoint);
     mca_btl_gpusm_frag_t *first_deferred();
     int send_deferred();
 
     transport &transport_;
     std::atomic<bool> has_work_{false};
+    bool calls_nobody_back_ = false;
     // Under the transport's lock, but for what does not change in `lists_`.
     frag_list lists_[frag_sizes];                    // by length
     std::deque<mca_btl_gpusm_frag_t *> deferred_;    // control messages outside the segment

@@ -9,7 +9,9 @@
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/base/reach.h"
 
+#include <ctime>
 #include <mutex>
+#include <sched.h>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,9 @@ namespace {
 constexpr std::int64_t between_questions_ns = 1000 * 1000;
 // The runtime knows how a process has ended, and says so, if it acts.
 constexpr std::int64_t runtime_acts_within_ns = std::int64_t{3} * 1000 * 1000 * 1000;
+// At the end of this process, for memory and descriptors to map a peer.
+constexpr std::int64_t reached_within_ns = std::int64_t{3} * 1000 * 1000 * 1000;
+constexpr std::int64_t told_after_ns = std::int64_t{30} * 1000 * 1000 * 1000;
 
 // Whether ob1 reports failed processes to the program, and needs to know which.
 bool tolerates_failures()
@@ -112,6 +117,38 @@ bool give_back(mca_btl_base_endpoint_t *ended)
     return its.unmap();
 }
 
+void lose_messages_to(peer &of, const char *why)
+{
+    log_line(log_level::error, "messages to process %u of job %08x are lost: %s",
+             static_cast<unsigned>(of.identity().vpid), static_cast<unsigned>(of.identity().jobid),
+             why);
+    of.close();
+}
+
+// One of those that are to read something that they could not read if this process ended now, after
+// so long a wait; null: there is none. Closes those of whom that will never be.
+const peer *still_to_read(transport &all, std::int64_t waited_ns)
+{
+    const peer *found = nullptr;
+    for (std::size_t i = 0; mca_btl_base_endpoint_t *each = all.live_endpoint_at(i); ++i) {
+        peer &its = *each->peer;
+        const peer::at_stake stake = its.needs_segment_for();
+        if (its.closed() || (peer::at_stake::nothing == stake && !all.frags->must_wait(each))) {
+            continue;
+        }
+        if (its.reads_no_more()) {
+            its.close();
+        } else if (!its.attached() && waited_ns > reached_within_ns) {
+            lose_messages_to(its, "this process ends, and could not connect to it");
+        } else if (peer::at_stake::unmapped == stake && !all.process.own_node().own().has_file()) {
+            lose_messages_to(its, "the file of this process's segment has been removed");
+        } else {
+            found = &its;
+        }
+    }
+    return found;
+}
+
 } // namespace
 
 void look_after_peers(transport &all)
@@ -141,6 +178,38 @@ void look_after_peers(transport &all)
                 asked->peer->has_left_unseen())) {
         all.asked_at_ns = give_back(asked) ? 0 : now_ns;
     }
+}
+
+void finish_sends(transport &all)
+{
+    // Somebody ends the process from within a callback, and what is under way there stays so.
+    if (!all.progressing.try_lock()) {
+        return;
+    }
+    constexpr int busy_looks = 64;
+    const timespec pause{0, 500 * 1000};
+    const std::int64_t begun_at_ns = coarse_now_ns();
+    std::int64_t for_ns = 0;
+    bool told = false;
+    for (int looks = 0; const peer *waits_for = still_to_read(all, for_ns); ++looks) {
+        // Of two processes that are here at the same time neither waits for the other one.
+        all.process.own_node().own().tell(use_of_mpi::ending);
+        (void)all.frags->progress();
+        for_ns = coarse_now_ns() - begun_at_ns;
+        if (for_ns > told_after_ns && !std::exchange(told, true)) {
+            log_line(log_level::warn,
+                     "the end of MPI waits for process %u of job %08x, which has not been in MPI "
+                     "since it was sent messages",
+                     static_cast<unsigned>(waits_for->identity().vpid),
+                     static_cast<unsigned>(waits_for->identity().jobid));
+        }
+        if (looks < busy_looks) {
+            (void)sched_yield();
+        } else {
+            (void)nanosleep(&pause, nullptr);
+        }
+    }
+    all.progressing.unlock();
 }
 
 } // namespace gpusm

@@ -205,6 +205,19 @@ bool peer::has_ended() const
     return is_gone_ || (attached() && !segment_.owner_alive());
 }
 
+peer::at_stake peer::needs_segment_for()
+{
+    const std::lock_guard guard(mutex_);
+    if (closed_ || 0 == next_to_post_) {
+        return at_stake::nothing;
+    }
+    // It counts fragments that it has read, and the first message lies in one.
+    if (!connected_ || 0 == segment_.view().peers[slot_].consumed.load(std::memory_order_relaxed)) {
+        return at_stake::unmapped;
+    }
+    return nullptr == unposted_ ? at_stake::nothing : at_stake::unposted;
+}
+
 bool peer::unmap()
 {
     const std::lock_guard guard(mutex_);

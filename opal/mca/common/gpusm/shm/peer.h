@@ -87,7 +87,20 @@ class peer {
     // Its process has ended, or its use of MPI has. Asks the system, as lives(); closes nothing.
     bool has_ended() const;
     // Of one that has ended: in order, as it has said.
-    bool has_ended_in_order() const { return segment_.owner_says_it_ends(); }
+    bool has_ended_in_order() const { return use_of_mpi::ended == segment_.owner_says(); }
+    // It has ended, or is about to and reads nothing any more. Asks the system, as lives().
+    bool reads_no_more() const
+    {
+        return has_ended() || (attached() && use_of_mpi::goes_on != segment_.owner_says());
+    }
+    // What of the messages to it would be lost if this process's segment went now. Of a closed peer
+    // nothing.
+    enum class at_stake {
+        nothing,
+        unposted, // some wait to be posted
+        unmapped, // all: it has not mapped that segment, which takes the segment's file
+    };
+    at_stake needs_segment_for();
     // Its segment was gone before this process could map it, and nothing has been sent to it, nor
     // has it sent anything: it has ended without this process, which is nobody's failure.
     bool has_left_unseen() const { return is_gone_ && !addressed_ && !has_sent; }

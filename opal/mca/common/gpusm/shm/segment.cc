@@ -235,7 +235,9 @@ segment::~segment()
 {
     forget_lock_descriptor(mapping_.fd());
     if (valid()) {
-        reinterpret_cast<segment_header *>(base())->ended.store(1, std::memory_order_release);
+        // Not by the view, which is another segment's where two have been swapped.
+        reinterpret_cast<segment_header *>(base())->use.store(use_of_mpi::ended,
+                                                              std::memory_order_release);
     }
 }
 
@@ -276,6 +278,11 @@ std::size_t segment::seal()
     const std::lock_guard guard(*carving_);
     next_frag_offset_ = std::min(in_system_pages(next_frag_offset_), mapping_.len_bytes());
     return next_frag_offset_;
+}
+
+bool segment::has_file() const
+{
+    return 0 == access(path().c_str(), F_OK);
 }
 
 status segment::commit_exports(std::uint32_t count)

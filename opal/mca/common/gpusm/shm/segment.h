@@ -124,12 +124,17 @@ class segment : public mapped_segment {
     // differently.
     std::size_t seal();
 
+    // For all to see; the end is told by the destructor.
+    void tell(use_of_mpi use) { view_.header->use.store(use, std::memory_order_release); }
+
     // Puts memory behind the first `count` export slots. Any thread.
     status commit_exports(std::uint32_t count);
 
     const segment_identity &identity() const { return identity_; }
     const std::string &directory() const { return directory_; }
     const std::string &path() const { return mapping_.path(); }
+    // Others can map it. Not any more when somebody has removed the file.
+    bool has_file() const;
 
   private:
     // Kept here as well: peers can write over the header.
@@ -187,11 +192,8 @@ class peer_segment : public mapped_segment {
 
     // False once the owner's process has ended, in whatever way.
     bool owner_alive() const;
-    // The owner has said that it ends.
-    bool owner_says_it_ends() const
-    {
-        return 0 != view_.header->ended.load(std::memory_order_acquire);
-    }
+    // What the owner has said last.
+    use_of_mpi owner_says() const { return view_.header->use.load(std::memory_order_acquire); }
 
   private:
     alignas(std::atomic_ref<std::uint64_t>::required_alignment) mutable std::uint64_t

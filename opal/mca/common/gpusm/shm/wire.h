@@ -24,7 +24,7 @@ namespace gpusm {
 inline constexpr std::uint64_t segment_magic = 0x31306d7375706721ULL; // "!gpusm01"
 // Raised whenever anything in this file, in what goes through the modex or in what processes say on
 // a board changes its meaning or its place.
-inline constexpr std::uint32_t wire_version = 24;
+inline constexpr std::uint32_t wire_version = 25;
 
 inline constexpr std::size_t cache_line_bytes = 64;
 inline constexpr std::size_t page_bytes = 4096;
@@ -60,6 +60,13 @@ enum class meets_in_groups : std::uint32_t {
     no = 2,
 };
 
+// How far the owner of a segment is with its use of MPI.
+enum class use_of_mpi : std::uint32_t {
+    goes_on = 0, // one whose process ends so has failed
+    ending = 1,  // it reads no message any more, and posts what waits; so nobody waits for it
+    ended = 2,   // in order: all that it has sent has been posted
+};
+
 // Written by the owner before the file gets its name's meaning through the modex; constant
 // from then on, but for the counters at the end; each cache line of them has one kind of writer.
 struct segment_header {
@@ -78,9 +85,8 @@ struct segment_header {
     alignas(cache_line_bytes) std::atomic<std::uint64_t> committed_bytes;
     // Writer: the owner. Export slots that have memory behind them.
     std::atomic<std::uint32_t> exports_committed;
-    // Writer: the owner, last of all: 1 when it has ended its use of MPI. One whose process ends
-    // without that has failed.
-    std::atomic<std::uint32_t> ended;
+    // Writer: the owner.
+    std::atomic<use_of_mpi> use;
     // Writer: the owner. The granule of the board that it has made last; 0: it has made none.
     std::atomic<std::uint32_t> newest_board;
     // Writer: the owner. The granule of its delegation_board; 0: it has none.
