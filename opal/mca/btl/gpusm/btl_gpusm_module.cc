@@ -80,13 +80,12 @@ static int del_procs(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **,
                      mca_btl_base_endpoint_t **endpoints) noexcept
 {
     gpusm::transport &ours = gpusm::transport_of(btl);
-    // Open MPI forgets processes when MPI ends, before it leaves PMIx, which then removes the file
-    // of the segment. Where it does so at once, nothing has been sent to them.
-    gpusm::finish_sends(ours);
     for (size_t i = 0; i < nprocs; ++i) {
         // The endpoint stays in the component's list, where later progress gives its
         // fragments back, and goes with the component.
         if (endpoints[i] != nullptr) {
+            // Of one to whom Open MPI has just decided to send otherwise there are none.
+            gpusm::finish_sends(ours, endpoints[i]);
             endpoints[i]->proc.withdraw();
             // Should the process come back, ob1 will have to be told anew.
             endpoints[i]->get_enabled = false;

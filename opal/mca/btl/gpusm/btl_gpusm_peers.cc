@@ -125,12 +125,16 @@ void lose_messages_to(peer &of, const char *why)
     of.close();
 }
 
-// One of those that are to read something that they could not read if this process ended now, after
-// so long a wait; null: there is none. Closes those of whom that will never be.
-const peer *still_to_read(transport &all, std::int64_t waited_ns)
+// One of those (`to`: only that one) that are to read something that they could not read if this
+// process ended now, after so long a wait; null: there is none. Closes those of whom that will
+// never be.
+const peer *still_to_read(transport &all, const mca_btl_base_endpoint_t *to, std::int64_t waited_ns)
 {
     const peer *found = nullptr;
     for (std::size_t i = 0; mca_btl_base_endpoint_t *each = all.live_endpoint_at(i); ++i) {
+        if (to != nullptr && each != to) {
+            continue;
+        }
         peer &its = *each->peer;
         const peer::at_stake stake = its.needs_segment_for();
         if (its.closed() || (peer::at_stake::nothing == stake && !all.frags->must_wait(each))) {
@@ -180,7 +184,7 @@ void look_after_peers(transport &all)
     }
 }
 
-void finish_sends(transport &all)
+void finish_sends(transport &all, const mca_btl_base_endpoint_t *to)
 {
     // Somebody ends the process from within a callback, and what is under way there stays so.
     if (!all.progressing.try_lock()) {
@@ -191,7 +195,7 @@ void finish_sends(transport &all)
     const std::int64_t begun_at_ns = coarse_now_ns();
     std::int64_t for_ns = 0;
     bool told = false;
-    for (int looks = 0; const peer *waits_for = still_to_read(all, for_ns); ++looks) {
+    for (int looks = 0; const peer *waits_for = still_to_read(all, to, for_ns); ++looks) {
         // Of two processes that are here at the same time neither waits for the other one.
         all.process.own_node().own().tell(use_of_mpi::ending);
         (void)all.frags->progress();

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+struct mca_btl_base_endpoint_t;
+
 namespace gpusm {
 
 struct transport;
@@ -28,10 +30,10 @@ struct peer_end {
 // anything to do with it is no failure.
 void look_after_peers(transport &all);
 
-// The end of this process's sends: returns when all that has been sent to each peer has been posted
+// The end of this process's sends to that peer (null: to all): returns when they have been posted
 // and can be read without this process's file, or will never be read, as the peer has ended or is
 // about to. Takes no messages. Where there is something to wait for, it sleeps between its looks.
-void finish_sends(transport &all);
+void finish_sends(transport &all, const mca_btl_base_endpoint_t *to = nullptr);
 
 } // namespace gpusm
 

@@ -164,6 +164,9 @@ static int add_self(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **pro
 static int delete_self(mca_btl_base_module_t *btl, size_t nprocs, opal_proc_t **,
                        mca_btl_base_endpoint_t **endpoints) noexcept
 {
+    // Open MPI forgets its own process when MPI ends, before it leaves PMIx, which then removes the
+    // file of the segment. Peers of other jobs it may have forgotten long before.
+    gpusm::finish_sends(gpusm::transport_of(btl));
     for (size_t i = 0; i < nprocs; ++i) {
         if (endpoints[i] != nullptr) {
             gpusm::side_of(btl).serve(nullptr);
