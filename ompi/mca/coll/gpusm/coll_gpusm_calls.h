@@ -7,6 +7,7 @@
 #define GPUSM_COLL_CALLS_H
 
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
+#include "ompi/mca/coll/gpusm/coll_gpusm_elements.h"
 #include "ompi/mca/coll/gpusm/coll_gpusm_versions.h"
 
 #include <algorithm>
@@ -200,11 +201,12 @@ int start_before(device_calls &on_devices, const Call &call, staged_call &&stage
 
 // Open MPI agrees about a new communicator by non-blocking calls on the old one, of one MPI_INT,
 // and makes them within its progress: where they stand among the program's calls differs from rank
-// to rank. So ranks do not meet for such calls. All decide alike: of a reduction operation and type
-// are the same everywhere, of a bcast the bytes.
+// to rank. So ranks do not meet for such calls. All decide alike: of a reduction operation and
+// elements are the same everywhere, though not their type's handle, of a bcast the bytes.
 inline bool may_be_open_mpis(std::uint64_t elements, const datatype *type, const ompi_op_t *op)
 {
-    return 1 == elements && &ompi_mpi_int.dt == type && (MPI_MAX == op || MPI_MIN == op);
+    return 1 == elements && (MPI_MAX == op || MPI_MIN == op) &&
+           reduce_type::int32 == element_of(type);
 }
 inline bool may_be_open_mpis_bcast(std::uint64_t bytes)
 {
