@@ -84,8 +84,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t byte
         descriptor_socket socket(folder, broken.own().identity());
         exported *entry = nullptr;
         remote_handle ours{};
-        require(status::ok ==
-                    exports.export_range(memory_at, chunks * chunk_bytes, 0, &entry, &ours),
+        require(status::ok == exports.export_range(memory_at, chunks * chunk_bytes, 0,
+                                                   export_use::read, &entry, &ours),
                 "no export");
         descriptor_message got;
         while (in.left > 0) {
