@@ -178,13 +178,13 @@ test_function test_threads_without_context, test_context_switched, test_host_con
     test_device_switched, test_two_devices, test_never, test_elsewhere;
 test_function test_stress, test_capture, test_foreign;
 test_function test_idup, test_rooted_between_groups;
-test_function test_work_waits, test_work_waits_child_ends, streamed_child;
+test_function test_work_waits, test_work_waits_window, test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
     test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types,
     test_blocking_behind_started;
 test_function test_collective_stream, test_collectives_killed, test_collectives_survive,
     test_collectives_revoked, test_collectives_recover, test_collectives_alone;
-test_function test_absolute_reductions, test_many_types, test_other_device;
+test_function test_absolute_reductions, test_many_types, test_other_device, test_type_handles;
 test_function test_calls, test_first, test_self, test_shared_device, test_shared_device_away;
 test_function test_written_late, test_written_in_time;
 test_function test_windows, test_windows_types, test_windows_flavours, test_windows_atomics,

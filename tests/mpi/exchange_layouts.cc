@@ -3,7 +3,7 @@
 //
 // exchange_layouts.cc: datatypes that programs make again and again, at absolute addresses, and of
 // memory on another device than the thread's.
-#include "tests/mpi/exchange_tools.h"
+#include "tests/mpi/waiting_work.h"
 
 #include <cstdlib>
 #include <numeric>
@@ -109,7 +109,8 @@ void test_absolute_reductions(context &c)
     MPI_Op_free(&add);
 }
 
-// What the lists of their blocks take is used again.
+// What the lists of their blocks take is used again, also while the program's default stream has
+// work that does not end.
 void test_many_types(context &c)
 {
     constexpr int blocks = 65536;
@@ -117,19 +118,62 @@ void test_many_types(context &c)
     constexpr std::size_t most_bytes = std::size_t{16} << 20; // a list has 1.5 MiB
     auto at = c.make(memory_kind::device, std::size_t{blocks} * 4 * sizeof(int));
     c.expect(at->poison(), "poison");
-    std::size_t before = 0;
-    for (int i = 0; i < types; ++i) {
-        at_step("datatype " + std::to_string(i));
-        MPI_Datatype type = irregular(blocks, i);
-        send_one_way(c, *at, type, "a datatype that is new");
-        MPI_Type_free(&type);
-        before = 4 == i ? free_bytes(c) : before;
-        ++c.messages;
+    const auto send_new_ones = [&](int number) {
+        for (int i = 0; i < number; ++i) {
+            at_step("datatype " + std::to_string(i));
+            MPI_Datatype type = irregular(blocks, i);
+            send_one_way(c, *at, type, "a datatype that is new");
+            MPI_Type_free(&type);
+            ++c.messages;
+        }
+    };
+    const auto take_no_more = [&](std::size_t before, const char *when) {
+        const std::size_t after = free_bytes(c);
+        c.expect_true(after + most_bytes > before,
+                      std::to_string(types) + " datatypes that are gone take " +
+                          std::to_string((before - after) >> 20) + " MiB, " + when);
+        return after;
+    };
+    send_new_ones(5);
+    std::size_t left = free_bytes(c);
+    send_new_ones(types);
+    left = take_no_more(left, "with nothing else to do");
+    const waiting_work work(c, CU_STREAM_DEFAULT);
+    send_new_ones(types);
+    (void)take_no_more(left, "while work waits");
+}
+
+// Of a 32-bit integer: each rank may name it as it likes.
+void test_type_handles(context &c)
+{
+    const MPI_Datatype handles[] = {MPI_INT, MPI_INT32_T};
+    const MPI_Datatype mine = handles[c.rank % 2];
+    for (const memory_kind kind : c.kinds) {
+        auto out = c.make(kind, sizeof(int));
+        auto in = c.make(kind, sizeof(int));
+        const auto call = [&](const char *what, int wanted, bool is_for_all, const auto &start) {
+            at_step(what);
+            const int value = 10 + c.rank;
+            const int nothing = 0;
+            c.expect(out->write(0, &value, sizeof(value)), "fill");
+            c.expect(in->write(0, &nothing, sizeof(nothing)), "fill");
+            MPI_Request request = MPI_REQUEST_NULL;
+            c.mpi(start(&request), what);
+            c.mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+            int got = 0;
+            c.expect(in->read(0, &got, sizeof(got)), "read");
+            c.expect_true(got == (is_for_all || 0 == c.rank ? wanted : 0), what);
+            ++c.messages;
+        };
+        call("MPI_Iallreduce", 10 + c.ranks - 1, true, [&](MPI_Request *request) {
+            return MPI_Iallreduce(out->data(), in->data(), 1, mine, MPI_MAX, MPI_COMM_WORLD,
+                                  request);
+        });
+        call("MPI_Ireduce", 10, false, [&](MPI_Request *request) {
+            return MPI_Ireduce(out->data(), in->data(), 1, mine, MPI_MIN, 0, MPI_COMM_WORLD,
+                               request);
+        });
     }
-    const std::size_t after = free_bytes(c);
-    c.expect_true(after + most_bytes > before, std::to_string(types) +
-                                                   " datatypes that are gone take " +
-                                                   std::to_string((before - after) >> 20) + " MiB");
 }
 
 // Memory of another device than the one that is current, as a message without gaps and then with

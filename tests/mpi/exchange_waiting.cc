@@ -3,10 +3,9 @@
 //
 // exchange_waiting.cc: a kernel of the program waits on the device for a message. Calls of the
 // driver that wait for kernels must not be made meanwhile, or the program hangs.
-#include "tests/mpi/exchange_tools.h"
+#include "tests/mpi/waiting_work.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <csignal>
@@ -21,40 +20,24 @@ namespace {
 
 constexpr int tag = 132;
 
-// Keeps a stream of this context busy until it is opened, as a kernel does that looks for a flag.
-class waiting_work {
+constexpr std::size_t row_bytes = 4096;
+
+// Every second row of so many bytes.
+class rows_with_gaps {
   public:
-    waiting_work(context &c, unsigned stream_flags) : c_(c)
+    explicit rows_with_gaps(std::size_t len_bytes)
     {
-        void *at = nullptr;
-        good(CU(cuMemHostAlloc)(&at, sizeof(*flag_), 0), "cuMemHostAlloc");
-        flag_ = static_cast<std::atomic<unsigned> *>(at);
-        flag_->store(0);
-        good(CU(cuStreamCreate)(&stream_, stream_flags), "cuStreamCreate");
-        good(CU(cuStreamWaitValue32)(stream_, reinterpret_cast<CUdeviceptr>(at), 1,
-                                     CU_STREAM_WAIT_VALUE_EQ),
-             "cuStreamWaitValue32");
+        MPI_Type_vector(static_cast<int>(len_bytes / row_bytes / 2), row_bytes, 2 * row_bytes,
+                        MPI_BYTE, &type_);
+        MPI_Type_commit(&type_);
     }
-    ~waiting_work()
-    {
-        flag_->store(1);
-        good(CU(cuStreamSynchronize)(stream_), "cuStreamSynchronize");
-        good(CU(cuStreamDestroy)(stream_), "cuStreamDestroy");
-        good(CU(cuMemFreeHost)(flag_), "cuMemFreeHost");
-    }
-    waiting_work(const waiting_work &) = delete;
-    waiting_work &operator=(const waiting_work &) = delete;
+    ~rows_with_gaps() { MPI_Type_free(&type_); }
+    rows_with_gaps(const rows_with_gaps &) = delete;
+    rows_with_gaps &operator=(const rows_with_gaps &) = delete;
+    MPI_Datatype get() const { return type_; }
 
   private:
-    void good(CUresult result, const char *what)
-    {
-        c_.expect(CUDA_SUCCESS == result ? "" : bench::driver_error(c_.gpu->driver(), what, result),
-                  "work that waits");
-    }
-
-    context &c_;
-    std::atomic<unsigned> *flag_ = nullptr;
-    CUstream stream_ = nullptr;
+    MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
 } // namespace
@@ -70,6 +53,7 @@ void test_work_waits(context &c)
     constexpr int small_ones = 40;
     const unsigned flags = 1 == c.rounds ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
     auto in = c.make(memory_kind::device, len);
+    const rows_with_gaps rows(len);
     for (int round = 0; round < 3; ++round) {
         auto first = c.make(memory_kind::device, len);
         auto second = c.make(memory_kind::device, len);
@@ -83,9 +67,11 @@ void test_work_waits(context &c)
             c.receive(in->data(), len, 0, tag);
         }
         std::vector<std::unique_ptr<buffer>> others;
+        std::vector<std::unique_ptr<buffer>> spread;
         for (const memory_kind kind : c.kinds) { // the receiver's have had no message yet
             others.push_back(c.make(0 == c.rank ? kind : memory_kind::device, len));
             c.expect(others.back()->fill(0, 0 == c.rank ? len : 0, seed), "fill");
+            spread.push_back(c.make(memory_kind::device, len));
         }
         std::unique_ptr<waiting_work> work;
         if (1 == c.rank) {
@@ -98,6 +84,16 @@ void test_work_waits(context &c)
                 c.send(each->data(), len, 1, tag);
             } else {
                 c.receive(each->data(), len, 0, tag);
+            }
+        }
+        at_step("messages with gaps while work waits");
+        for (std::size_t i = 0; i < others.size(); ++i) {
+            if (0 == c.rank) {
+                c.send(others[i]->data(), len / 2, 1, tag);
+            } else {
+                c.mpi(MPI_Recv(spread[i]->data(), 1, rows.get(), 0, tag, MPI_COMM_WORLD,
+                               MPI_STATUS_IGNORE),
+                      "MPI_Recv of a type with gaps");
             }
         }
         at_step("messages while work waits");
@@ -125,8 +121,45 @@ void test_work_waits(context &c)
                 c.expect(each->compare(0, len, seed), "a message into new memory");
                 ++c.messages;
             }
+            for (const auto &each : spread) {
+                for (std::size_t at = 0; at < len / 2; at += row_bytes) {
+                    c.expect(each->compare(2 * at, row_bytes, seed, at), "a message with gaps");
+                }
+                ++c.messages;
+            }
             ++c.messages;
         }
+    }
+}
+
+// The first MPI_Get of a process whose work waits.
+void test_work_waits_window(context &c)
+{
+    constexpr std::size_t len = 1u << 20;
+    for (const memory_kind kind : c.kinds) {
+        auto theirs = c.make(kind, len);
+        auto mine = c.make(memory_kind::device, len);
+        const std::uint64_t seed = c.draw_seeds(1);
+        c.expect(theirs->fill(0, len, seed), "fill");
+        at_step("a window, and MPI_Get by the other rank");
+        MPI_Win shared = MPI_WIN_NULL;
+        c.mpi(MPI_Win_create(theirs->data(), static_cast<MPI_Aint>(len), 1, MPI_INFO_NULL,
+                             MPI_COMM_WORLD, &shared),
+              "MPI_Win_create");
+        std::unique_ptr<waiting_work> work;
+        if (1 == c.rank) {
+            work = std::make_unique<waiting_work>(c, CU_STREAM_DEFAULT);
+            at_step("MPI_Get while work waits");
+            c.mpi(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, shared), "MPI_Win_lock");
+            c.mpi(MPI_Get(mine->data(), static_cast<int>(len), MPI_BYTE, 0, 0,
+                          static_cast<int>(len), MPI_BYTE, shared),
+                  "MPI_Get");
+            c.mpi(MPI_Win_unlock(0, shared), "MPI_Win_unlock");
+            work.reset();
+            c.expect(mine->compare(0, len, seed), "MPI_Get while work waits");
+            ++c.messages;
+        }
+        MPI_Win_free(&shared);
     }
 }
 

@@ -53,6 +53,7 @@ counted two-ranks-long 300 2 reductions-long --mca coll_gpusm_use_devices 0
 counted three-ranks-long 300 3 reductions-long --mca coll_adapt_priority 100
 for ranks in 2 3; do
     check "absolute-addresses-of-$ranks-ranks" 120 "$ranks" "$exchange" absolute-reductions --kinds HDM
+    check "type-handles-of-$ranks-ranks" 60 "$ranks" "$exchange" type-handles --kinds HD
 done
 if need_softcuda long-reductions-go-in-pieces; then
     launch 120 2 --mca coll_gpusm_use_devices 0 -x GPUSM_SOFTCUDA_LOG="$work" "$exchange" \

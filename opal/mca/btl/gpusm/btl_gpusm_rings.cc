@@ -69,7 +69,6 @@ status device_rings::export_ring(gpu_side &side, ring *made)
         side.exports.release(made->entry);
     }
     made->entry = entry;
-    made->handle.event_slot = no_event_slot;
     return status::ok;
 }
 

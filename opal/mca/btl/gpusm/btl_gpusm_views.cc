@@ -42,7 +42,7 @@ status offer_packed(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
     if (nullptr == made->packed.on) {
         return status::no_memory;
     }
-    status s = side.views.pack(of, of.address, made->packed.address, size);
+    status s = side.views.pack(of, of.address, made->packed.address, size, true);
     if (status::ok == s) {
         s = offer_device(side, endpoint, made, made->packed.address, size);
     }

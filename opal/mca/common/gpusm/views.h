@@ -100,8 +100,11 @@ class view_table final : public gap_services {
 
     // --- under the GPU lock
 
-    // The same for addresses of which is known that they lie in their views.
-    status copy_locked(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+    // The same for addresses of which is known that they lie in their views. `is_programs`: the
+    // program of this process writes the source, so its copies are waited for; else what is there
+    // is complete, and a receiver must not wait for work that may wait for its message.
+    status copy_locked(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                       bool is_programs);
 
     // For the engine, of copies that it has been given.
     status describe(const copy_request &request, strided_copy *out) override;
@@ -113,7 +116,8 @@ class view_table final : public gap_services {
     status describe(std::uint64_t to, std::uint64_t from, std::uint64_t len_bytes,
                     strided_copy *out);
     // Packs what is from that address in the view on, and returns when that is done.
-    status pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes);
+    status pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes,
+                bool is_programs);
     // The program may have freed the memory between two uses of a view, and have other memory
     // there. False: it is nothing that a kernel can touch.
     bool is_there(view &of);
@@ -142,10 +146,15 @@ class view_table final : public gap_services {
     device *touches(std::uint64_t address, std::size_t len_bytes);
     device *owner_of(std::uint64_t address);
     bool reaches(device *by, std::uint64_t address, std::size_t len_bytes);
-    status copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
-    status copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
-    status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
-    status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
+    CUevent event_before(device *reads, bool is_programs);
+    status copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                        bool is_programs);
+    status copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                             bool is_programs);
+    status copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                      bool is_programs);
+    status copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                          bool is_programs);
     status move(const device &on, std::uint64_t to, std::uint64_t from, std::size_t len_bytes);
 
     gpu_side &side_;

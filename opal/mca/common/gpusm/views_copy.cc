@@ -68,16 +68,22 @@ status view_table::copy_otherwise(const copy_request &request)
             return s;
         }
     }
-    return copy_locked(request.destination, request.source, request.len_bytes);
+    return copy_locked(request.destination, request.source, request.len_bytes, false);
 }
 
-status view_table::pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes)
+CUevent view_table::event_before(device *reads, bool is_programs)
+{
+    return nullptr == reads || !is_programs ? nullptr : side_.event_before_copies(*reads);
+}
+
+status view_table::pack(view &from, std::uint64_t at, std::uint64_t to, std::size_t len_bytes,
+                        bool is_programs)
 {
     strided_copy what;
     const status s = describe(to, at, len_bytes, &what);
     return status::ok != s
                ? s
-               : side_.copies.copy_now(*from.on, what, side_.event_before_copies(*from.on));
+               : side_.copies.copy_now(*from.on, what, event_before(from.on, is_programs));
 }
 
 // The driver's copy of memory without gaps.
@@ -92,7 +98,8 @@ status view_table::move(const device &on, std::uint64_t to, std::uint64_t from,
 }
 
 // One copy a block, and one wait for all: where there is no kernel, or no memory to pack into.
-status view_table::copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
+status view_table::copy_by_driver(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                                  bool is_programs)
 {
     const view *source = find(from);
     const view *target = find(to);
@@ -100,7 +107,7 @@ status view_table::copy_by_driver(std::uint64_t to, std::uint64_t from, std::siz
     return side_.driver.report(
         "copying blocks", in_context(side_.driver, on.context, [&] {
             const CUevent before =
-                nullptr == source ? nullptr : side_.event_before_copies(*source->on);
+                event_before(nullptr == source ? nullptr : source->on, is_programs);
             CUresult result = nullptr == before
                                   ? CUDA_SUCCESS
                                   : side_.driver.stream_wait_event(on.stream, before, 0);
@@ -121,7 +128,8 @@ status view_table::copy_by_driver(std::uint64_t to, std::uint64_t from, std::siz
 
 // By way of packed memory, on each side that is a view. Anything but `ok`: it is to be done
 // otherwise, or with less memory.
-status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
+status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                              bool is_programs)
 {
     view *source = find(from);
     view *target = find(to);
@@ -132,7 +140,8 @@ status view_table::copy_piece(std::uint64_t to, std::uint64_t from, std::size_t 
     const packed_block in = take(target);
     status s = status::no_memory;
     if ((nullptr == source || out.on != nullptr) && (nullptr == target || in.on != nullptr)) {
-        s = nullptr == source ? status::ok : pack(*source, from, out.address, len_bytes);
+        s = nullptr == source ? status::ok
+                              : pack(*source, from, out.address, len_bytes, is_programs);
         if (status::ok == s) {
             s = move(*(nullptr == target ? source : target)->on,
                      nullptr == target ? to : in.address, nullptr == source ? from : out.address,
@@ -182,7 +191,8 @@ bool view_table::reaches(device *by, std::uint64_t address, std::size_t len_byte
 }
 
 // Anything but `ok`: it is to be done otherwise.
-status view_table::copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
+status view_table::copy_at_once(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                                bool is_programs)
 {
     device *reads = touches(from, len_bytes);
     device *writes = touches(to, len_bytes);
@@ -193,11 +203,12 @@ status view_table::copy_at_once(std::uint64_t to, std::uint64_t from, std::size_
     }
     strided_copy what;
     const status s = describe(to, from, len_bytes, &what);
-    return status::ok != s ? s : side_.copies.copy_now(*on, what, side_.event_before_copies(*on));
+    return status::ok != s ? s : side_.copies.copy_now(*on, what, event_before(reads, is_programs));
 }
 
 // Other host memory: a short copy of the processor is faster than one of the driver. Likewise.
-status view_table::copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes)
+status view_table::copy_through_host(std::uint64_t to, std::uint64_t from, std::size_t len_bytes,
+                                     bool is_programs)
 {
     const bool packs = is_view_address(from);
     device *other = nullptr;
@@ -210,14 +221,14 @@ status view_table::copy_through_host(std::uint64_t to, std::uint64_t from, std::
     }
     const auto packed = reinterpret_cast<std::uint64_t>(between);
     if (packs) {
-        const status s = copy_at_once(packed, from, len_bytes);
+        const status s = copy_at_once(packed, from, len_bytes, is_programs);
         if (status::ok == s) {
             std::memcpy(reinterpret_cast<void *>(to), between, len_bytes);
         }
         return s;
     }
     std::memcpy(between, reinterpret_cast<const void *>(from), len_bytes);
-    return copy_at_once(to, packed, len_bytes);
+    return copy_at_once(to, packed, len_bytes, false);
 }
 
 status view_table::copy(void *to, const void *from, std::size_t len_bytes)
@@ -237,19 +248,19 @@ status view_table::copy(void *to, const void *from, std::size_t len_bytes)
     if (on != nullptr) {
         (void)side_.copies.prepare_strided(*on); // as for a view when it is opened
     }
-    return copy_locked(destination, origin, len_bytes);
+    return copy_locked(destination, origin, len_bytes, true);
 }
 
 status view_table::copy_locked(std::uint64_t destination, std::uint64_t origin,
-                               std::size_t len_bytes)
+                               std::size_t len_bytes, bool is_programs)
 {
     view *source = find(origin);
     view *target = find(destination);
     if ((source != nullptr && !is_there(*source)) || (target != nullptr && !is_there(*target))) {
         return status::bad_argument;
     }
-    if (0 == len_bytes || status::ok == copy_at_once(destination, origin, len_bytes) ||
-        status::ok == copy_through_host(destination, origin, len_bytes)) {
+    if (0 == len_bytes || status::ok == copy_at_once(destination, origin, len_bytes, is_programs) ||
+        status::ok == copy_through_host(destination, origin, len_bytes, is_programs)) {
         return status::ok;
     }
     if (nullptr == source && nullptr == target) {
@@ -261,14 +272,14 @@ status view_table::copy_locked(std::uint64_t destination, std::uint64_t origin,
     std::size_t piece = piece_bytes;
     for (std::size_t done = 0; done < len_bytes && status::ok == s;) {
         const std::size_t now = std::min(piece, len_bytes - done);
-        s = copy_piece(destination + done, origin + done, now);
+        s = copy_piece(destination + done, origin + done, now, is_programs);
         if (status::no_memory == s && now > least_piece_bytes) {
             piece = now / 2;
             s = status::ok;
             continue;
         }
         if (status::ok != s) {
-            s = copy_by_driver(destination + done, origin + done, now);
+            s = copy_by_driver(destination + done, origin + done, now, is_programs);
         }
         done += now;
     }

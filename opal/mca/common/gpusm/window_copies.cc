@@ -215,7 +215,10 @@ status window_copies::start(const window_copy &what, const std::array<window_pen
     made.copy.source = what.is_put ? mine.address : theirs.address;
     made.copy.destination = what.is_put ? theirs.address : mine.address;
     made.copy.len_bytes = what.mine.len_bytes;
-    made.copy.wait_for = side_.event_before_copies(*on);
+    // Only what this process's program may have written.
+    if (what.is_put || (what.in != nullptr && what.in->is_own())) {
+        made.copy.wait_for = side_.event_before_copies(*on);
+    }
     made.copy.kernel_reaches = mine.kernel_touches && theirs.kernel_touches;
     made.copy.processor_waits = !mine.on_device || !theirs.on_device;
     made.copy.within_device = mine.is_there && theirs.is_there;
@@ -267,8 +270,8 @@ bool window_copies::progress()
     while (over != nullptr) {
         copy_request *each = std::exchange(over, over->next);
         if (status::ok != each->outcome) { // once more, in another way
-            each->outcome =
-                side_.views.copy_locked(each->destination, each->source, each->len_bytes);
+            each->outcome = side_.views.copy_locked(each->destination, each->source,
+                                                    each->len_bytes, each->wait_for != nullptr);
         }
         end(reinterpret_cast<job *>(each), each->outcome);
     }

@@ -62,6 +62,7 @@ class window_mapping {
 
     const window_memory &told() const { return told_; }
     gpu_side &side() const { return side_; }
+    bool is_own() const { return nullptr == owner_; }
     // `busy`: again after progress; else it cannot be had, now or ever.
     status find(device &on, place *out);
     // A device for work on it, where nothing else says on which.

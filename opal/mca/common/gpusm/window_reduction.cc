@@ -47,7 +47,7 @@ status window_reduction::bring_mine()
                ? status::unsupported
                : side_.views.copy_locked(source_,
                                          nullptr == my_view_ ? mine_.address : my_view_->address,
-                                         mine_.len_bytes);
+                                         mine_.len_bytes, true);
 }
 
 status window_reduction::bring_theirs(const window_mapping::place &place)
@@ -62,7 +62,7 @@ status window_reduction::bring_theirs(const window_mapping::place &place)
         return status::unsupported;
     }
     target_ = their_block_.address;
-    return side_.views.copy_locked(target_, their_view_->address, theirs_.len_bytes);
+    return side_.views.copy_locked(target_, their_view_->address, theirs_.len_bytes, in_.is_own());
 }
 
 status window_reduction::find()
@@ -114,7 +114,7 @@ status window_reduction::put_back()
 {
     return nullptr == their_view_
                ? status::ok
-               : side_.views.copy_locked(their_view_->address, target_, theirs_.len_bytes);
+               : side_.views.copy_locked(their_view_->address, target_, theirs_.len_bytes, false);
 }
 
 status window_reduction::step()

@@ -51,8 +51,9 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
         retire(entry);
         entry = nullptr;
     }
+    const bool takes_event = use_events_ && export_use::read == use;
     device *of = nullptr;
-    if (nullptr == entry || use_events_) {
+    if (nullptr == entry || takes_event) {
         const pointer_facts facts = devices_.facts_of(address);
         const std::uint64_t id = facts.buffer_id;
         const auto mapped_as = [&](share_kind kind) {
@@ -86,7 +87,7 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
         }
     }
     const std::uint8_t flags = by_peer.is_refused(of_what) ? asks_for_answer : 0;
-    *handle = {entry->slot,       use_events_ ? record_event(*of) : no_event_slot,
+    *handle = {entry->slot,       takes_event ? record_event(*of) : no_event_slot,
                entry->kind,       flags,
                entry->generation, entry->base,
                entry->len_bytes};

@@ -54,7 +54,8 @@ using mappings_of_exports = reach_table<std::pair<int, share_kind>>;
 // no free slot, the least recently used export without a reference is retired.
 class export_directory {
   public:
-    // `use_events`: each handle names an event behind the work of the legacy default stream.
+    // `use_events`: each handle for a reader names an event behind the work of the legacy default
+    // stream.
     export_directory(const driver_api &driver, device_table &devices, segment &own, bool use_events)
         : driver_(driver), devices_(devices), own_(own), use_events_(use_events)
     {
