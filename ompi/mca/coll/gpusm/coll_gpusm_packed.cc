@@ -57,7 +57,7 @@ std::uint64_t longest_block(const buffer_argument &of)
 // Where its elements would begin if the datatype began with its data.
 void *moved_address(const buffer_argument &of)
 {
-    return static_cast<unsigned char *>(*of.buffer) + (*of.type)->super.true_lb;
+    return shifted(*of.buffer, (*of.type)->super.true_lb);
 }
 
 // Open MPI asks about the address that the program gives, which may be that of nothing
@@ -67,8 +67,8 @@ bool has_to_move(const buffer_argument &of)
     const std::vector<element_run> runs =
         of.begins_elsewhere() ? runs_of(of) : std::vector<element_run>();
     const opal_datatype_t &layout = (*of.type)->super;
-    return !runs.empty() && is_device_memory(static_cast<unsigned char *>(moved_address(of)) +
-                                             runs.front().first * (layout.ub - layout.lb));
+    return !runs.empty() && is_device_memory(shifted(moved_address(of),
+                                                     runs.front().first * (layout.ub - layout.lb)));
 }
 
 // One buffer of the program's, and the packed bytes that stand in for it.
@@ -113,8 +113,7 @@ bool packed_buffer::open(const buffer_argument &of, bool is_persistent)
 {
     const opal_datatype_t &layout = (*of.type)->super;
     for (const element_run &each : runs_of(of)) {
-        const auto *first =
-            static_cast<const unsigned char *>(*of.buffer) + each.first * (layout.ub - layout.lb);
+        const void *first = shifted(*of.buffer, each.first * (layout.ub - layout.lb));
         program_elements data(first, each.count, *of.type);
         view_owner opened = data.open(is_persistent);
         if (nullptr == opened) {

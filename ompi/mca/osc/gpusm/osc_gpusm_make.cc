@@ -219,7 +219,7 @@ int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, uni
         return rc;
     }
     if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) {
-        checks->leave_out(comm_);
+        checks->exclude(comm_);
     }
     rank_ = ompi_comm_rank(comm_);
     size_ = ompi_comm_size(comm_);
@@ -361,7 +361,7 @@ window::~window()
     }
     if (comm_ != nullptr) {
         if (sync_check *checks = mca_osc_gpusm_component.checks; checks != nullptr) {
-            checks->take_in(comm_);
+            checks->include(comm_);
         }
         (void)ompi_comm_free(&comm_);
     }

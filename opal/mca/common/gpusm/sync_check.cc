@@ -61,7 +61,7 @@ std::optional<sync_check::look> sync_check::first_look(const buffer_use &use,
     }
     made.on_device = place.on_device;
     const std::lock_guard guard(lock_);
-    if (use.message && left_out_.contains(use.message->comm)) {
+    if (use.message && excluded_.contains(use.message->comm)) {
         return std::nullopt;
     }
     const status s = nullptr == place.context && !place.on_device
@@ -77,16 +77,16 @@ std::optional<sync_check::look> sync_check::first_look(const buffer_use &use,
     return made;
 }
 
-void sync_check::leave_out(const void *comm)
+void sync_check::exclude(const void *comm)
 {
     const std::lock_guard guard(lock_);
-    left_out_.insert(comm);
+    excluded_.insert(comm);
 }
 
-void sync_check::take_in(const void *comm)
+void sync_check::include(const void *comm)
 {
     const std::lock_guard guard(lock_);
-    left_out_.erase(comm);
+    excluded_.erase(comm);
 }
 
 void sync_check::second_look_later(std::optional<look> &&at, const void *request,

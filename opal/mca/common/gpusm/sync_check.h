@@ -91,8 +91,8 @@ class sync_check {
     }
 
     // Messages over `comm` are not the program's own, from then on or no longer.
-    void leave_out(const void *comm);
-    void take_in(const void *comm);
+    void exclude(const void *comm);
+    void include(const void *comm);
 
     std::uint64_t looked_at() const { return looked_at_.load(std::memory_order_relaxed); }
     std::uint64_t found() const { return found_.load(std::memory_order_relaxed); }
@@ -113,7 +113,7 @@ class sync_check {
     std::vector<unsigned char> staging_;
     std::size_t staged_bytes_ = 0;
     std::vector<look> due_;
-    std::set<const void *> left_out_;
+    std::set<const void *> excluded_;
     std::set<std::vector<void *>> told_; // return addresses of the calls
     bool told_of_unrest_ = false;
     std::atomic<std::size_t> due_number_{0};

@@ -202,7 +202,7 @@ class peer_segment : public mapped_segment {
 
 std::string segment_path(const std::string &directory, const segment_identity &identity);
 
-// What else a process keeps in that folder has its segment's path and a suffix: this or another.
+// What else a process keeps in that folder has its segment's path and a suffix. That of its socket:
 inline constexpr char companion_suffix[] = ".fds";
 
 // Removes segment files of this user in `directory` whose owner is dead, and what was kept beside
