@@ -61,7 +61,11 @@ namespace gpusm::bench {
     X(mem_pool_destroy, cuMemPoolDestroy)                                                          \
     X(mem_alloc_from_pool_async, cuMemAllocFromPoolAsync)                                          \
     X(mem_alloc_async, cuMemAllocAsync)                                                            \
-    X(mem_free_async, cuMemFreeAsync)
+    X(mem_free_async, cuMemFreeAsync)                                                              \
+    X(module_load_data, cuModuleLoadDataEx)                                                        \
+    X(module_get_function, cuModuleGetFunction)                                                    \
+    X(module_unload, cuModuleUnload)                                                               \
+    X(launch_kernel, cuLaunchKernel)
 
 struct driver_api {
 #define GPUSM_BENCH_FIELD(field, name) decltype(&name) field = nullptr;

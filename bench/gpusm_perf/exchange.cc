@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange.cc: the loops of latency, bw and bibw, made as in the OSU benchmarks of these names but
-// for the places of a window's messages: each has its own, because receives that overlap are an
-// error in MPI, and because only so every message can be checked.
+// exchange.cc: the loops of latency, bw, bibw and kernels, made as in the OSU benchmarks of these
+// names but for the places of a window's messages: each has its own, because receives that overlap
+// are an error in MPI, and because only so every message can be checked.
 #include "bench/gpusm_perf/gpusm_perf.h"
 
 #include <algorithm>
@@ -111,10 +111,21 @@ void exchange_windows(const run &r, message_plan &plan)
                       MPI_STATUSES_IGNORE);
 }
 
-// One ping-pong, or one window. Both ways at once need no answer: a window ends when the other
-// side's has come.
-void iterate(const run &r, message_plan &plan)
+// All ranks begin together, so that those that share a device need it at the same time.
+void run_kernel(run &r)
 {
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+    const std::string why = r.kernel->run(r.opt.kernel_us);
+    r.kernel_error = r.kernel_error.empty() ? why : r.kernel_error;
+}
+
+// One ping-pong, or one window, which in kernels is of one message. Both ways at once need no
+// answer: a window ends when the other side's has come.
+void iterate(run &r, message_plan &plan)
+{
+    if (perf_mode::kernels == r.opt.mode) {
+        run_kernel(r);
+    }
     if (perf_mode::latency != r.opt.mode) {
         exchange_windows(r, plan);
         if (perf_mode::bw == r.opt.mode && r.first) {
@@ -166,6 +177,9 @@ std::string make_buffers(run &r)
     if (nullptr != r.outgoing) {
         r.incoming = buffer::make(r.kind(), in_bytes, r.gpu, &why, r.opt.destination_offset);
     }
+    if (why.empty() && perf_mode::kernels == r.opt.mode) {
+        r.kernel = busy_kernel::make(*r.gpu, &why);
+    }
     return agree_on_error(why);
 }
 
@@ -197,6 +211,7 @@ rank_times measure(run &r, std::size_t len_bytes, std::string *error)
         each_us.push_back(us_between(stamps[i - 1], stamps[i]) / r.messages());
     }
     const double total_us = us_between(stamps.front(), stamps.back());
+    *error = error->empty() ? r.kernel_error : *error;
     if (r.opt.check) {
         if (error->empty()) {
             *error = compare_incoming(r, plan);
@@ -207,6 +222,20 @@ rank_times measure(run &r, std::size_t len_bytes, std::string *error)
         *error = error->empty() ? checked : *error;
     }
     return {median_of(each_us), total_us / static_cast<double>(iterations) / r.messages()};
+}
+
+double kernels_alone_us(run &r)
+{
+    constexpr int warmup = 10;
+    constexpr int rounds = 200;
+    clock_type::time_point begin;
+    for (int i = -warmup; i < rounds; ++i) {
+        if (0 == i) {
+            begin = clock_type::now();
+        }
+        run_kernel(r);
+    }
+    return over_ranks(us_between(begin, clock_type::now()) / rounds, MPI_MAX);
 }
 
 std::string check_bytes(run &r, std::size_t len_bytes, int iterations)

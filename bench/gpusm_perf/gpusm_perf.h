@@ -8,6 +8,7 @@
 
 #include "bench/common/agree.h"
 #include "bench/common/buffer.h"
+#include "bench/common/busy_kernel.h"
 #include "bench/common/numbers.h"
 #include "bench/common/path_counters.h"
 #include "bench/common/placed.h"
@@ -22,9 +23,9 @@
 
 namespace gpusm::bench {
 
-enum class perf_mode { latency, bw, bibw, check };
+enum class perf_mode { latency, bw, bibw, kernels, check };
 
-inline constexpr const char *mode_names[] = {"latency", "bw", "bibw", "check"};
+inline constexpr const char *mode_names[] = {"latency", "bw", "bibw", "kernels", "check"};
 inline const char *name_of(perf_mode mode)
 {
     return mode_names[static_cast<int>(mode)];
@@ -42,6 +43,7 @@ struct options {
     std::size_t destination_block = 0;
     std::vector<std::size_t> sizes; // bytes, in the order to be measured
     int window = 64;                // messages under way at once in bw and bibw
+    int kernel_us = 50;             // of each rank's kernel before an exchange in kernels
     int places = 0;                 // of a window's messages; 0: one for each
     int iterations = 0;             // 0: chosen by message size
     int warmup = -1;                // -1: chosen by message size
@@ -53,7 +55,11 @@ struct options {
 
     bool uses_gpu() const { return is_gpu(source) || is_gpu(destination); }
     bool has_gaps() const { return 0 != source_block || 0 != destination_block; }
-    bool needs_gpu() const { return bench::needs_gpu(source) || bench::needs_gpu(destination); }
+    bool needs_gpu() const
+    {
+        return bench::needs_gpu(source) || bench::needs_gpu(destination) ||
+               perf_mode::kernels == mode;
+    }
     int iterations_for(std::size_t len_bytes) const;
     int warmup_for(std::size_t len_bytes) const;
 };
@@ -75,6 +81,8 @@ struct run {
     const device *gpu = nullptr;
     std::unique_ptr<buffer> outgoing;
     std::unique_ptr<buffer> incoming;
+    std::unique_ptr<busy_kernel> kernel; // in kernels
+    std::string kernel_error;            // its first
     std::unique_ptr<path_counters> counters;
     bool warmed_up = false;
     path_counts after_warmup;
@@ -88,12 +96,13 @@ struct run {
     std::size_t block_bytes() const { return first ? opt.source_block : opt.destination_block; }
     memory_kind peer_kind() const { return first ? opt.destination : opt.source; }
     int pairs() const { return ranks / 2; }
-    // Of a pair, in one iteration.
+    // Of a pair, in one iteration; in kernels the time is of the whole iteration.
     int messages() const
     {
-        return perf_mode::latency == opt.mode ? 2
-               : perf_mode::bw == opt.mode    ? opt.window
-                                              : 2 * opt.window;
+        return perf_mode::kernels == opt.mode   ? 1
+               : perf_mode::latency == opt.mode ? 2
+               : perf_mode::bw == opt.mode      ? opt.window
+                                                : 2 * opt.window;
     }
     // Where messages of this size lie, in the outgoing buffer as well as in the incoming one.
     placement places_for(std::size_t len_bytes) const
@@ -113,9 +122,11 @@ struct rank_times {
 
 // All of these are collective. Sentences are empty on success, and a rank's own.
 
-// Buffers for the kinds and sizes of r.opt.
+// Buffers for the kinds and sizes of r.opt, and in kernels the kernel.
 std::string make_buffers(run &r);
 rank_times measure(run &r, std::size_t len_bytes, std::string *error);
+// The iterations of kernels without messages: the mean of the slowest rank, in microseconds.
+double kernels_alone_us(run &r);
 // So many iterations, each with contents of its own, of which every byte is compared.
 std::string check_bytes(run &r, std::size_t len_bytes, int iterations);
 // gpusm_perf check; returns the exit status.

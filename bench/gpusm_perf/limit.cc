@@ -185,7 +185,8 @@ bool bare_copies::fit_into_cache(std::size_t len_bytes) const
 
 const char *describe_limit(const options &opt)
 {
-    return !opt.limit       ? "not measured"
+    return !opt.limit                       ? "not measured"
+           : perf_mode::kernels == opt.mode ? "the same without messages"
            : across(opt)    ? "cuMemcpyAsync from D memory of the peer opened by CUDA IPC"
            : opt.uses_gpu() ? "cuMemcpyAsync between D and R memory of one process"
                             : "memcpy in the receiver";

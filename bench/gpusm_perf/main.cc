@@ -60,7 +60,10 @@ int measure_all(run &r, bare_copies *copies, report *about)
 {
     int status = 0;
     for (const std::size_t len_bytes : r.opt.sizes) {
-        const double limit_us = nullptr == copies ? 0 : copies->limit_us(len_bytes);
+        const double limit_us = nullptr != copies ? copies->limit_us(len_bytes)
+                                : r.opt.limit && perf_mode::kernels == r.opt.mode
+                                    ? kernels_alone_us(r)
+                                    : 0;
         std::string mine;
         const rank_times times = measure(r, len_bytes, &mine);
         if (!mine.empty()) {
@@ -99,7 +102,7 @@ int run_measurements(run &r)
     about.limit = describe_limit(r.opt);
     about.link_gb_per_s = r.opt.link_gb_per_s;
     about.link_enforced = r.opt.link_gb_per_s > 0 || (nullptr != r.gpu && !r.gpu->is_software());
-    if (r.opt.limit) {
+    if (r.opt.limit && perf_mode::kernels != r.opt.mode) {
         copies = std::make_unique<bare_copies>(r);
         if (0 == about.link_gb_per_s) {
             about.link_gb_per_s = copies->link_gb_per_s();

@@ -111,6 +111,7 @@ std::string set_option(int which, const std::string &value, options *result)
         int most;
     };
     static constexpr number numbers[] = {{'w', &options::window, 1, 65536},
+                                         {'k', &options::kernel_us, 1, 1000000},
                                          {'p', &options::places, 1, 65536},
                                          {'i', &options::iterations, 1, 100000000},
                                          {'x', &options::warmup, 0, 100000000}};
@@ -165,12 +166,12 @@ int options::warmup_for(std::size_t len_bytes) const
 std::string parse_options(int argc, char **argv, options *result)
 {
     static const option known[] = {
-        {"src", 1, nullptr, 's'},        {"dst", 1, nullptr, 'd'},    {"sizes", 1, nullptr, 'z'},
-        {"preset", 0, nullptr, 'P'},     {"offset", 1, nullptr, 'o'}, {"gaps", 1, nullptr, 'g'},
-        {"window", 1, nullptr, 'w'},     {"places", 1, nullptr, 'p'}, {"check", 0, nullptr, 'c'},
-        {"iterations", 1, nullptr, 'i'}, {"warmup", 1, nullptr, 'x'}, {"link", 1, nullptr, 'l'},
-        {"no-limit", 0, nullptr, 'n'},   {"json", 1, nullptr, 'j'},   {"help", 0, nullptr, 'h'},
-        {nullptr, 0, nullptr, 0},
+        {"src", 1, nullptr, 's'},        {"dst", 1, nullptr, 'd'},      {"sizes", 1, nullptr, 'z'},
+        {"preset", 0, nullptr, 'P'},     {"offset", 1, nullptr, 'o'},   {"gaps", 1, nullptr, 'g'},
+        {"window", 1, nullptr, 'w'},     {"places", 1, nullptr, 'p'},   {"check", 0, nullptr, 'c'},
+        {"iterations", 1, nullptr, 'i'}, {"warmup", 1, nullptr, 'x'},   {"link", 1, nullptr, 'l'},
+        {"kernel", 1, nullptr, 'k'},     {"no-limit", 0, nullptr, 'n'}, {"json", 1, nullptr, 'j'},
+        {"help", 0, nullptr, 'h'},       {nullptr, 0, nullptr, 0},
     };
     opterr = 0;
     for (int which; (which = getopt_long(argc, argv, ":ch", known, nullptr)) != -1;) {
@@ -184,10 +185,11 @@ std::string parse_options(int argc, char **argv, options *result)
     const std::string mode = optind < argc ? argv[optind] : "";
     const auto *found = std::find(std::begin(mode_names), std::end(mode_names), mode);
     if (optind + 1 != argc || std::end(mode_names) == found) {
-        return "expected one mode (latency, bw, bibw or check), not '" + mode + "'";
+        return "expected one mode (latency, bw, bibw, kernels or check), not '" + mode + "'";
     }
     result->mode = static_cast<perf_mode>(found - std::begin(mode_names));
     const bool checks = perf_mode::check == result->mode;
+    result->window = perf_mode::kernels == result->mode ? 1 : result->window;
     std::string error = settle_kinds(checks, &result->sources, &result->source);
     if (error.empty()) {
         error = settle_kinds(checks, &result->destinations, &result->destination);
@@ -205,7 +207,7 @@ std::string parse_options(int argc, char **argv, options *result)
 }
 
 const char *const help_text =
-    R"(usage: mpirun -n N gpusm_perf {latency|bw|bibw|check} [options]
+    R"(usage: mpirun -n N gpusm_perf {latency|bw|bibw|kernels|check} [options]
 
 Messages between pairs of ranks, rank i and rank i + N/2, of any kind of memory on either side, and
 the bare copies beside them. For collectives, and all that OSU's benchmarks have: bench/compare.
@@ -213,6 +215,8 @@ the bare copies beside them. For collectives, and all that OSU's benchmarks have
   latency   ping-pong; the time is half of a round trip
   bw        one way: windows of messages, each answered by 4 bytes
   bibw      windows both ways at once
+  kernels   a barrier, a kernel of each rank on its device, which the rank waits for, and a message
+            each way; the time is of all this, the limit is that without the messages
   check     compares every byte of messages of each protocol, one way, to and fro, and both ways at
             once, for all combinations of kinds, and prints one verdict as its last line
 
@@ -230,6 +234,7 @@ the bare copies beside them. For collectives, and all that OSU's benchmarks have
   --gaps S,D     the first rank's messages are of blocks of S bytes, the second rank's of D bytes,
                  each followed by a gap as long (MPI_Type_vector); 0: no gaps. Sizes are without
                  gaps, whole blocks (default then from the longer block on)
+  --kernel US    how long the kernels of kernels run (default 50)
   --window N     messages under way at once in bw and bibw (default 64)
   --places N     give a window's messages so many places in each buffer, not one each; 1 is what
                  osu_bw has, where all are sent from one buffer that stays in the caches

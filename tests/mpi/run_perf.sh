@@ -24,6 +24,8 @@ done
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D H:D); do
     in_every_mode odd- "$set" "$odd"
 done
+# shellcheck disable=SC2086 # options
+[ "$have_gpu" != yes ] || check kernels 60 2 "$perf" kernels --kernel 20 --src D --dst D $some
 gaps="--sizes 768,96K,1536K --iterations 3 --warmup 2 -c --no-limit"
 for set in H:H $([ "$have_gpu" = yes ] && echo D:D D:H H:D D:V); do
     in_every_mode gaps- "$set" "$gaps --gaps 64,24"

@@ -11,8 +11,10 @@
 #include "opal/mca/common/gpusm/gpu/strided_arguments.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace softcuda {
 
@@ -213,11 +215,18 @@ template <bool aligned> void reduce(launch &l)
     tell_end(l, arguments.done, arguments.done_value);
 }
 
+// gpusm_busy(nanoseconds): bench/common/busy_kernel.cc.
+void busy(launch &l)
+{
+    std::this_thread::sleep_for(std::chrono::nanoseconds(l.argument<std::uint64_t>(0)));
+}
+
 const struct kernel {
     const char *name;
     std::vector<std::size_t> argument_bytes;
     void (*run)(launch &);
 } kernels[] = {
+    {"gpusm_busy", {sizeof(std::uint64_t)}, busy},
     {"gpusm_gather",
      {sizeof(gpusm::gather_arguments<gpusm::gather_most_copies>)},
      gather<gpusm::gather_most_copies>},
