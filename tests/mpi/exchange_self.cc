@@ -235,4 +235,21 @@ void test_self(context &c)
     replace(c);
 }
 
+// Eager messages of device memory, and nothing else.
+void test_self_short(context &c)
+{
+    const int rounds = 0 != c.rounds ? c.rounds : 1;
+    constexpr std::size_t len = 8;
+    auto out = c.make(memory_kind::device, len);
+    auto in = c.make(memory_kind::device, len);
+    for (int i = 0; i < rounds; ++i) {
+        const std::uint64_t seed = c.draw_seeds(1);
+        c.expect(out->fill(0, len, seed), "fill");
+        const message one{c, out->data(), in->data(), static_cast<int>(len)};
+        one.sendrecv();
+        c.expect(in->compare(0, len, seed), "MPI_Sendrecv");
+        ++c.messages;
+    }
+}
+
 } // namespace gpusm::exchange

@@ -64,6 +64,7 @@ inline constexpr subtest subtests[] = {
     {"late", test_late, ranks::pair, false},
     {"late-pairs", test_pairs, ranks::pair, false},
     {"self", test_self, ranks::everyone, true},
+    {"self-short", test_self_short, ranks::everyone, true},
     {"absolute-reductions", test_absolute_reductions, ranks::everyone, true},
     {"type-handles", test_type_handles, ranks::everyone, true},
     {"many-types", test_many_types, ranks::pair, true},

@@ -23,4 +23,13 @@ if need_gpu self-on-devices; then
         "$exchange" self --kinds "$few"
     check without-the-module 90 1 -x GPUSM_TEST_ANY_WAY=1 --mca btl_gpusm_use_self 0 "$exchange" self --kinds H
 fi
+# Open MPI's own component takes ten driver calls to say what an address is; gpusm answers in its place.
+if need_softcuda self-driver-calls && [ "${GPUSM_OMPI_CUDA_AWARE-}" = yes ]; then
+    mkdir "$work/short"
+    launch 30 1 -x GPUSM_SOFTCUDA_LOG="$work/short" "$exchange" self-short --rounds 200
+    judge short-messages-are-not-asked-about-by-the-component 0 $? \
+        '[ "$(calls_in short "^cuPointerGetAttributes ")" -ge 1 ]' "the log has no questions" \
+        '[ "$(calls_in short "^cuPointerGetAttributes .*(accelerator_cuda|libopen-pal)")" -le 10 ]' \
+        "$(calls_in short "^cuPointerGetAttributes .*(accelerator_cuda|libopen-pal)") questions by the component"
+fi
 finish

@@ -75,6 +75,13 @@ void self_side::enable_get()
     }
 }
 
+void self_side::answer_pointer_checks()
+{
+    if (!answers_pointer_checks_.exchange(true, std::memory_order_relaxed)) {
+        install_pointer_check(transport_);
+    }
+}
+
 void self_side::serve(opal_proc_t *self)
 {
     const std::lock_guard guard(transport_.lock);
@@ -120,6 +127,7 @@ bool pack(self_side &self, opal_convertor_t *convertor, self_frag *frag, std::si
     const bool first = 0 == convertor->bConverted;
     if (of_device) { // ob1 may have made its endpoint later than it has registered its callback
         self.enable_get();
+        self.answer_pointer_checks();
     }
     auto *payload = static_cast<unsigned char *>(frag->segments[0].seg_addr.pval);
     struct iovec iov = {payload + reserve, *bytes};
@@ -298,7 +306,7 @@ static mca_btl_base_registration_handle_t *register_for_self(mca_btl_base_module
     if (!gpusm::may_be_device_memory(base, flags)) {
         return &ours.self->host.handle;
     }
-    gpusm::install_pointer_check(ours); // programs without device memory do without
+    ours.self->answer_pointer_checks();
     const bool is_source = 0 != (flags & MCA_BTL_REG_FLAG_REMOTE_READ);
     gpusm::gpu_side *gpu = ours.process.gpu();
     gpusm::registration *made = nullptr == gpu ? nullptr : ours.registrations->take();

@@ -12,6 +12,7 @@
 
 #include "opal/mca/btl/gpusm/btl_gpusm.h"
 
+#include <atomic>
 #include <cstddef>
 
 extern "C" mca_btl_gpusm_t mca_btl_gpusm_self;
@@ -53,6 +54,9 @@ class self_side {
 
     // Tells ob1 that it may offer device memory to this process.
     void enable_get();
+    // Device memory has been seen: Open MPI's questions about addresses are answered here from now
+    // on (install_pointer_check). Programs without do without.
+    void answer_pointer_checks();
     // This process, as ob1 knows it; null: not any more.
     void serve(opal_proc_t *self);
 
@@ -69,6 +73,7 @@ class self_side {
     transport &transport_;
     opal_proc_t *self_ = nullptr;
     bool told_ = false; // ob1, of device memory
+    std::atomic<bool> answers_pointer_checks_{false};
     free_list<self_frag_of<short_bytes>> short_;
     free_list<self_frag_of<self_fragment_bytes>> long_;
 };
