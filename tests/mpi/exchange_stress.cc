@@ -8,6 +8,7 @@
 // them dies after as many milliseconds, and the job must end.
 #include "tests/mpi/exchange.h"
 
+#include "bench/common/busy_kernel.h"
 #include "tests/driver_functions.h"
 
 #include <algorithm>
@@ -70,13 +71,17 @@ class program_work {
         to_ = c_.make(memory_kind::device, most_);
         c_.expect(from_->fill(0, most_, content), "fill");
         good(driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-        constexpr std::array actions = {&program_work::work, &program_work::capture,
-                                        &program_work::allocate, &program_work::synchronize,
-                                        &program_work::page_lock};
+        std::string why;
+        kernel_ = bench::busy_kernel::make(*c_.gpu, &why);
+        c_.expect(why, "a kernel");
+        constexpr std::array actions = {&program_work::work,      &program_work::capture,
+                                        &program_work::allocate,  &program_work::synchronize,
+                                        &program_work::page_lock, &program_work::kernels};
         while (!over_) {
             (this->*actions.at(draw(random_, 0, actions.size() - 1)))();
             std::this_thread::sleep_for(std::chrono::microseconds(draw(random_, 0, 500)));
         }
+        kernel_.reset();
         good(driver().stream_destroy(stream_), "cuStreamDestroy");
     }
 
@@ -132,9 +137,22 @@ class program_work {
     }
     void allocate()
     {
-        const auto kind = c_.kind_at(draw(random_, 0, c_.kinds.size() - 1));
+        auto kind = c_.kind_at(draw(random_, 0, c_.kinds.size() - 1));
+        // Where two threads make and destroy pools while kernels run on the legacy stream, driver
+        // 580 crashes or never returns from cuStreamSynchronize, without MPI too (seen on an H200).
+        kind = memory_kind::pool == kind && !c_.gpu->is_software() ? memory_kind::device : kind;
         const auto some = c_.make(kind, draw_length(random_, most_));
         c_.expect(some->poison(0, std::min<std::size_t>(some->len_bytes(), 4096)), "poison");
+    }
+    // In a stream of its own, or the default one, for which all blocking streams wait.
+    void kernels()
+    {
+        constexpr std::size_t longest_us = 300;
+        CUstream where = 0 == draw(random_, 0, 1) ? stream_ : CU_STREAM_LEGACY;
+        for (std::size_t times = draw(random_, 1, 4); times > 0; --times) {
+            c_.expect(kernel_->launch(static_cast<int>(draw(random_, 1, longest_us)), where),
+                      "the program's kernel");
+        }
     }
     void synchronize() { good(CU(cuCtxSynchronize)(), "cuCtxSynchronize"); }
     void page_lock()
@@ -154,6 +172,7 @@ class program_work {
     std::unique_ptr<buffer> from_;
     std::unique_ptr<buffer> to_;
     CUstream stream_ = nullptr;
+    std::unique_ptr<bench::busy_kernel> kernel_;
     std::thread thread_;
 };
 
@@ -166,6 +185,21 @@ class stress {
     {
         MPI_Comm_rank(MPI_COMM_WORLD, &me_);
         MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
+    }
+
+    // One message of each kind between all and to itself, before anybody captures: the first one of
+    // memory whose context must be marked ends captures there (docs/memory.md).
+    void first_messages()
+    {
+        first_seed_ = random_() >> 16;
+        len_bytes_ = std::size_t{1} << 16;
+        for (std::size_t i = 0; i < c_.kinds.size(); ++i) {
+            what_ = "first messages, kind " + std::string(1, bench::letter_of(c_.kind_at(i)));
+            renew(c_.kind_at(i));
+            alltoall();
+            messages();
+            to_itself();
+        }
     }
 
     void round()
@@ -184,17 +218,20 @@ class stress {
         what_ = std::string(names.at(next)) + " of " + std::to_string(len_bytes_) +
                 " bytes, kind " + bench::letter_of(kind);
         at_step(what_);
-        for (std::unique_ptr<buffer> *each : {&out_, &in_}) {
-            const std::size_t bytes = most_ * static_cast<std::size_t>(ranks_);
-            if (anew || nullptr == *each || kind != (*each)->kind()) {
-                each->reset(); // first, as both may not fit
-                *each = c_.make(kind, bytes);
-            }
+        if (anew || nullptr == out_ || kind != out_->kind()) {
+            renew(kind);
         }
         (this->*actions.at(next))();
     }
 
   private:
+    void renew(memory_kind kind)
+    {
+        for (std::unique_ptr<buffer> *each : {&out_, &in_}) {
+            each->reset(); // first, as both may not fit
+            *each = c_.make(kind, most_ * static_cast<std::size_t>(ranks_));
+        }
+    }
     std::uint64_t seed_of(int rank) const { return first_seed_ + static_cast<std::uint64_t>(rank); }
     int count() const { return static_cast<int>(len_bytes_); }
     // The same number of ranks further on for all.
@@ -360,8 +397,9 @@ void test_stress(context &c)
     if (c.killed_after_ms > 0 && c.killed_after_ms % c.ranks == c.rank) {
         die_after(c, c.killed_after_ms * 1000);
     }
-    const program_work beside(c, seed * 1000 + static_cast<std::uint64_t>(c.rank));
     stress all(c, seed);
+    all.first_messages();
+    const program_work beside(c, seed * 1000 + static_cast<std::uint64_t>(c.rank));
     int rounds = 0;
     const int wanted = 0 != c.rounds ? c.rounds : usual_rounds;
     for (int go_on = 1; 0 != go_on;) {

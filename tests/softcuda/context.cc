@@ -246,6 +246,8 @@ SOFTCUDA_API(context, cuCtxGetFlags, (unsigned *out), (out))
 SOFTCUDA_LOCKED(context, cuCtxSetFlags, (unsigned flags), (flags))
 {
     REQUIRE((flags & ~0xffu) == 0, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(flags == current_context()->flags || !spoil_captures_of(held, current_context()),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     current_context()->flags = flags;
     return CUDA_SUCCESS;
 }
