@@ -97,7 +97,57 @@ void exchange_twice(const message_set &traffic)
     }
 }
 
+// Whether a capture survives what another thread does between `begun` and `messages`.
+bool survives(context &c, turns &step)
+{
+    const bench::driver_api &driver = c.gpu->driver();
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    c.expect(c.gpu->make_current(), "context");
+    c.expect_true(CUDA_SUCCESS == driver.stream_create(&stream, CU_STREAM_NON_BLOCKING) &&
+                      CUDA_SUCCESS ==
+                          CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                  "a capture");
+    step.begun.set_value();
+    step.messages.get_future().wait();
+    const bool ended =
+        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED == CU(cuStreamEndCapture)(stream, &graph);
+    if (nullptr != graph) {
+        (void)CU(cuGraphDestroy)(graph);
+    }
+    (void)driver.stream_destroy(stream);
+    return !ended;
+}
+
 } // namespace
+
+// The first message of memory whose context must be marked, while another thread captures: that
+// ends the capture, but the message comes, and later ones leave captures alone.
+void test_capture_first(context &c)
+{
+    const auto exchange_beside_capture = [&](bool captures) {
+        message_set traffic = make_traffic(c);
+        traffic.prepare();
+        turns step;
+        bool survived = true;
+        std::thread other(
+            [&] { captures ? void(survived = survives(c, step)) : step.begun.set_value(); });
+        step.begun.get_future().wait();
+        exchange_twice(traffic);
+        MPI_Barrier(MPI_COMM_WORLD);
+        step.messages.set_value();
+        other.join();
+        traffic.compare("beside a capture");
+        return survived;
+    };
+    if (!exchange_beside_capture(true)) {
+        std::printf("capture-first: the capture was ended\n");
+    }
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(1500)); // it is tried again after a second
+    (void)exchange_beside_capture(false);
+    c.expect_true(exchange_beside_capture(true), "the second capture survives");
+}
 
 // "Stream capture running in another thread is not disturbed", in the mode that minds what other
 // threads do: while memory is sent that the peer knows, and memory that it does not know yet. With

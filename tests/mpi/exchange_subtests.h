@@ -94,6 +94,7 @@ inline constexpr subtest subtests[] = {
     {"closed", test_closed, ranks::pair, false},
     {"elsewhere", test_elsewhere, ranks::by_get, true},
     {"stress", test_stress, ranks::everyone, true, MPI_THREAD_FUNNELED},
+    {"capture-first", test_capture_first, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"work-waits", test_work_waits, ranks::by_get, true},
     {"work-waits-window", test_work_waits_window, ranks::pair, true},

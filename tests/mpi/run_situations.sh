@@ -60,6 +60,10 @@ check work-that-waits-on-one-device 60 2 -x CUDA_VISIBLE_DEVICES=0 "$exchange" w
 check work-that-waits-during-a-get 60 2 "$exchange" work-waits-window --kinds DHV
 check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
 check work-that-waits-while-a-process-ends 60 2 "$exchange" work-waits-child-ends --kinds M
+launch 60 2 "$exchange" capture-first --kinds V
+judge stream-capture-before-the-first-message 0 $? \
+    '[ "$(count_in_output "^capture-first: the capture was ended")" -eq 0 ] ||
+        [ "$(count_in_output "a stream capture of this program has been ended")" -ge 1 ]' "no word about it"
 check stream-capture-in-another-thread-and-events 60 2 --mca btl_gpusm_use_cuda_events 1 \
     "$exchange" capture --kinds DW
 for bytes in 1 0; do

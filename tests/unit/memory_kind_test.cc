@@ -414,6 +414,20 @@ TEST_F(MemoryKind, AContextThatCannotBeMarkedIsUnsupportedOrReported)
     EXPECT_EQ(make_copies_synchronous(api_, on_), unsupported);
 }
 
+// A try ends the captures of the program in that context, so there are few.
+TEST_F(MemoryKind, AContextInWhichAStreamIsCapturedIsLeftAloneForAWhile)
+{
+    inside([] { OK(driver().ctx_set_flags(0)); });
+    const int before = fake().calls["ctx_set_flags"];
+    fake().fail("ctx_set_flags", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(make_copies_synchronous(api_, on_), driver_failed);
+        EXPECT_EQ(fake().calls["ctx_set_flags"], before + 1);
+        EXPECT_EQ(log_.count(), 1U) << log_.text();
+    }
+    EXPECT_NE(log_.text().find("a stream capture of this program"), std::string::npos);
+}
+
 // Whatever is current in the thread belongs to the program: nothing may be done in it instead.
 TEST_F(MemoryKind, NothingIsCalledWhenTheContextCannotBeEntered)
 {

@@ -7,6 +7,7 @@
 #ifndef GPUSM_GPU_DEVICE_H
 #define GPUSM_GPU_DEVICE_H
 
+#include "opal/mca/common/gpusm/base/reach.h"
 #include "opal/mca/common/gpusm/base/status.h"
 #include "opal/mca/common/gpusm/gpu/driver.h"
 
@@ -36,6 +37,7 @@ struct device {
         std::uint64_t last = 0;
         std::uint64_t of_context = 0; // that of all memory; 0: none, or not by us
         std::uint64_t waited_for = 0; // up to this one copies have been waited for
+        reach without_captures;       // a try to mark the context ends captures there, and fails
     } marks;
     bool under_mps = false; // the context is one in an MPS server, as far as the driver tells
     // Has registered host memory the address there that it has here? Asked when it is needed.

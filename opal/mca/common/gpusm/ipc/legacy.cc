@@ -2,6 +2,8 @@
 // Copyright (c) 2026 The gpusm authors
 #include "opal/mca/common/gpusm/ipc/legacy.h"
 
+#include "opal/mca/common/gpusm/base/log.h"
+
 #include <bit>
 
 namespace gpusm {
@@ -87,7 +89,20 @@ status make_copies_synchronous(const driver_api &driver, device &of)
     if (status::ok != s || 0 != (flags & sync_memops)) {
         return s;
     }
-    s = driver.answer("cuCtxSetFlags", driver.ctx_set_flags(flags | sync_memops));
+    if (!of.marks.without_captures.may_try()) {
+        return status::driver_failed;
+    }
+    const CUresult result = driver.ctx_set_flags(flags | sync_memops);
+    if (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED == result) {
+        if (of.marks.without_captures.refused(status::driver_failed)) {
+            log_line(log_level::warn,
+                     "a stream capture of this program has been ended by the CUDA driver, because "
+                     "the first message from memory that is not cuMemAlloc's marks its context "
+                     "(CU_CTX_SYNC_MEMOPS): send one before capturing. Tried again later");
+        }
+        return status::driver_failed;
+    }
+    s = driver.answer("cuCtxSetFlags", result);
     of.marks.of_context = status::ok == s ? ++of.marks.last : of.marks.of_context;
     return s;
 }

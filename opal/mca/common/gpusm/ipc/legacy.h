@@ -55,8 +55,10 @@ void close_memory(const driver_api &driver, const device &into, std::uint64_t lo
 // from now on and for all memory used in the context of `of`; for those that have returned before
 // see wait_for_earlier_copies. Other than cuMemAlloc's, memory cannot be marked one allocation at a
 // time (export_memory does that), so this marks the whole context (CU_CTX_SYNC_MEMOPS), once:
-// without it, a peer may read what was there before such a copy. `unsupported`: the driver is older
-// than 12.1, and each message has to wait for the legacy stream. `driver_failed`.
+// without it, a peer may read what was there before such a copy. `unsupported`: the driver is
+// older than 12.1, and each message has to wait for the legacy stream. `driver_failed`; also, for a
+// while, where a stream of the context was being captured, by any thread: the first try has ended
+// that capture, as nothing tells of it beforehand.
 status make_copies_synchronous(const driver_api &driver, device &of);
 
 // An ordinary allocation in the context of `into`, which CUDA IPC can share: for copies of memory
