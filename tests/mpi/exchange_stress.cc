@@ -138,8 +138,8 @@ class program_work {
     void allocate()
     {
         auto kind = c_.kind_at(draw(random_, 0, c_.kinds.size() - 1));
-        // Where two threads make and destroy pools while kernels run on the legacy stream, driver
-        // 580 crashes or never returns from cuStreamSynchronize, without MPI too (seen on an H200).
+        // Where two threads make and destroy pools beside kernels of the legacy stream, driver 580
+        // crashes (seen on an H200 without MPI), and cuStreamSynchronize has not returned.
         kind = memory_kind::pool == kind && !c_.gpu->is_software() ? memory_kind::device : kind;
         const auto some = c_.make(kind, draw_length(random_, most_));
         c_.expect(some->poison(0, std::min<std::size_t>(some->len_bytes(), 4096)), "poison");
