@@ -143,8 +143,8 @@ void test_capture_first(context &c)
     if (!exchange_beside_capture(true)) {
         std::printf("capture-first: the capture was ended\n");
     }
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(1500)); // it is tried again after a second
+    // It is tried again after a second.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     (void)exchange_beside_capture(false);
     c.expect_true(exchange_beside_capture(true), "the second capture survives");
 }
