@@ -163,6 +163,43 @@ void test_work_waits_window(context &c)
     }
 }
 
+// Collectives into memory that no peer has mapped yet, from memory that has been sent from before.
+void test_work_waits_collective(context &c)
+{
+    constexpr std::size_t len = 4u << 20;
+    constexpr int ints = len / sizeof(int);
+    const auto gather_and_combine = [&c](const buffer &from, buffer &gathered, buffer &combined) {
+        c.mpi(MPI_Allgather(from.data(), len, MPI_BYTE, gathered.data(), len, MPI_BYTE,
+                            MPI_COMM_WORLD),
+              "MPI_Allgather");
+        c.mpi(MPI_Allreduce(from.data(), combined.data(), ints, MPI_INT, MPI_BOR, MPI_COMM_WORLD),
+              "MPI_Allreduce");
+    };
+    for (const memory_kind kind : c.kinds) {
+        auto mine = c.make(kind, len);
+        const std::uint64_t seed = c.draw_seeds(1);
+        c.expect(mine->fill(0, len, seed), "fill");
+        at_step("collectives before");
+        gather_and_combine(*mine, *c.make(kind, 2 * len), *c.make(kind, len));
+        auto gathered = c.make(kind, 2 * len);
+        auto combined = c.make(kind, len);
+        std::unique_ptr<waiting_work> work;
+        if (1 == c.rank) {
+            work = std::make_unique<waiting_work>(c, CU_STREAM_DEFAULT);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        at_step("collectives into new memory while work waits");
+        gather_and_combine(*mine, *gathered, *combined);
+        MPI_Barrier(MPI_COMM_WORLD);
+        work.reset();
+        for (int from = 0; from < 2; ++from) {
+            c.expect(gathered->compare(from * len, len, seed), "MPI_Allgather");
+        }
+        c.expect(combined->compare(0, len, seed), "MPI_Allreduce");
+        c.messages += 2;
+    }
+}
+
 // ---------------------------------------------------------------------- a peer ends meanwhile
 
 namespace {

@@ -58,6 +58,7 @@ done
 check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds DRPVMH
 check work-that-waits-on-one-device 60 2 -x CUDA_VISIBLE_DEVICES=0 "$exchange" work-waits --kinds DRPV
 check work-that-waits-during-a-get 60 2 "$exchange" work-waits-window --kinds DHV
+check work-that-waits-during-a-collective 60 2 "$exchange" work-waits-collective --kinds DV
 check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
 check work-that-waits-while-a-process-ends 60 2 "$exchange" work-waits-child-ends --kinds M
 launch 60 2 "$exchange" capture-first --kinds V

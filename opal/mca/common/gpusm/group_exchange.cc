@@ -176,13 +176,13 @@ status group_exchange::work::describe(const exchange_call &call, std::size_t ran
     const exchange_block read = touched_by_others(call.sends);
     if (status::ok == s && 0 != read.bytes && (for_others || !by_sender)) {
         s = offer(reinterpret_cast<const void *>(send + static_cast<std::uint64_t>(read.offset)),
-                  read.bytes, &out->source_in);
+                  read.bytes, export_use::read, &out->source_in);
     }
     const exchange_block written = touched_by_others(call.receives);
     if (status::ok == s && 0 != written.bytes &&
         (for_others || by_sender || may_be_in_parts(call, told.size()))) {
         s = offer(static_cast<unsigned char *>(call.receive) + written.offset, written.bytes,
-                  &out->target_in);
+                  export_use::written, &out->target_in);
     }
     out->memory = status::ok == s ? memory_told::device : out->memory;
     return s;

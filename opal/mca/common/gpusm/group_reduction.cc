@@ -68,14 +68,14 @@ status group_reduction::work::describe(const reduction_call &call, std::size_t r
     const std::uint64_t input = 0 == scratch ? address_of(call.input) : scratch;
     status s = find_device(call.input, 0, bytes);
     if (status::ok == s) {
-        s = offer(reinterpret_cast<const void *>(input), bytes, &out->source_in);
+        s = offer(reinterpret_cast<const void *>(input), bytes, export_use::read, &out->source_in);
     }
     if (status::ok == s && call.receive != nullptr) {
         const std::uint64_t received = received_elements(call, rank, told.size());
         s = find_device(call.receive, 0, received * element_bytes(call.type));
     }
     if (status::ok == s && is_written_by_others(call, rank)) {
-        s = offer(call.receive, bytes, &out->target_in);
+        s = offer(call.receive, bytes, export_use::written, &out->target_in);
     }
     out->source = input;
     out->target = address_of(call.receive);

@@ -52,7 +52,8 @@ status group_work::copy_to_scratch(const void *buffer, std::int64_t offset, std:
         &copying_);
 }
 
-status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle *handle)
+status group_work::offer(const void *buffer, std::uint64_t bytes, export_use use,
+                         remote_handle *handle)
 {
     // Of the copy nobody has asked in this call.
     const bool is_own =
@@ -60,8 +61,7 @@ status group_work::offer(const void *buffer, std::uint64_t bytes, remote_handle 
     const unsigned long long id =
         is_own ? 0 : side_->devices.facts_of(address_of(buffer), true).buffer_id;
     exported *out = nullptr;
-    const status s =
-        side_->exports.export_range(address_of(buffer), bytes, id, export_use::read, &out, handle);
+    const status s = side_->exports.export_range(address_of(buffer), bytes, id, use, &out, handle);
     if (out != nullptr) {
         offered_.push_back(out);
     }

@@ -57,9 +57,9 @@ class group_work {
     // byte is at *out, until release(). Else it cannot be.
     status copy_to_scratch(const void *buffer, std::int64_t offset, std::uint64_t bytes,
                            std::uint64_t *out);
-    // So that others can map these bytes of it. Ends with release(). Anything but `ok`: they
-    // cannot.
-    status offer(const void *buffer, std::uint64_t bytes, remote_handle *handle);
+    // So that others can map these bytes of it, to read or only to write them. Ends with
+    // release(). Anything but `ok`: they cannot.
+    status offer(const void *buffer, std::uint64_t bytes, export_use use, remote_handle *handle);
     // Where [address, address + bytes) of another process is in this one: as far behind `here` as
     // it is behind `there`. Does nothing if the memory is mapped already. `busy`: not yet; else it
     // cannot be had.
