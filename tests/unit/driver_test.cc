@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// driver_test.cc: loading the driver, of which a function may be missing, its errors in words, and
-// the scope that makes a context current.
+// driver_test.cc: loading the driver, of which a function may be missing, its errors in words, the
+// scope that makes a context current, and the wait for copies of the program.
 #include "opal/mca/common/gpusm/gpu/driver.h"
+
+#include "opal/mca/common/gpusm/ipc/legacy.h"
 
 #include "tests/unit/fake_driver.h"
 #include "tests/unit/shm_support.h"
@@ -94,6 +96,20 @@ TEST_F(DriverReport, NamesTheCallAndTheErrorUnlessTheDriverIsShuttingDown)
     EXPECT_EQ(log.text(), "cuThisOrThat failed: CUDA_ERROR_INVALID_VALUE\n");
     fake().fail("get_error_name", 0, CUDA_ERROR_INVALID_VALUE);
     EXPECT_STREQ(api_.error_name(static_cast<CUresult>(123456)), "an unknown error");
+}
+
+// The capture forbids to wait only for as long as it lasts.
+TEST_F(DriverScope, CopiesThatACaptureForbidsToWaitForAreWaitedForLater)
+{
+    device on;
+    on.context = mine_;
+    on.marks.last = on.marks.of_context = 1;
+    fake().fail("stream_is_capturing", 1, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    for (const int waits : {0, 1, 1}) {
+        EXPECT_EQ(wait_for_earlier_copies(api_, on, 1), status::ok);
+        EXPECT_EQ(fake().calls["stream_synchronize"], waits);
+        EXPECT_EQ(on.marks.waited_for, static_cast<std::uint64_t>(waits));
+    }
 }
 
 TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)

@@ -127,10 +127,15 @@ CUevent gpu_side::event_before_copies(device &of)
         const log_as_retry quiet(marks_.has_failed(of.index));
         status s = make_copies_synchronous(driver, of);
         s = status::ok == s ? wait_for_earlier_copies(driver, of, of.marks.of_context) : s;
-        known = status::ok == s            ? mark::synchronous
+        const bool is_done = status::ok == s && of.marks.waited_for >= of.marks.of_context;
+        known = is_done                    ? mark::synchronous
                 : status::unsupported == s ? mark::cannot
                                            : mark::unknown;
-        (void)(mark::unknown == known ? marks_.failed(of.index, s) : marks_.worked(of.index));
+        if (status::ok == s || status::unsupported == s) {
+            (void)marks_.worked(of.index);
+        } else {
+            (void)marks_.failed(of.index, s);
+        }
     }
     return mark::synchronous == known && !set_.use_cuda_events ? nullptr
                                                                : devices.record_ipc_event(of);

@@ -71,13 +71,14 @@ status describe(rcache_module &module, std::uint64_t address, std::uint64_t len_
         if (status::ok != s) {
             return s;
         }
-        place = {buffer_id, memory};
+        // Where the wait is still to come, this is looked up again with the next message.
+        place = {of.marks.waited_for >= memory.mark ? buffer_id : 0, memory};
     }
     const std::uint64_t offset = address - place.memory.base;
     if (offset > place.memory.len_bytes || len_bytes > place.memory.len_bytes - offset) {
         return status::unsupported; // the range goes on in the next allocation
     }
-    *out = place;
+    *out = {buffer_id, place.memory};
     return status::ok;
 }
 

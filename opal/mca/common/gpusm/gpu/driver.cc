@@ -119,7 +119,7 @@ status driver_api::record_legacy_stream(CUevent event) const
 status driver_api::wait_for_legacy_stream() const
 {
     return legacy_stream_is_barred(*this)
-               ? status::ok
+               ? status::not_ready
                : report("cuStreamSynchronize", stream_synchronize(CU_STREAM_LEGACY));
 }
 

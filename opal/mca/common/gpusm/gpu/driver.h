@@ -117,8 +117,9 @@ struct driver_api {
     // The name of an error, e.g. CUDA_ERROR_INVALID_VALUE. Never null.
     const char *error_name(CUresult result) const;
 
-    // Waits until the current context's legacy stream has done what was submitted to it, unless a
-    // stream that it would have to wait for is being captured, where nothing can be waited for.
+    // Waits until the current context's legacy stream has done what was submitted to it.
+    // `not_ready`: a stream that it would have to wait for is being captured, and until that is
+    // over nothing can be waited for.
     status wait_for_legacy_stream() const;
     // Records `event` behind what that stream has got to do; in the same case it stays what it was.
     status record_legacy_stream(CUevent event) const;

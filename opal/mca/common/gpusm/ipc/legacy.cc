@@ -47,7 +47,7 @@ status wait_for_earlier_copies(const driver_api &driver, device &of, std::uint64
     const driver_scope scope(driver, of.context);
     const status s = scope.entered() ? driver.wait_for_legacy_stream() : status::driver_failed;
     of.marks.waited_for = status::ok == s ? last : of.marks.waited_for;
-    return s;
+    return status::not_ready == s ? status::ok : s;
 }
 
 status open_memory(const driver_api &driver, const device &into, const memory_handle &handle,

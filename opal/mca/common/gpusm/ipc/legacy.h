@@ -38,7 +38,8 @@ status export_memory(const driver_api &driver, device &of, std::uint64_t address
 
 // Before a peer reads what has been marked: waits for copies that may have begun before the mark,
 // unless that has been done. Not before a peer writes there, as work that waits for that message
-// may be among what is waited for.
+// may be among what is waited for. While a stream capture forbids to wait, messages go on without,
+// and device::marks::waited_for stays below the mark: the next call tries again.
 status wait_for_earlier_copies(const driver_api &driver, device &of, std::uint64_t mark);
 
 // Maps a peer's memory for work in the context of `into`. The result is given back with
