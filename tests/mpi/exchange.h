@@ -175,7 +175,8 @@ test_function test_reuse;
 test_function test_locked, test_locked_one_way, test_locked_in_part, test_locked_later,
     test_locked_life;
 test_function test_threads_without_context, test_context_switched, test_host_context_destroyed,
-    test_device_switched, test_two_devices, test_never, test_elsewhere;
+    test_context_of_two_destroyed, test_device_switched, test_two_devices, test_never,
+    test_elsewhere;
 test_function test_stress, test_capture, test_capture_first, test_foreign;
 test_function test_idup, test_rooted_between_groups;
 test_function test_work_waits, test_work_waits_window, test_work_waits_collective,

@@ -154,6 +154,83 @@ void test_host_context_destroyed(context &c)
     swap_some("the other one, after that");
 }
 
+namespace {
+
+// A fill that returns before it is done, unless its context or the memory is marked, and a message
+// from there.
+void send_filled(context &c, const buffer &out, buffer &in, const char *what)
+{
+    static unsigned char value = 0;
+    const auto expected = static_cast<char>(++value);
+    c.expect(in.poison(), "poison");
+    at_step(what);
+    c.expect_true(CUDA_SUCCESS == CU(cuMemsetD8)(bench::address_of(out), value, out.len_bytes()),
+                  "cuMemsetD8");
+    c.send_receive(out.data(), out.len_bytes(), in.data(), in.len_bytes(), 1 - c.rank, tag);
+    std::string content(in.len_bytes(), 0);
+    c.expect(in.read(0, content.data(), content.size()), "read");
+    c.expect_true(content == std::string(in.len_bytes(), expected), what);
+    ++c.messages;
+}
+
+} // namespace
+
+// Memory that two contexts of a device use, of which the first is then destroyed: here, and in the
+// peer, which has mapped it there.
+void test_context_of_two_destroyed(context &c)
+{
+    constexpr std::size_t len = 8 << 20;
+    constexpr int rounds = 3;
+    c.use_gpu();
+    for (const memory_kind kind : c.kinds) {
+        std::size_t taken_before = 0;
+        for (int i = 0; i < rounds; ++i) {
+            own_context first(c);
+            own_context second(c);
+            const auto enter = [&c](const own_context &which) {
+                c.expect_true(which.make_current(), "the context can be made current");
+            };
+            enter(first);
+            auto in_first = c.make(plain, len);
+            swap_checked(c, *c.make(plain, len), *in_first, "the first of two contexts");
+            enter(second);
+            auto out = c.make(kind, len);
+            auto in = c.make(plain, len);
+            surroundings around;
+            around.enter = [&] { enter(first); };
+            for (int message = 0; message < 3; ++message) {
+                swap_checked(c, *out, *in_first, "two contexts, called in the first", around);
+            }
+            enter(second);
+            for (int message = 0; message < 3; ++message) {
+                send_filled(c, *out, *in, "two contexts, called in the second");
+            }
+            MPI_Barrier(MPI_COMM_WORLD); // the peer may still read
+            (void)in_first.release();
+            c.expect_true(first.destroy(), "the first one can be destroyed");
+            enter(second);
+            for (int message = 0; message < 3; ++message) {
+                send_filled(c, *out, *in, "two contexts, of which the first is destroyed");
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+            out.reset();
+            in.reset();
+            c.expect_true(second.destroy(), "the second one can be destroyed");
+            c.expect(c.gpu->make_current(), "the primary context can be made current");
+            MPI_Barrier(MPI_COMM_WORLD);
+            taken_before = 0 == i ? taken_bytes() : taken_before;
+        }
+        // What a peer has freed stays mapped for some seconds, in which MPI is called.
+        int is_all_back = 0;
+        const double end = MPI_Wtime() + 20;
+        while (0 == is_all_back && MPI_Wtime() < end) {
+            is_all_back = taken_bytes() <= taken_before ? 1 : 0;
+            MPI_Allreduce(MPI_IN_PLACE, &is_all_back, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+        }
+        c.expect_true(0 != is_all_back, "no memory stays taken");
+    }
+}
+
 // cudaSetDevice after MPI_Init, and messages before.
 void test_device_switched(context &c)
 {

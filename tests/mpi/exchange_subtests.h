@@ -87,6 +87,7 @@ inline constexpr subtest subtests[] = {
     {"threads-without-context", test_threads_without_context, ranks::pair, true,
      MPI_THREAD_MULTIPLE},
     {"context-switched", test_context_switched, ranks::by_get, true},
+    {"context-of-two-destroyed", test_context_of_two_destroyed, ranks::pair, false},
     {"host-context-destroyed", test_host_context_destroyed, ranks::by_get, true},
     {"device-switched", test_device_switched, ranks::by_get, true},
     {"two-devices", test_two_devices, ranks::by_get, true},

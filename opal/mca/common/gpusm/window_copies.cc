@@ -36,7 +36,7 @@ status window_mapping::find(device &on, place *out)
                 gpu_side::kernel_reads(mapped, on), mapped.device_uuid == on.uuid};
     };
     for (const mapped_on &each : all_) {
-        if (each.on == &on) {
+        if (each.on == &on && side_.imports.is_open(*each.mapped, on)) {
             fill(*each.mapped);
             return status::ok;
         }
@@ -67,9 +67,11 @@ status window_mapping::preferred(device **out)
         const status s = side_.devices.for_address(told_.base, out, &unused);
         return status::ok == s && nullptr == *out ? status::not_found : s;
     }
-    if (!all_.empty()) {
-        *out = all_.front().on;
-        return status::ok;
+    for (const mapped_on &each : all_) {
+        if (side_.devices.is_alive(*each.on)) {
+            *out = each.on;
+            return status::ok;
+        }
     }
     return side_.devices.for_host(out);
 }

@@ -204,6 +204,15 @@ status device_table::for_memory(CUcontext context, int ordinal, device **out)
     return status::not_ready;
 }
 
+status device_table::for_shared(int ordinal, device **on)
+{
+    CUcontext current = nullptr;
+    const bool stays = *on != nullptr && is_alive(**on) &&
+                       (CUDA_SUCCESS != driver_.ctx_get_current(&current) || nullptr == current ||
+                        current == (*on)->context);
+    return stays ? status::ok : for_memory(nullptr, ordinal, on);
+}
+
 device_table::allocation &device_table::look_up(std::uint64_t address, bool asked)
 {
     for (allocation &each : seen_) {
@@ -235,9 +244,9 @@ status device_table::for_address(std::uint64_t address, device **out, std::uint6
     if (!of.on_device) {
         return status::ok;
     }
-    // Memory without a context of its own outlives the one in which it was used before.
-    const bool is_known = of.on != nullptr && (of.context != nullptr || is_alive(*of.on));
-    const status s = is_known ? status::ok : for_memory(of, &of.on);
+    const status s = of.context != nullptr && of.on != nullptr ? status::ok
+                     : of.context != nullptr                   ? for_context(of.context, &of.on)
+                                                               : for_shared(of.ordinal, &of.on);
     *out = of.on;
     if (status::ok == s) {
         ask_for_access(&of, address);

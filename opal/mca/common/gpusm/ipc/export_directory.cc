@@ -76,6 +76,11 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
             return status::unsupported; // the range goes on in the next allocation
         }
     }
+    if (share_kind::legacy != entry->kind) {
+        if (const status s = use_current_context(entry); status::ok != s) {
+            return s;
+        }
+    }
     const std::pair of_what{entry->on->ordinal, entry->kind};
     if (!by_peer.may_try(of_what)) {
         return status::unsupported;
@@ -93,6 +98,26 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
                entry->len_bytes};
     add_reference(entry);
     *out = entry;
+    return status::ok;
+}
+
+// Memory without a context of its own is written in the one that the program is in, which has to be
+// marked, too; and the one before may be gone.
+status export_directory::use_current_context(exported *entry)
+{
+    device *of = entry->on;
+    const status s = devices_.for_shared(entry->on->ordinal, &of);
+    return status::ok != s || of == entry->on ? s : mark_context(*of, entry);
+}
+
+status export_directory::mark_context(device &of, exported *out)
+{
+    const status s = make_copies_synchronous(driver_, of);
+    if (status::ok != s && status::unsupported != s) { // docs/memory.md
+        return s;
+    }
+    out->on = &of;
+    out->mark = of.marks.of_context;
     return status::ok;
 }
 
@@ -170,12 +195,7 @@ status export_directory::describe(std::uint64_t address, std::size_t len_bytes,
     if (status::unsupported == s && out->chunks.empty()) {
         refused_[facts.buffer_id % refused_.size()] = facts.buffer_id;
     }
-    if (status::ok == s) {
-        s = make_copies_synchronous(driver_, of);
-        s = status::unsupported == s ? status::ok : s; // docs/memory.md
-        out->mark = of.marks.of_context;
-    }
-    return s;
+    return status::ok == s ? mark_context(of, out) : s;
 }
 
 // An export that importers keep mapped as long as they know this process: of the few bytes by which

@@ -31,7 +31,7 @@ namespace gpusm {
 struct exported : exported_memory {
     std::uint64_t buffer_id = 0; // the driver's number; another allocation at `base` has another
     share_kind kind = share_kind::none;
-    device *on = nullptr;             // its device
+    device *on = nullptr; // its device; without a context of its own, in which it was sent last
     CUmemoryPool pool = nullptr;      // of kind `pool`
     std::vector<memory_chunk> chunks; // of kind `descriptors`
 
@@ -93,6 +93,8 @@ class export_directory {
                 device &of, exported **out);
     status describe(std::uint64_t address, std::size_t len_bytes, const pointer_facts &facts,
                     device &of, exported *out);
+    status use_current_context(exported *entry);
+    status mark_context(device &of, exported *out);
     exported *take_slot();
     std::uint32_t anchor_of(device &of);
     void publish(const exported &entry, const device &of, std::uint32_t anchor_slot);

@@ -105,7 +105,8 @@ status import_table::import(std::uint32_t owner, const peer &from, const remote_
     }
     // Before memory is mapped anew, memory that its owner has freed is given back.
     close_over(owner, from);
-    if (last_.is(owner, handle, into) && last_.changes == cache_.changes()) {
+    if (last_.is(owner, handle, into) && last_.changes == cache_.changes() &&
+        is_open(*last_.mapped, into)) {
         *out = mapping_cache::hold(last_.mapped);
         ++asked_.hits;
         return status::ok;
@@ -191,6 +192,13 @@ void import_table::release_anchors(std::uint32_t owner, bool all)
             ++at;
         }
     }
+}
+
+// Memory of CUDA IPC goes with the context that it was opened in, home_of().
+bool import_table::is_open(const mapping &found, const device &into)
+{
+    return share_kind::legacy != found.key.kind || found.key.device == into.index ||
+           devices_.is_alive(*devices_.all()[found.key.device]);
 }
 
 // The driver opens CUDA IPC memory of one process in one context of a device only, as long as any
@@ -312,8 +320,11 @@ status import_table::open_pool_pointer(const export_slot &entry, const descripto
         return s;
     }
     out->close = [this, &into](const mapping &closed, bool) {
-        (void)devices_.is_alive(into);
-        free_device(driver_, into, closed.local_base);
+        device *in = &into;
+        if (!devices_.is_alive(into)) { // in any other context of that device
+            (void)devices_.for_memory(nullptr, into.ordinal, &in);
+        }
+        free_device(driver_, *in, closed.local_base);
         leave_pool(closed.pool);
         return true;
     };

@@ -54,6 +54,9 @@ class import_table {
     status import(std::uint32_t owner, const peer &from, const remote_handle &handle, device &into,
                   mapping **out);
     void release(mapping *used) { cache_.release(used); }
+    // Whether what was imported for `into` can still be used there: not if its context has been
+    // destroyed, which need not be that of `into`.
+    bool is_open(const mapping &found, const device &into);
 
     // The event named by a peer's handle, opened in the context of `into`; null if it has none.
     status event_of(std::uint32_t owner, const peer &from, const remote_handle &handle,
