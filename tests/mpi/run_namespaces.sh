@@ -47,6 +47,7 @@ arrive() {
     wrapper one-apart 1 "$arrive_words"
     check "$arrive_name-all-ranks" 60 2 "$@" "$work/apart" "$exchange" pairs --kinds $sets --max-size 2M
     check "$arrive_name-one-rank" 60 2 "$@" "$work/one-apart" "$exchange" pairs --kinds $sets --max-size 2M
+    check "$arrive_name-windows" 60 2 "$@" "$work/apart" "$exchange" windows --kinds $sets
 }
 
 # --- what keeps processes apart, but not their memory ---------------------------------------------------

@@ -85,6 +85,11 @@ int window::map_file(std::size_t bytes)
     int rc = comm_->c_coll->coll_bcast(&made, sizeof(made), MPI_BYTE, 0, comm_,
                                        comm_->c_coll->coll_bcast_module);
     segment_ = made.segment;
+    if (0 != rank_) {
+        // Where each process has a PID namespace they may all have the creator's number, which to
+        // Open MPI means that the memory is mapped here already.
+        segment_.seg_cpid = 0;
+    }
     const bool is_there = OPAL_SUCCESS == made.rc;
     if (OMPI_SUCCESS == rc && is_there) {
         mapped_ = static_cast<unsigned char *>(opal_shmem_segment_attach(&segment_));
