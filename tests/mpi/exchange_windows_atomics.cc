@@ -261,6 +261,74 @@ class contest {
     std::vector<std::int64_t> seen_small_;
 };
 
+// What MPI knows as MPI_DOUBLE_INT, with something of the program's where that has a gap.
+struct tagged {
+    double value;
+    int index;
+    int tag;
+
+    bool operator==(const tagged &) const = default;
+};
+
+// Elements of which a part is raised to the next rank's, one is replaced, and the results: what
+// lies in the gaps stays.
+void keep_gaps(context &c, memory_kind of_window, memory_kind of_origin)
+{
+    constexpr std::size_t count = 256;
+    constexpr std::size_t raised = 200;
+    constexpr std::size_t replaced = 250;
+    const std::string what = describe(of_origin, of_window, sizeof(tagged), "gaps in pairs");
+    at_step(what);
+    const auto make = [&](memory_kind kind, double value, int tag) {
+        std::vector<tagged> all(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            all[i] = {value, static_cast<int>(i), tag};
+        }
+        auto made = c.make(kind, count * sizeof(tagged));
+        c.expect(made->write(0, all.data(), count * sizeof(tagged)), "write");
+        return made;
+    };
+    auto shown = make(of_window, 1, 1);
+    auto mine = make(of_origin, 2, 2);
+    auto result = make(of_origin, 3, 3);
+    const int next = (c.rank + 1) % c.ranks;
+    // Host memory of MPI, which all processes have mapped; or the program's.
+    const bool is_shared = memory_kind::host == of_window;
+    constexpr std::size_t len = count * sizeof(tagged);
+    MPI_Win window = MPI_WIN_NULL;
+    void *base = nullptr;
+    if (is_shared) {
+        MPI_Win_allocate(len, sizeof(tagged), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+        std::memcpy(base, shown->data(), len);
+    } else {
+        MPI_Win_create(shown->data(), len, sizeof(tagged), MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    }
+    MPI_Win_fence(0, window);
+    MPI_Accumulate(mine->data(), raised, MPI_DOUBLE_INT, next, 0, raised, MPI_DOUBLE_INT,
+                   MPI_MAXLOC, window);
+    MPI_Fetch_and_op(mine->data(), result->data(), MPI_DOUBLE_INT, next, replaced, MPI_REPLACE,
+                     window);
+    MPI_Win_fence(0, window);
+    if (is_shared) {
+        std::memcpy(shown->data(), base, len);
+    }
+    const auto expect_element = [&](const buffer &in, std::size_t i, const tagged &wanted) {
+        tagged is{};
+        c.expect(in.read(i * sizeof(tagged), &is, sizeof(is)), "read");
+        c.expect(is == wanted ? ""
+                              : "element " + std::to_string(i) + " is " + std::to_string(is.value) +
+                                    ", " + std::to_string(is.index) + ", " + std::to_string(is.tag),
+                 what);
+    };
+    expect_element(*shown, 0, {2, 0, 1});
+    expect_element(*shown, raised - 1, {2, raised - 1, 1});
+    expect_element(*shown, raised, {1, raised, 1});
+    expect_element(*shown, replaced, {2, 0, 1});
+    expect_element(*result, 0, {1, replaced, 3});
+    ++c.messages;
+    MPI_Win_free(&window);
+}
+
 } // namespace
 
 // --rounds: updates of each counter by each rank.
@@ -271,6 +339,8 @@ void test_windows_atomics(context &c)
     for (std::size_t i = 0; i < c.kinds.size(); ++i) {
         contest(c, c.kinds[i], c.kinds[i], 0, rounds).run();
         contest(c, c.kinds[i], c.kind_at(i + 1), c.ranks - 1, rounds).run();
+        keep_gaps(c, c.kinds[i], c.kinds[i]);
+        keep_gaps(c, c.kinds[i], c.kind_at(i + 1));
     }
     // For the shell driver.
     const bench::path_counts counts = counters.read();

@@ -208,7 +208,13 @@ template <bool aligned> void reduce(launch &l)
             }
         }
         for (std::uint32_t target = 0; target < what.target_count && !l.failed; ++target) {
-            put(l, what.targets[target] + at, result.data(), now);
+            fetch(l, next.data(), what.targets[target] + at, now);
+            for (std::uint64_t i = 0; i < now; ++i) {
+                const bool is_written = (arguments.written >> i % sizeof(gpusm::vector16) & 1) != 0;
+                auto *const to = reinterpret_cast<unsigned char *>(next.data());
+                to[i] = is_written ? reinterpret_cast<unsigned char *>(result.data())[i] : to[i];
+            }
+            put(l, what.targets[target] + at, next.data(), now);
         }
         at += now;
     }

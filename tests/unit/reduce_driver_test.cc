@@ -108,9 +108,14 @@ struct machine {
         OK(CU(cuMemcpyDtoH)(now.data(), at, now.size()));
         const std::string wanted = reduced(what.op, what.type, sources);
         for (const std::size_t each : targets) {
-            const std::string result = now.substr(each, len_bytes);
+            std::string result = now.substr(each, len_bytes);
             EXPECT_EQ(first_difference(what.type, result, wanted), what.elements)
                 << "is the first wrong element";
+            for (std::size_t i = 0; i < len_bytes; ++i) { // but for what lies between the elements
+                const bool is_written =
+                    (written_bytes(what.type) >> i % reduce_vector_bytes & 1) != 0;
+                result[i] = is_written ? result[i] : image[each + i];
+            }
             image.replace(each, len_bytes, result); // of which some bits are free
         }
         EXPECT_EQ(image.compare(0, now.size(), now), 0) << "other memory has been written";

@@ -9,6 +9,7 @@
 #include "ompi/mca/osc/gpusm/osc_gpusm_window.h"
 
 #include <cstring>
+#include <utility>
 
 namespace gpusm {
 
@@ -46,13 +47,14 @@ inline bool window::fetches_at_once(const void *origin, void *result, ompi_datat
                                     int target, std::ptrdiff_t at, ompi_op_t *op, int *rc)
 {
     place to;
-    if (!may_access(target) || !ompi_datatype_is_predefined(type) ||
+    const std::size_t bytes = type->super.size;
+    const bool has_gaps = std::cmp_not_equal(type->super.ub - type->super.lb, bytes);
+    if (!may_access(target) || !ompi_datatype_is_predefined(type) || has_gaps ||
         OMPI_SUCCESS != find(target, at, elements_of(nullptr, 1, type), &to) ||
         nullptr == to.here.at || is_device(result) || (MPI_NO_OP != op && is_device(origin)) ||
         !takes_accumulates(target)) {
         return false;
     }
-    const auto bytes = static_cast<std::size_t>(type->super.ub - type->super.lb);
     std::memcpy(result, to.here.at, bytes);
     *rc = OMPI_SUCCESS;
     if (MPI_REPLACE == op) {

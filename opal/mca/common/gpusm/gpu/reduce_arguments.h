@@ -108,6 +108,21 @@ constexpr uint32_t element_bytes(reduce_type type)
     return 0;
 }
 
+// Bit i: byte i of a vector belongs to a value or an index. The others, between and behind the two,
+// may hold something of the program's.
+constexpr uint16_t written_bytes(reduce_type type)
+{
+    switch (type) {
+    case reduce_type::double_int:
+    case reduce_type::int64_int:
+        return 0x0fff;
+    case reduce_type::int16_int:
+        return 0xf3f3;
+    default:
+        return 0xffff;
+    }
+}
+
 // Does MPI define that operation for elements of that type?
 constexpr bool is_defined(reduce_op op, reduce_type type)
 {
@@ -158,7 +173,8 @@ struct reduce_arguments {
     uint32_t done_value; // with this
     uint32_t slot;       // index of the device-side counter of finished blocks; 0 before and after
     uint64_t vectors;
-    uint32_t tail_bytes;
+    uint16_t tail_bytes;
+    uint16_t written;         // written_bytes() of the type
     uint16_t word_bytes;      // divides all addresses
     uint16_t tail_word_bytes; // divides all addresses and tail_bytes
     struct reduction what;

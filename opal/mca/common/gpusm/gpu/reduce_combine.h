@@ -206,7 +206,8 @@ struct truth_of {
         return a != 0 ? 1 : 0;
     }
 };
-// Of equal values the smaller index. What lies between and behind the two has no meaning.
+// Of equal values the smaller index. What lies between and behind the two has no meaning, and is
+// not written (written_bytes).
 struct min_location_of {
     template <typename element> GPUSM_REDUCE_FUNCTION static element of(element a, element b)
     {

@@ -18,6 +18,7 @@ static_assert(offsetof(reduce_arguments, what) == 32);
 static_assert(sizeof(reduce_arguments) < 4096, "what a parameter may have before CUDA 12.1");
 
 enum entry : std::size_t { aligned, any };
+constexpr std::uint16_t all_bytes = 0xffff; // of a vector
 constexpr const char *entries[] = {"gpusm_reduce", "gpusm_reduce_any"};
 constexpr kernel_code embedded = {"reduce", std::size(reduce_code) > 1 ? reduce_code : nullptr,
                                   reduce_ptx, entries, std::size(entries)};
@@ -76,12 +77,13 @@ CUresult reduce_kernel::launch(CUstream stream, std::uint32_t slot, const reduct
     arguments.done_value = next_value(slot);
     arguments.slot = slot;
     arguments.vectors = len_bytes / reduce_vector_bytes;
-    arguments.tail_bytes = static_cast<std::uint32_t>(len_bytes % reduce_vector_bytes);
+    arguments.tail_bytes = static_cast<std::uint16_t>(len_bytes % reduce_vector_bytes);
+    arguments.written = written_bytes(what.type);
     arguments.word_bytes = word_bytes_of(addresses);
     arguments.tail_word_bytes = word_bytes_of(addresses | arguments.tail_bytes);
     arguments.what = what;
-    const bool is_aligned =
-        reduce_vector_bytes == arguments.word_bytes && 0 == arguments.tail_bytes;
+    const bool is_aligned = reduce_vector_bytes == arguments.word_bytes &&
+                            0 == arguments.tail_bytes && all_bytes == arguments.written;
     const std::uint64_t all_vectors = arguments.vectors + (arguments.tail_bytes > 0 ? 1 : 0);
     const std::uint64_t grid = (all_vectors + reduce_block_vectors - 1) / reduce_block_vectors;
     return launch_entry(is_aligned ? aligned : any,

@@ -24,7 +24,8 @@ using namespace gpusm;
 template <unsigned bytes>
 __device__ __forceinline__ void load_words(vector16 &held, uint64_t at, uint32_t len_bytes);
 template <unsigned bytes>
-__device__ __forceinline__ void store_words(uint64_t at, const vector16 &held, uint32_t len_bytes);
+__device__ __forceinline__ void store_words(uint64_t at, const vector16 &held, uint32_t len_bytes,
+                                            uint32_t written);
 
 template <>
 __device__ __forceinline__ void load_words<16>(vector16 &held, uint64_t at, uint32_t len_bytes)
@@ -45,7 +46,7 @@ __device__ __forceinline__ void load_words<16>(vector16 &held, uint64_t at, uint
 
 template <>
 __device__ __forceinline__ void store_words<16>(uint64_t at, const vector16 &held,
-                                                uint32_t len_bytes)
+                                                uint32_t len_bytes, uint32_t)
 {
     asm volatile("{\n\t"
                  ".reg .pred wanted;\n\t"
@@ -76,7 +77,7 @@ __device__ __forceinline__ void load_words<8>(vector16 &held, uint64_t at, uint3
 
 template <>
 __device__ __forceinline__ void store_words<8>(uint64_t at, const vector16 &held,
-                                               uint32_t len_bytes)
+                                               uint32_t len_bytes, uint32_t)
 {
 #pragma unroll
     for (unsigned word = 0; word < 2; ++word) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void store_words<8>(uint64_t at, const vector16 &held
     }
 }
 
-// The others are one register, or a part of it.
+// The others are one register, or a part of it. Bit i of `written`: byte i is to be stored.
 #define GPUSM_WORDS(bytes, type)                                                                   \
     template <>                                                                                    \
     __device__ __forceinline__ void load_words<bytes>(vector16 & held, uint64_t at,                \
@@ -118,16 +119,17 @@ __device__ __forceinline__ void store_words<8>(uint64_t at, const vector16 &held
     }                                                                                              \
     template <>                                                                                    \
     __device__ __forceinline__ void store_words<bytes>(uint64_t at, const vector16 &held,          \
-                                                       uint32_t len_bytes)                         \
+                                                       uint32_t len_bytes, uint32_t written)       \
     {                                                                                              \
         _Pragma("unroll") for (unsigned byte = 0; byte < 16; byte += bytes)                        \
         {                                                                                          \
+            const uint32_t stored = (written >> byte & 1) != 0 ? len_bytes : 0;                    \
             asm volatile("{\n\t"                                                                   \
                          ".reg .pred wanted;\n\t"                                                  \
                          "setp.gt.u32 wanted, %2, %3;\n\t"                                         \
                          "@wanted st.global." type " [%0], %1;\n\t"                                \
                          "}" ::"l"(at + byte),                                                     \
-                         "r"(held.word[byte / 4] >> (8 * (byte % 4))), "r"(len_bytes), "r"(byte)   \
+                         "r"(held.word[byte / 4] >> (8 * (byte % 4))), "r"(stored), "r"(byte)      \
                          : "memory");                                                              \
         }                                                                                          \
     }
@@ -135,6 +137,8 @@ GPUSM_WORDS(4, "u32")
 GPUSM_WORDS(2, "u16")
 GPUSM_WORDS(1, "u8")
 #undef GPUSM_WORDS
+
+constexpr uint32_t all = 0xffff; // bytes of a vector
 
 // Buffers that are 16-byte aligned, of whole vectors.
 struct aligned_buffers {
@@ -157,7 +161,7 @@ struct aligned_buffers {
     static __device__ __forceinline__ void store(const reduce_arguments &, uint64_t at,
                                                  const vector16 &held, uint32_t len_bytes)
     {
-        store_words<16>(at, held, len_bytes);
+        store_words<16>(at, held, len_bytes, all);
     }
 };
 
@@ -203,21 +207,24 @@ struct any_buffers {
     static __device__ __forceinline__ void store(const reduce_arguments &arguments, uint64_t at,
                                                  const vector16 &held, uint32_t len_bytes)
     {
-        switch (word_of(arguments, len_bytes)) {
+        const uint32_t written = arguments.written;
+        const uint32_t word = word_of(arguments, len_bytes);
+        // A word must not reach into a gap: of int16_int these begin at two bytes.
+        switch (all == written ? word : min(word, 0 == (written & 0x0c) ? 2 : 4)) {
         case 16:
-            store_words<16>(at, held, len_bytes);
+            store_words<16>(at, held, len_bytes, written);
             break;
         case 8:
-            store_words<8>(at, held, len_bytes);
+            store_words<8>(at, held, len_bytes, written);
             break;
         case 4:
-            store_words<4>(at, held, len_bytes);
+            store_words<4>(at, held, len_bytes, written);
             break;
         case 2:
-            store_words<2>(at, held, len_bytes);
+            store_words<2>(at, held, len_bytes, written);
             break;
         default:
-            store_words<1>(at, held, len_bytes);
+            store_words<1>(at, held, len_bytes, written);
             break;
         }
     }
