@@ -11,16 +11,19 @@
 #include <thread>
 
 #include <mpi-ext.h>
+#include <sys/time.h>
 
 namespace gpusm::exchange {
 
 namespace {
 
+constexpr int long_bytes = 64 << 20;
+
 class device_window {
   public:
-    device_window(context &c, memory_kind kind) : memory_(c.make(kind, bytes))
+    device_window(context &c, memory_kind kind, int len = bytes) : memory_(c.make(kind, len))
     {
-        MPI_Win_create(memory_->data(), bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win_);
+        MPI_Win_create(memory_->data(), len, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win_);
         MPI_Win_set_errhandler(win_, MPI_ERRORS_RETURN);
     }
     MPI_Win get() const { return win_; }
@@ -32,6 +35,21 @@ class device_window {
     std::unique_ptr<buffer> memory_;
     MPI_Win win_ = MPI_WIN_NULL;
 };
+
+// Writes to the first rank's memory until a timer kills this process, which makes it likely that
+// the data of a message is on its way; of memory that its owner writes, too.
+void be_killed_while_writing(context &c, MPI_Win to)
+{
+    constexpr itimerval soon = {{0, 0}, {0, 100'000}};
+    auto from = c.make(memory_kind::host, long_bytes);
+    (void)std::signal(SIGALRM, [](int) { (void)std::raise(SIGKILL); });
+    (void)setitimer(ITIMER_REAL, &soon, nullptr);
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, to);
+    while (true) {
+        MPI_Put(from->data(), long_bytes, MPI_BYTE, 0, 0, long_bytes, MPI_BYTE, to);
+        MPI_Win_flush(0, to);
+    }
+}
 
 } // namespace
 
@@ -47,6 +65,7 @@ void test_windows_survive(context &c)
     device_window tested(c, kind);
     device_window all_locked(c, kind);
     device_window left_locked(c, kind);
+    device_window written(c, kind, long_bytes);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     const int last = c.ranks - 1;
     if (last == c.rank) {
@@ -57,7 +76,7 @@ void test_windows_survive(context &c)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (last == c.rank) {
-        (void)std::raise(SIGKILL);
+        be_killed_while_writing(c, written.get());
     }
     const auto is_told = [&](int rc, const char *what) {
         int its = MPI_SUCCESS;
@@ -102,6 +121,7 @@ void test_windows_survive(context &c)
     is_told(MPI_Win_free(tested.release()), "MPI_Win_free behind MPI_Win_test");
     is_told(MPI_Win_free(all_locked.release()), "MPI_Win_free behind MPI_Win_lock_all");
     is_told(MPI_Win_free(left_locked.release()), "MPI_Win_free of a window that is locked");
+    is_told(MPI_Win_free(written.release()), "MPI_Win_free of a window that was written");
     at_step("calls on a window whose MPI_Win_free has failed");
     const auto is_over = [&c](int answer, const char *what) {
         int of_answer = MPI_SUCCESS;

@@ -98,10 +98,12 @@ if need_softcuda windows-whose-driver-fails; then
 fi
 # A process that is killed: who waits for it is told.
 if [ -z "$stock" ] && need_gpu windows-of-a-killed-process; then
-    launch 60 3 --with-ft ulfm "$exchange" windows-survive --kinds D
-    # A survivor may wait for the dead one in MPI_Finalize: docs/reliability.md.
-    judge windows-of-a-killed-process 0 0 '[ "$(count_in_output "windows: rank . survived")" -eq 2 ]' \
-        "not all who waited have been told" '! says FAILED' "who waited was told something else"
+    for kind in D M; do # memory of M is written by its owner
+        launch 60 3 --with-ft ulfm "$exchange" windows-survive --kinds $kind
+        # A survivor may wait for the dead one in MPI_Finalize: docs/reliability.md.
+        judge "windows-of-a-killed-process-$kind" 0 0 '[ "$(count_in_output "windows: rank . survived")" -eq 2 ]' \
+            "not all who waited have been told" '! says FAILED' "who waited was told something else"
+    done
 fi
 # What it has made for its windows is removed.
 if [ -z "$stock" ]; then

@@ -35,10 +35,7 @@ int owner_service::begin(ompi_communicator_t *comm)
 
 void owner_service::end()
 {
-    if (!is_serving_.exchange(false)) {
-        return;
-    }
-    {
+    if (is_serving_.exchange(false)) {
         const std::lock_guard guard(mutex_);
         (void)ompi_request_cancel(asks_);
         (void)ompi_request_wait(&asks_, MPI_STATUS_IGNORE);
@@ -81,10 +78,21 @@ bool owner_service::hear()
     return true;
 }
 
+// Open MPI ends a request to a process that has failed when somebody asks about that.
+bool has_ended(ompi_request_t *request)
+{
+#if OPAL_ENABLE_FT_MPI
+    if (ompi_request_is_failed(request)) {
+        return true;
+    }
+#endif
+    return REQUEST_COMPLETE(request);
+}
+
 // False: it is over. Who has asked waits for another message, so one is sent whatever has failed.
 bool owner_service::go_on(job *of)
 {
-    if (!REQUEST_COMPLETE(of->request)) {
+    if (!has_ended(of->request)) {
         return true;
     }
     const question &what = of->what;
