@@ -49,6 +49,16 @@ for limit in 80 4096 65536; do
     check "accelerator-eager-limit-of-$limit" 60 2 --mca btl_gpusm_accelerator_eager_limit $limit \
         "$exchange" pairs --kinds D --max-size 2M
 done
+launch 60 2 --mca btl_gpusm_accelerator_eager_limit 1048576 "$exchange" pairs --kinds D
+judge accelerator-eager-limit-above-all-fragments 0 0 \
+    'says "Parameter: btl_gpusm_accelerator_eager_limit"' "it is not said which parameter is wrong"
+# One limit alone, without the tests' own: those that must not be lower follow it.
+(
+    unset OMPI_MCA_btl_gpusm_eager_limit OMPI_MCA_btl_gpusm_max_send_size
+    launch 60 2 --mca btl_gpusm_eager_limit 16640 "$exchange" pairs --kinds DH --max-size 1M &&
+        launch 60 2 --mca btl_gpusm_max_send_size 262144 "$exchange" pairs --kinds DH --max-size 1M
+)
+judge one-limit-alone 0 $?
 gathers_test="gather --kinds $kinds"
 gathers into-every-kind-of-memory "$by_kernel"
 # Managed memory moves between the devices and the host, so it is left to the driver.

@@ -195,6 +195,17 @@ void set_limits_of_self()
 #endif
 }
 
+// Whether nobody has set that parameter: a limit that is no lower than another one then follows it.
+bool is_default(const char *name)
+{
+    const auto &of = component.super.btl_version;
+    const int index =
+        mca_base_var_find(of.mca_project_name, of.mca_type_name, of.mca_component_name, name);
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    return index >= 0 && OPAL_SUCCESS == mca_base_var_get_value(index, nullptr, &source, nullptr) &&
+           MCA_BASE_VAR_SOURCE_DEFAULT == source;
+}
+
 } // namespace
 
 void register_parameters()
@@ -234,10 +245,17 @@ void register_parameters()
     module.btl_bandwidth = 10000;
     (void)mca_btl_base_param_register(&component.super.btl_version, &module);
     module.btl_rndv_eager_limit = std::min(module.btl_rndv_eager_limit, module.btl_eager_limit);
+    if (is_default("max_send_size")) {
+        module.btl_max_send_size = std::max(module.btl_max_send_size, module.btl_eager_limit);
+    }
     // Set afterwards, because the call above clears them for modules without an accelerator
     // flag; ours belongs to single endpoints.
     if (0 == module.btl_accelerator_max_send_size) {
         module.btl_accelerator_max_send_size = 128 * kibi;
+    }
+    if (is_default("accelerator_max_send_size")) {
+        module.btl_accelerator_max_send_size =
+            std::max(module.btl_accelerator_max_send_size, module.btl_max_send_size);
     }
 #if OPAL_CUDA_GDR_SUPPORT
     if (0 == module.btl_accelerator_eager_limit) {
@@ -288,6 +306,14 @@ bool check_parameters()
         !is_in_range("get_limit", module.btl_get_limit, 4 * kibi, UINT64_MAX)) {
         return false;
     }
+#if OPAL_CUDA_GDR_SUPPORT
+    // Up to there device messages go in one fragment.
+    if (SIZE_MAX != module.btl_accelerator_eager_limit &&
+        !is_in_range("accelerator_eager_limit", module.btl_accelerator_eager_limit, 80,
+                     module.btl_accelerator_max_send_size)) {
+        return false;
+    }
+#endif
     const char *folder = nullptr == component.backing_directory ? "" : component.backing_directory;
     if ('/' != folder[0]) {
         show_help("backing directory", folder);
