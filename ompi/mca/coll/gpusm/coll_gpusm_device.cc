@@ -126,10 +126,12 @@ void check_buffers(const reduction_call &call, const ompi_datatype_t *type,
     if (nullptr == of || OMPI_COMM_IS_INTER(comm)) [[likely]] {
         return;
     }
+    const auto ranks = static_cast<std::size_t>(ompi_comm_size(comm));
+    // Of more ranks the call does not have the parts.
+    const bool is_known = !call.in_place && (!call.has_parts || ranks <= call.parts.size());
     const std::uint64_t received =
-        call.in_place ? 0
-                      : received_elements(call, static_cast<std::size_t>(ompi_comm_rank(comm)),
-                                          static_cast<std::size_t>(ompi_comm_size(comm)));
+        is_known ? received_elements(call, static_cast<std::size_t>(ompi_comm_rank(comm)), ranks)
+                 : 0;
     const auto look_at = [&](const void *buffer, std::uint64_t elements) {
         return nullptr == type
                    ? of->checks().first_look({buffer, elements * element_bytes(call.type)})

@@ -144,15 +144,11 @@ status window_copies::find_theirs(const window_copy &what, device &on, side_of_c
 
 bool window_copies::is_being_written(const written &by)
 {
-    if (0 == under_way_.load(std::memory_order_relaxed)) {
-        written_.clear();
-    }
     const auto overlaps = [&by](const written &each) {
         return by.begin < each.end && each.begin < by.end;
     };
     return !written_.empty() && overlaps(all_written_) &&
-           (most_written == written_.size() ||
-            std::any_of(written_.begin(), written_.end(), overlaps));
+           (unlisted_ > 0 || std::any_of(written_.begin(), written_.end(), overlaps));
 }
 
 void window_copies::note_written(const written &by)
@@ -162,6 +158,20 @@ void window_copies::note_written(const written &by)
                                               std::max(all_written_.end, by.end)};
     if (written_.size() < most_written) {
         written_.push_back(by);
+    } else {
+        ++unlisted_;
+    }
+}
+
+// Those that overlap wait for each other, so that each is listed once.
+void window_copies::has_written(const written &by)
+{
+    const auto found = std::find(written_.begin(), written_.end(), by);
+    if (written_.end() == found) {
+        --unlisted_;
+    } else {
+        *found = written_.back();
+        written_.pop_back();
     }
 }
 
@@ -188,10 +198,11 @@ status window_copies::start(const window_copy &what, const std::array<window_pen
     if (status::ok == s) {
         s = find_theirs(what, *on, &theirs);
     }
+    written now;
     if (status::ok == s && what.is_put) {
-        const written now = theirs.opened != nullptr
-                                ? written{theirs.opened->lowest, theirs.opened->end}
-                                : written{theirs.address, theirs.address + what.mine.len_bytes};
+        now = theirs.opened != nullptr
+                  ? written{theirs.opened->lowest, theirs.opened->end}
+                  : written{theirs.address, theirs.address + what.mine.len_bytes};
         if (is_being_written(now)) {
             s = status::busy;
         } else {
@@ -213,6 +224,7 @@ status window_copies::start(const window_copy &what, const std::array<window_pen
     free_.pop_back();
     made.of = of;
     made.views = {mine.opened, theirs.opened};
+    made.writes = now;
     made.copy = {};
     made.copy.source = what.is_put ? mine.address : theirs.address;
     made.copy.destination = what.is_put ? theirs.address : mine.address;
@@ -240,6 +252,9 @@ void window_copies::end(job *over, status outcome)
         if (each != nullptr) {
             side_.views.close(std::exchange(each, nullptr));
         }
+    }
+    if (over->writes.end != 0) {
+        has_written(over->writes);
     }
     if (status::ok != outcome) {
         log_line(log_level::info, "a copy of %zu bytes from or to a window failed: %s",

@@ -124,10 +124,20 @@ class window_copies {
     void prepare(device &on) { engine_.prepare(on); }
 
   private:
+    // Addresses that copies under way write in windows. MPI leaves it open in which order puts of
+    // an epoch arrive, but programs take it for theirs; so one that writes where another one does
+    // waits for that.
+    struct written {
+        std::uint64_t begin = 0;
+        std::uint64_t end = 0; // 0: none
+
+        bool operator==(const written &) const = default;
+    };
     struct job { // a job whose request comes first, so that each is the other
         copy_request copy;
         std::array<window_pending *, 2> of{};
         std::array<view *, 2> views{};
+        written writes;
     };
     struct side_of_copy {
         std::uint64_t address = 0;
@@ -136,15 +146,9 @@ class window_copies {
         bool on_device = false;
         bool is_there = false;
     };
-    // Addresses that copies under way write in windows. MPI leaves it open in which order puts of
-    // an epoch arrive, but programs take it for theirs; so one that writes where another one does
-    // waits for that.
-    struct written {
-        std::uint64_t begin;
-        std::uint64_t end;
-    };
     bool is_being_written(const written &by);
     void note_written(const written &by);
+    void has_written(const written &by);
 
     status find_mine(const window_elements &mine, side_of_copy *out, device **on);
     status find_theirs(const window_copy &what, device &on, side_of_copy *out);
@@ -155,9 +159,10 @@ class window_copies {
     std::deque<job> jobs_;
     std::vector<job *> free_;
     std::atomic<std::uint32_t> under_way_{0};
-    static constexpr std::size_t most_written = 256; // then all are waited for
+    static constexpr std::size_t most_written = 256;
     std::vector<written> written_;
-    written all_written_{}; // from the lowest to the highest of them
+    std::size_t unlisted_ = 0; // that are more than those; then all are waited for
+    written all_written_;      // from the lowest to the highest since there was none
 };
 
 } // namespace gpusm
