@@ -3,7 +3,7 @@
 
 # GPUSM_CUDA
 # Finds cuda.h, for its types only: libcuda is opened at run time and never linked. Looks where
-# --with-cuda says, else in /usr/local/cuda and beside nvcc. Sets CUDA_CPPFLAGS.
+# --with-cuda says, else in /usr/local/cuda and beside nvcc. Sets CUDA_CPPFLAGS. Call after GPUSM_CXX20.
 AC_DEFUN([GPUSM_CUDA], [
 AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=DIR], [folder that holds include/cuda.h (default: /usr/local/cuda, else where nvcc is)])],
@@ -36,8 +36,28 @@ gpusm_cuda_version=`sed -n 's,^.define[[[:space:]]]*CUDA_VERSION[[[:space:]]]*\(
 AC_MSG_RESULT([$gpusm_cuda_include (version $gpusm_cuda_version)])
 AS_IF([test "${gpusm_cuda_version:-0}" -lt 11080],
       [AC_MSG_ERROR([cuda.h in $gpusm_cuda_include is of version ${gpusm_cuda_version:-unknown}; pass --with-cuda=DIR with CUDA 11.8 or newer])])
-CUDA_CPPFLAGS="-isystem $gpusm_cuda_include"
+# The compiler looks into /usr/include itself. Named, it would come before the folders of the C++
+# library, whose headers include those of C as the next ones.
+CUDA_CPPFLAGS=
+AS_IF([test "`cd "$gpusm_cuda_include" && pwd -P`" != "`cd /usr/include && pwd -P`"],
+      [CUDA_CPPFLAGS="-isystem $gpusm_cuda_include"])
 AC_SUBST([CUDA_CPPFLAGS])
+AC_LANG_PUSH([C++])
+gpusm_saved_CPPFLAGS=$CPPFLAGS
+gpusm_saved_CXXFLAGS=$CXXFLAGS
+CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"
+CXXFLAGS="$CXXFLAGS $GPUSM_STD_CXXFLAGS"
+AC_MSG_CHECKING([whether cuda.h compiles beside the C++ library])
+AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <cuda.h>
+#include <cstdlib>
+]], [[CUdeviceptr none = 0; return none != 0 ? std::abs(CUDA_VERSION) : 0;]])],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     AC_MSG_ERROR([cuda.h in $gpusm_cuda_include does not compile (config.log shows why); pass --with-cuda=DIR with CUDA 11.8 or newer])])
+CPPFLAGS=$gpusm_saved_CPPFLAGS
+CXXFLAGS=$gpusm_saved_CXXFLAGS
+AC_LANG_POP([C++])
 ])
 
 # GPUSM_NVCC
