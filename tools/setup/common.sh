@@ -111,6 +111,28 @@ need_tools() {
         fail "these programs are missing, please install them: ${missing[*]}"
 }
 
+# configure_gpusm LOG OPTION...: configures the folder that it is called in, unless it is so configured
+# already. A note there tells what this function did from what was configured by hand. Objects of
+# another configuration may be for another Open MPI, and make takes them for up to date: they go, once
+# there are Makefiles that work.
+configure_gpusm() {
+    local log=$1 note=.configured-by-gpusm other=
+    shift
+    if [ -x config.status ]; then
+        [ "$(cat $note 2>/dev/null)" = "$(configured_with "$*")" ] || other=yes
+        if [ -z "$other" ] && [ ! "$top/configure" -nt config.status ]; then
+            return 0
+        fi
+    fi
+    step "configuring gpusm" "$log" "$top/configure" "$@"
+    [ -z "$other" ] ||
+        step "removing what another configuration has made" "$logs/make-clean.log" make clean
+    configured_with "$*" >$note
+}
+
+# configured_with WANTED: what was asked for, and what config.status says it was made with
+configured_with() { printf '%s\n' "$1" "$(./config.status --config)"; }
+
 # How many compilers at once: one per core, and 1 GiB for each.
 job_count() {
     local cores memory_gib

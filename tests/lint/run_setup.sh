@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) 2026 The gpusm authors
+#
+# run_setup.sh: what quickstart and tools/make-wheel do before they build anything.
+. "$(dirname "$0")/common.sh"
+top=$(cd "$top" && pwd)
+
+# with COMMANDS: what they print, as a part of quickstart, whose functions they call
+with() {
+    bash -c "set -euo pipefail
+top='$top' cache='$work/cache' logs='$work/logs' with_openmpi= with_openmpi_source= openmpi_tarball= with_cuda=
+whose_openmpi=any mode=run
+for file in common cuda openmpi; do . \"\$top/tools/setup/\$file.sh\"; done
+$1" 2>&1 </dev/null
+}
+
+# --- a folder is configured once, and anew when it is configured in another way ---------------------------
+mkdir -p "$work/sources" "$work/build"
+cat >"$work/sources/configure" <<'END'
+#!/bin/sh
+printf '#!/bin/sh\necho "%s"\n' "$*" >config.status
+chmod +x config.status
+printf 'clean:\n\techo cleaned >>done\n' >Makefile
+echo "configured $*" >>done
+END
+chmod +x "$work/sources/configure"
+# does NAME EXPECTED COMMANDS: what they configure and clean in the folder
+does() {
+    rm -f "$work/build/done"
+    said=$(with "top='$work/sources'; cd '$work/build'; $3")
+    found=$(cat "$work/build/done" 2>/dev/null)
+    report "$1" "$([ "$found" = "$2" ] || echo "expected '$2', found '$found': $said")"
+}
+quickstart="configure_gpusm '$work/logs/configure.log'"
+does "a new folder is configured" "configured --a" "$quickstart --a"
+does "and once is enough" "" "$quickstart --a"
+touch -d '1 minute' "$work/sources/configure"
+does "a newer configure keeps what was made" "configured --a" "$quickstart --a"
+touch -d '1 hour ago' "$work/sources/configure"
+does "other options remove it" "configured --b
+cleaned" "$quickstart --b"
+does "so does a configure by hand in between" "configured --hand
+configured --b
+cleaned" "'$work/sources/configure' --hand; $quickstart --b"
+rm -rf "$work/build"
+mkdir "$work/build"
+does "and one by hand at first" "configured --b
+configured --b
+cleaned" "'$work/sources/configure' --b; $quickstart --b"
+exit "$failed"
