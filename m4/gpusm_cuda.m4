@@ -78,5 +78,6 @@ AS_CASE([$with_nvcc],
         NVCC=`command -v "$with_nvcc"`
         AS_IF([test -z "$NVCC"], [AC_MSG_ERROR([--with-nvcc=$with_nvcc: there is no such program])])
     ])
+AS_CASE([$NVCC], [""|/*], [], [NVCC=`pwd`/$NVCC])
 AC_SUBST([NVCC])
 ])

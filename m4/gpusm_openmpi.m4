@@ -30,7 +30,7 @@ AS_CASE([$with_openmpi],
         gpusm_mpicc=`command -v mpicc 2>/dev/null`
         AS_IF([test -z "$gpusm_mpicc"],
               [AC_MSG_ERROR([no Open MPI found: there is no mpicc in PATH; install Open MPI 5.0 or 6 and pass --with-openmpi=PREFIX, or let ./quickstart build it])])
-        OMPI_BIN_DIR=`dirname "$gpusm_mpicc"`],
+        OMPI_BIN_DIR=`cd "\`dirname "$gpusm_mpicc"\`" && pwd`],
     [OMPI_BIN_DIR="$with_openmpi/bin"])
 OMPI_INFO="$OMPI_BIN_DIR/ompi_info"
 MPIRUN="$OMPI_BIN_DIR/mpirun"

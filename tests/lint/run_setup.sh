@@ -15,6 +15,18 @@ for file in common cuda openmpi; do . \"\$top/tools/setup/\$file.sh\"; done
 $1" 2>&1 </dev/null
 }
 
+# lacks TEXT WORDS: nothing when the text has the words, else both
+lacks() {
+    case $1 in
+    *"$2"*) ;;
+    *) echo "no '$2' in: $1" ;;
+    esac
+}
+
+# --- folders --------------------------------------------------------------------------------------------
+report "configure refuses a folder with blanks" \
+    "$(lacks "$(cd "$work" && sh "$top/configure" --with-cuda="$work/a cuda" 2>&1)" "a path with blanks")"
+
 # --- a folder is configured once, and anew when it is configured in another way ---------------------------
 mkdir -p "$work/sources" "$work/build"
 cat >"$work/sources/configure" <<'END'
