@@ -12,14 +12,17 @@ for gpusm_flag in -std=c++20 -std=c++2a; do
     AC_MSG_CHECKING([whether $CXX $gpusm_flag compiles C++20])
     AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
 #include <atomic>
+#include <bit>
 #include <concepts>
 #include <span>
 struct pair_of { int first; int second; };
+struct word_of { unsigned long bits; };
 template <std::integral T> constexpr T same(T value) { return value; }
 ]], [[
 pair_of p = {.first = 1, .second = 2};
 std::span<int> view(&p.first, 1);
 static_assert(std::atomic<unsigned long>::is_always_lock_free);
+static_assert(1 == std::bit_cast<unsigned long>(word_of{1}));
 return same(view[0]);
 ]])], [gpusm_cxx20=yes])
     AC_MSG_RESULT([$gpusm_cxx20])

@@ -30,11 +30,17 @@ AC_DEFUN([MCA_opal_common_gpusm_CONFIG], [
             CXXFLAGS="$common_gpusm_save $common_gpusm_flag"
             AC_MSG_CHECKING([if $CXX $common_gpusm_flag compiles C++20])
             AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <bit>
 #include <concepts>
 #include <span>
 struct pair_of { int first; int second; };
+struct word_of { unsigned long bits; };
 template <std::integral T> constexpr T same(T value) { return value; }
-]], [[pair_of p = {.first = 1, .second = 2}; return same(p.first);]])], [common_gpusm_happy=yes])
+]], [[
+pair_of p = {.first = 1, .second = 2};
+static_assert(1 == std::bit_cast<unsigned long>(word_of{1}));
+return same(p.first);
+]])], [common_gpusm_happy=yes])
             AC_MSG_RESULT([$common_gpusm_happy])
             AS_IF([test "$common_gpusm_happy" = yes], [break])
         done
