@@ -23,6 +23,22 @@ lacks() {
     esac
 }
 
+# --- what options name is there ------------------------------------------------------------------------
+report "quickstart says that there is no such tarball" \
+    "$(lacks "$("$top/quickstart" --openmpi-tarball="$work/none/openmpi.tar.gz" --help 2>&1)" "correct --openmpi-tarball=FILE")"
+report "make-wheel says so, too" \
+    "$(lacks "$("$top/tools/make-wheel" --openmpi-tarball="$work/none/openmpi.tar.gz" --help 2>&1)" "correct --openmpi-tarball=FILE")"
+mkdir -p "$work/logs"
+echo nothing >"$work/openmpi.tar.gz"
+report "a tarball that is none is named" \
+    "$(lacks "$(with "openmpi_tarball='$work/openmpi.tar.gz'; find_openmpi_source")" "tar cannot read")"
+mkdir -p "$work/other/bin"
+printf '#!/bin/sh\nexit 1\n' >"$work/other/bin/mpicc"
+cp "$work/other/bin/mpicc" "$work/other/bin/ompi_info"
+chmod +x "$work/other/bin/mpicc" "$work/other/bin/ompi_info"
+report "an ompi_info that fails is named" \
+    "$(lacks "$(with "with_openmpi='$work/other'; find_openmpi")" "does not say its version")"
+
 # --- folders --------------------------------------------------------------------------------------------
 report "configure refuses a folder with blanks" \
     "$(lacks "$(cd "$work" && sh "$top/configure" --with-cuda="$work/a cuda" 2>&1)" "a path with blanks")"

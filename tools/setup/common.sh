@@ -14,6 +14,12 @@ fail() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# file_of OPTION=FILE: the absolute path of a file that an option names
+file_of() {
+    { [ -f "${1#*=}" ] && [ -r "${1#*=}" ]; } || fail "cannot read ${1#*=}; correct ${1%%=*}=FILE"
+    readlink -f "${1#*=}"
+}
+
 # last_error LOG: the last line of it in which a program says what is wrong
 last_error() {
     grep -E '^(E|ERROR|error|configure: error|make.*\*\*\*)|[: ](fatal )?error: ' "$1" | tail -n 1 || true

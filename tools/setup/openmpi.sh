@@ -13,12 +13,12 @@ openmpi_options=(--with-devel-headers --disable-mpi-fortran --disable-io-romio -
 openmpi_late_header=opal/mca/timer/linux/timer_linux.h
 
 # openmpi_says PREFIX WORD [OPTION...]: what its ompi_info says after WORD; distributions put headers
-# and components where they like, so it is asked.
+# and components where they like, so it is asked. Nothing when it fails.
 openmpi_says() {
     local program=$1/bin/ompi_info word=$2
     shift 2
     OMPI_MCA_mca_base_component_show_load_errors=0 "$program" --parsable "$@" 2>/dev/null |
-        awk -v word="$word:" 'index($0, word) == 1 && !seen++ { print substr($0, length(word) + 1) }'
+        awk -v word="$word:" 'index($0, word) == 1 && !seen++ { print substr($0, length(word) + 1) }' || true
 }
 
 openmpi_version() { openmpi_says "$1" ompi:version:full; }
@@ -61,9 +61,11 @@ openmpi_refusal() {
 find_openmpi() {
     local in_path='' built='' key
     if [ -n "$with_openmpi" ]; then
-        [ -x "$with_openmpi/bin/mpicc" ] ||
-            fail "there is no bin/mpicc in $with_openmpi; correct --with-openmpi=PREFIX"
+        [ -x "$with_openmpi/bin/mpicc" ] && [ -x "$with_openmpi/bin/ompi_info" ] ||
+            fail "$with_openmpi has no bin/mpicc and bin/ompi_info of an Open MPI; correct --with-openmpi=PREFIX"
         openmpi_dir=$(cd "$with_openmpi" && pwd)
+        [ -n "$(openmpi_version "$openmpi_dir")" ] ||
+            fail "$openmpi_dir/bin/ompi_info does not say its version; run it by hand, or correct --with-openmpi=PREFIX"
         complete_headers
         return
     fi
@@ -162,13 +164,18 @@ complete_headers() {
     touch "$with_openmpi_source/.complete"
 }
 
+# tarball_version FILE: the version of the Open MPI in it
+tarball_version() {
+    # awk reads to the end: a reader of tar that ends early would be an error here.
+    tar tf "$1" 2>"$logs/openmpi-unpack.log" | awk -F/ '!seen { seen = 1; print $1 }' | sed 's/^openmpi-//' ||
+        fail "tar cannot read $1: $(tail -n 1 "$logs/openmpi-unpack.log"); correct --openmpi-tarball=FILE"
+}
+
 # find_openmpi_source: sets `tarball` and `version`, its caller's.
 find_openmpi_source() {
     if [ -n "$openmpi_tarball" ]; then
-        [ -r "$openmpi_tarball" ] || fail "cannot read $openmpi_tarball; correct --openmpi-tarball=FILE"
         tarball=$openmpi_tarball
-        # awk reads to the end: a reader of tar that ends early would be an error here.
-        version=$(tar tf "$tarball" 2>/dev/null | awk -F/ '!seen { seen = 1; print $1 }' | sed 's/^openmpi-//')
+        version=$(tarball_version "$tarball")
     elif is_debian_like; then
         fetch_openmpi_source "$openmpi_wanted"
         tarball=$openmpi_fetched
