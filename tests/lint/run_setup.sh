@@ -39,6 +39,32 @@ chmod +x "$work/other/bin/mpicc" "$work/other/bin/ompi_info"
 report "an ompi_info that fails is named" \
     "$(lacks "$(with "with_openmpi='$work/other'; find_openmpi")" "does not say its version")"
 
+# --- headers that no Open MPI installs ------------------------------------------------------------------
+tree=$work/tree/openmpi-5.0.9
+mkdir -p "$tree/opal/mca/threads/pthreads" "$tree/opal/mca/timer/linux"
+echo major=5 >"$tree/VERSION"
+touch "$tree/opal/mca/threads/pthreads/threads_pthreads.h" "$tree/opal/mca/timer/linux/timer_linux.h"
+tar cf "$work/openmpi-5.0.9.tar" -C "$work/tree" openmpi-5.0.9
+# headers VERSION COMMANDS: where those for an Open MPI of that version are taken from
+headers() {
+    with "openmpi_dir='$work/other'
+openmpi_version() { echo $1; }
+openmpi_include() { echo '$work/other/include'; }
+is_debian_like() { true; }
+fetch_openmpi_source() { openmpi_fetched='$work/openmpi-5.0.9.tar' openmpi_fetched_version=5.0.9; echo fetched; }
+$2
+complete_headers
+echo \"from \$with_openmpi_source\""
+}
+report "headers of another release go by its version" "$(lacks "$(headers 5.0.7 :)" "from $work/cache/openmpi-headers-5.0.9")"
+report "and are used again" "$(lacks "x$(headers 5.0.7 :)" "xfrom $work/cache/openmpi-headers-5.0.9")"
+report "but not for another minor version" "$(lacks "$(headers 6.0.1 :)x" "from x")"
+rm -rf "$work/cache"
+report "they come from the tarball that is named" \
+    "$(lacks "x$(headers 5.0.9 "openmpi_tarball='$work/openmpi-5.0.9.tar'" | grep -v quickstart:)" "xfrom $work/cache/openmpi-headers-5.0.9")"
+report "where they cannot be fetched, their source is asked for" \
+    "$(lacks "$(headers 5.0.7 "fetch_openmpi_source() { fail \"\$2\"; }; rm -rf '$work/cache'")" "pass --with-openmpi-source=DIR")"
+
 # --- folders --------------------------------------------------------------------------------------------
 report "configure refuses a folder with blanks" \
     "$(lacks "$(cd "$work" && sh "$top/configure" --with-cuda="$work/a cuda" 2>&1)" "a path with blanks")"

@@ -49,7 +49,7 @@ openmpi_refusal() {
     elif [ -z "$(openmpi_include "$1")" ]; then
         echo "it has no development headers; they come with the package libopenmpi-dev, or with configure --with-devel-headers"
     elif [ ! -r "$(openmpi_include "$1")/$openmpi_late_header" ] && [ -z "$with_openmpi_source" ] &&
-        ! is_debian_like; then
+        ! may_fetch_headers "$version"; then
         echo "some headers are in its source only; pass --with-openmpi-source=DIR"
     fi
 }
@@ -144,22 +144,42 @@ install_openmpi() {
         fail "--distribution: no Open MPI 5.0 that can be used ($why); without that option one is built"
 }
 
-# complete_headers: a few headers are in no installation; those of this distribution's come from its
-# source package.
+# may_fetch_headers VERSION: whether complete_headers may get the headers of that Open MPI
+may_fetch_headers() { is_debian_like && [[ $1 == 5.0.* ]]; }
+
+# complete_headers: a few headers are in no installation. They come from the tarball that is named, else
+# from the distribution's source package; any release of the same minor version serves. Where there is
+# neither, configure says what to do.
 complete_headers() {
-    local version
-    if [ -n "$with_openmpi_source" ] || ! is_debian_like ||
-        [ -r "$(openmpi_include "$openmpi_dir")/$openmpi_late_header" ]; then
+    local include version candidate
+    include=$(openmpi_include "$openmpi_dir")
+    if [ -n "$with_openmpi_source" ] || [ -z "$include" ] || [ -r "$include/$openmpi_late_header" ]; then
         return 0
     fi
     version=$(openmpi_version "$openmpi_dir")
-    with_openmpi_source=$cache/openmpi-headers-$version
+    if [ -n "$openmpi_tarball" ]; then
+        version=$(tarball_version "$openmpi_tarball")
+        unpack_headers "$openmpi_tarball" "$version"
+    elif may_fetch_headers "$version"; then
+        for candidate in "$cache/openmpi-headers-$version" "$cache/openmpi-headers-${version%.*}".*; do
+            if [ -e "$candidate/.complete" ]; then
+                with_openmpi_source=$candidate
+                return
+            fi
+        done
+        fetch_openmpi_source "$version" "pass --with-openmpi-source=DIR, the unpacked source of Open MPI $version"
+        unpack_headers "$openmpi_fetched" "$openmpi_fetched_version"
+    fi
+}
+
+# unpack_headers TARBALL VERSION: sets with_openmpi_source.
+unpack_headers() {
+    with_openmpi_source=$cache/openmpi-headers-$2
     [ ! -e "$with_openmpi_source/.complete" ] || return 0
-    fetch_openmpi_source "$version"
     rm -rf "$with_openmpi_source"
     mkdir -p "$with_openmpi_source"
     step "unpacking the headers that no Open MPI installs" "$logs/openmpi-unpack.log" \
-        tar xf "$openmpi_fetched" -C "$with_openmpi_source" --strip-components=1 --wildcards \
+        tar xf "$1" -C "$with_openmpi_source" --strip-components=1 --wildcards \
         'openmpi-*/VERSION' 'openmpi-*/opal/mca/threads/pthreads/*.h' 'openmpi-*/opal/mca/timer/linux/*.h'
     touch "$with_openmpi_source/.complete"
 }
@@ -171,17 +191,18 @@ tarball_version() {
         fail "tar cannot read $1: $(tail -n 1 "$logs/openmpi-unpack.log"); correct --openmpi-tarball=FILE"
 }
 
-# find_openmpi_source: sets `tarball` and `version`, its caller's.
+# find_openmpi_source [REMEDY]: sets `tarball` and `version`, its caller's.
 find_openmpi_source() {
+    local remedy="pass --openmpi-tarball=FILE, a source release of Open MPI 5.0${1:+, or $1}"
     if [ -n "$openmpi_tarball" ]; then
         tarball=$openmpi_tarball
         version=$(tarball_version "$tarball")
     elif is_debian_like; then
-        fetch_openmpi_source "$openmpi_wanted"
+        fetch_openmpi_source "$openmpi_wanted" "$remedy"
         tarball=$openmpi_fetched
         version=$openmpi_fetched_version
     else
-        fail "this machine has no apt to fetch Open MPI's source with; pass --openmpi-tarball=FILE, a source release of Open MPI 5.0${1:+, or $1}"
+        fail "this machine has no apt to fetch Open MPI's source with; $remedy"
     fi
     [[ $version == 5.0.* ]] || fail "gpusm needs Open MPI 5.0, but $tarball holds ${version:-something else}"
 }
@@ -274,13 +295,13 @@ debian_archives() {
     } | grep -E '^(https?|ftp|file|copy|mirror[a-z+]*):' | grep -v -E 'security' | awk '!seen[$0]++'
 }
 
-# fetch_openmpi_source VERSION: Debian's source package of Open MPI, suite trixie, of that version or
+# fetch_openmpi_source VERSION REMEDY: Debian's source package of Open MPI, suite trixie, of that version or
 # else the newest, through an apt configuration of its own: the machine's sources stay as they are, and apt checks the signature.
-# Sets openmpi_fetched and openmpi_fetched_version.
+# Sets openmpi_fetched and openmpi_fetched_version. The remedy is what to do where there is none.
 fetch_openmpi_source() {
     local apt=$cache/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg archive versions version error=
     need_packages debian-archive-keyring
-    [ -r "$keyring" ] || fail "Debian's archive keys are not installed ($keyring); pass --with-openmpi=PREFIX or --openmpi-tarball=FILE"
+    [ -r "$keyring" ] || fail "Debian's archive keys are not installed ($keyring); $2"
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/source"
     cat >"$apt/apt.conf" <<EOT
 Dir::Etc::sourcelist "$apt/sources.list";
@@ -304,7 +325,7 @@ EOT
         fi
     done
     [ -n "$versions" ] ||
-        fail "this machine's apt sources lead to no Debian archive with Open MPI 5.0 (suite trixie${error:+; apt-get says \"$error\"}; $logs/apt-source.log); pass --with-openmpi=PREFIX or --openmpi-tarball=FILE"
+        fail "this machine's apt sources lead to no Debian archive with Open MPI 5.0 (suite trixie${error:+; apt-get says \"$error\"}; $logs/apt-source.log); $2"
     version=$(grep -E "^${1//./\\.}-" <<<"$versions" | tail -n 1 || true)
     if [ -z "$version" ]; then
         version=$(tail -n 1 <<<"$versions")
@@ -317,5 +338,5 @@ EOT
     openmpi_fetched_version=${version%%-*}
     openmpi_fetched_version=${openmpi_fetched_version%%+*}
     openmpi_fetched=$(find "$apt/source" -name "openmpi_$openmpi_fetched_version*.orig.tar.*" ! -name '*.asc' | head -n 1)
-    [ -n "$openmpi_fetched" ] || fail "the source package of Open MPI $version has no orig tarball ($apt/source)"
+    [ -n "$openmpi_fetched" ] || fail "the source package of Open MPI $version has no orig tarball ($apt/source); $2"
 }
