@@ -39,6 +39,15 @@ chmod +x "$work/other/bin/mpicc" "$work/other/bin/ompi_info"
 report "an ompi_info that fails is named" \
     "$(lacks "$(with "with_openmpi='$work/other'; find_openmpi")" "does not say its version")"
 
+# --- packages and programs ------------------------------------------------------------------------------
+no_root="is_debian_like() { true; }
+can_be_root() { false; }
+dpkg-query() { false; }
+need_packages gpusm-package"
+report "without root a package may be missing" "$(lacks "x$(with "$no_root; need_tools sh; echo well")" xwell)"
+report "but no program, and its package is named" \
+    "$(lacks "$(with "$no_root; need_tools sh gpusm-program")" "install them: gpusm-program (as root: apt-get install gpusm-package)")"
+
 # --- headers that no Open MPI installs ------------------------------------------------------------------
 tree=$work/tree/openmpi-5.0.9
 mkdir -p "$tree/opal/mca/threads/pthreads" "$tree/opal/mca/timer/linux"

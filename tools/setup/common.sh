@@ -82,16 +82,20 @@ as_root() {
     fi
 }
 
+can_be_root() { [ "$(id -u)" -eq 0 ] || { has sudo && sudo -n true 2>/dev/null; }; }
+
 is_debian_like() { has apt-get && has dpkg-query; }
 
 # read_package_lists: once; a machine that is new has none.
 read_package_lists() {
-    [ -z "${apt_updated-}" ] || return 0
+    [ -z "${apt_updated-}" ] && can_be_root || return 0
     step "reading the lists of packages" "$logs/apt-update.log" as_root apt-get -q update
     apt_updated=yes
 }
 
-# need_packages PACKAGE...: installs those that are missing.
+not_installed=() # packages, for want of root
+# need_packages PACKAGE...: installs those that are missing. Without root it goes on without them: what
+# they bring may be there all the same, and whoever needs it says so.
 need_packages() {
     local missing=() package
     is_debian_like || return 0
@@ -101,20 +105,24 @@ need_packages() {
         fi
     done
     [ ${#missing[@]} -gt 0 ] || return 0
+    if ! can_be_root; then
+        not_installed+=("${missing[@]}")
+        return 0
+    fi
     read_package_lists
     step "installing ${missing[*]}" "$logs/apt-install.log" \
         as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y -o Dpkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
 }
 
-# need_tools TOOL...: on a machine without apt, says what is missing in one sentence.
+# need_tools TOOL...: says in one sentence what is missing where apt-get could not bring it.
 need_tools() {
     local missing=() tool
     for tool in "$@"; do
         has "$tool" || missing+=("$tool")
     done
     [ ${#missing[@]} -eq 0 ] ||
-        fail "these programs are missing, please install them: ${missing[*]}"
+        fail "these programs are missing, please install them: ${missing[*]}${not_installed[*]:+ (as root: apt-get install ${not_installed[*]})}"
 }
 
 # configure_gpusm LOG OPTION...: configures the folder that it is called in, unless it is so configured

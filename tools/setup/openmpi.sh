@@ -139,6 +139,7 @@ install_openmpi() {
             in_path=/usr
             return
         fi
+        [ -x /usr/bin/ompi_info ] || can_be_root || why="it takes root to install openmpi-bin and libopenmpi-dev"
     fi
     [ "$whose_openmpi" != distribution ] ||
         fail "--distribution: no Open MPI 5.0 that can be used ($why); without that option one is built"
@@ -300,7 +301,7 @@ debian_archives() {
 # Sets openmpi_fetched and openmpi_fetched_version. The remedy is what to do where there is none.
 fetch_openmpi_source() {
     local apt=$cache/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg archive versions version error=
-    need_packages debian-archive-keyring
+    need_packages debian-archive-keyring xz-utils
     [ -r "$keyring" ] || fail "Debian's archive keys are not installed ($keyring); $2"
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/source"
     cat >"$apt/apt.conf" <<EOT
