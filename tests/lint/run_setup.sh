@@ -39,6 +39,12 @@ chmod +x "$work/other/bin/mpicc" "$work/other/bin/ompi_info"
 report "an ompi_info that fails is named" \
     "$(lacks "$(with "with_openmpi='$work/other'; find_openmpi")" "does not say its version")"
 
+# --- the cache ------------------------------------------------------------------------------------------
+mkdir -p "$work/locked/lock"
+report "a cache that cannot be written to is named" \
+    "$(lacks "$(with "GPUSM_CACHE='$work/locked'; open_cache")" "set GPUSM_CACHE to another place")"
+report "a missing flock is named" "$(lacks "$(with "GPUSM_CACHE='$work/cache'; has() { [ \$1 != flock ]; }; open_cache")" "install them: flock")"
+
 # --- packages and programs ------------------------------------------------------------------------------
 no_root="is_debian_like() { true; }
 can_be_root() { false; }

@@ -20,6 +20,22 @@ file_of() {
     readlink -f "${1#*=}"
 }
 
+# open_cache: sets cache and logs, and waits until nobody else writes there.
+open_cache() {
+    cache=${GPUSM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpusm}
+    need_tools flock
+    if ! { mkdir -p "$cache/logs" && [ -w "$cache" ] && [ -w "$cache/logs" ] && true >>"$cache/lock"; } 2>/dev/null; then
+        fail "cannot write to the cache folder $cache; set GPUSM_CACHE to another place"
+    fi
+    cache=$(cd "$cache" && pwd)
+    logs=$cache/logs
+    exec 9>"$cache/lock"
+    if ! flock -n 9; then
+        say "another run uses $cache; waiting for it to end"
+        flock 9
+    fi
+}
+
 # last_error LOG: the last line of it in which a program says what is wrong
 last_error() {
     grep -E '^(E|ERROR|error|configure: error|make.*\*\*\*)|[: ](fatal )?error: ' "$1" | tail -n 1 || true
