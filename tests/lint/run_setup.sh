@@ -83,6 +83,8 @@ report "where they cannot be fetched, their source is asked for" \
 # --- folders --------------------------------------------------------------------------------------------
 report "configure refuses a folder with blanks" \
     "$(lacks "$(cd "$work" && sh "$top/configure" --with-cuda="$work/a cuda" 2>&1)" "a path with blanks")"
+report "and so do the scripts" "$(lacks "$(with "refuse_blanks '' '$work/a folder'")" "a path with blanks"
+lacks "$(with "GPUSM_CACHE='$work/a cache'; open_cache")" "a path with blanks")"
 
 # --- a folder is configured once, and anew when it is configured in another way ---------------------------
 mkdir -p "$work/sources" "$work/build"

@@ -20,9 +20,19 @@ file_of() {
     readlink -f "${1#*=}"
 }
 
+# refuse_blanks PATH...: for make and configure a path with blanks is several.
+refuse_blanks() {
+    local path
+    for path in "$@"; do
+        [[ $path != *[[:space:]]* ]] || fail "make takes a path with blanks for several; use one without: '$path'"
+    done
+}
+
 # open_cache: sets cache and logs, and waits until nobody else writes there.
 open_cache() {
     cache=${GPUSM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpusm}
+    [[ $cache == /* ]] || cache=$PWD/$cache
+    refuse_blanks "$cache"
     need_tools flock
     if ! { mkdir -p "$cache/logs" && [ -w "$cache" ] && [ -w "$cache/logs" ] && true >>"$cache/lock"; } 2>/dev/null; then
         fail "cannot write to the cache folder $cache; set GPUSM_CACHE to another place"
