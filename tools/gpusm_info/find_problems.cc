@@ -48,18 +48,25 @@ std::string said_where(const openmpi_facts &openmpi, const char *framework)
                   found->source.empty() ? "source unknown" : found->source.c_str());
 }
 
-// Where an installation with --prefix has its components; empty: they are not there.
+// Where an installation with --prefix has its components: beside this program, with which they may
+// have been moved, else where make install puts them. Empty: they are in neither place.
 std::string own_components()
 {
+    std::vector<std::string> folders;
     char self[4096] = "";
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) <= 0) {
-        return {};
+    if (readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) {
+        std::string folder = self;
+        folder.resize(folder.rfind('/'));
+        folder.resize(std::min(folder.size(), folder.rfind('/')));
+        folders.push_back(folder + "/lib/openmpi");
     }
-    std::string folder = self;
-    folder.resize(folder.rfind('/'));
-    folder.resize(std::min(folder.size(), folder.rfind('/')));
-    folder += "/lib/openmpi";
-    return 0 == access((folder + "/mca_btl_gpusm.so").c_str(), R_OK) ? folder : "";
+    folders.emplace_back(GPUSM_INFO_COMPONENTS);
+    for (const std::string &each : folders) {
+        if (0 == access((each + "/mca_btl_gpusm.so").c_str(), R_OK)) {
+            return each;
+        }
+    }
+    return {};
 }
 
 void find_missing_components(facts *out)
