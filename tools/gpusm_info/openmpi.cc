@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// openmpi.cc: what ompi_info says: the one beside this program, else the first in PATH, else that
-// of the Open MPI that gpusm was built for.
+// openmpi.cc: what ompi_info says: the one beside this program, else the first in PATH.
 #include "tools/gpusm_info/child.h"
 #include "tools/gpusm_info/facts.h"
 #include "tools/gpusm_info/text.h"
