@@ -112,6 +112,26 @@ TEST_F(DriverScope, CopiesThatACaptureForbidsToWaitForAreWaitedForLater)
     }
 }
 
+TEST_F(DriverScope, AContextThatCannotBeMarkedSomeTimesInARowIsLeftAloneForAWhile)
+{
+    device on;
+    on.context = mine_;
+    api_.ctx_get_flags = [](unsigned *flags) {
+        *flags = 0;
+        return fake().enter("ctx_get_flags");
+    };
+    api_.ctx_set_flags = [](unsigned) {
+        (void)fake().enter("ctx_set_flags");
+        return CUDA_ERROR_UNKNOWN;
+    };
+    const log_capture log;
+    for (const int tries : {1, 2, 3, 4, 4, 4}) {
+        EXPECT_EQ(make_copies_synchronous(api_, on), status::driver_failed);
+        EXPECT_EQ(fake().calls["ctx_set_flags"], tries);
+    }
+    EXPECT_EQ(log.count(), 4U) << log.text();
+}
+
 TEST(DriverLoad, GivesTheSameCompleteTableEveryTimeOrNothing)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

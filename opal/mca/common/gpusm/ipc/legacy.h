@@ -57,9 +57,9 @@ void close_memory(const driver_api &driver, const device &into, std::uint64_t lo
 // see wait_for_earlier_copies. Other than cuMemAlloc's, memory cannot be marked one allocation at a
 // time (export_memory does that), so this marks the whole context (CU_CTX_SYNC_MEMOPS), once:
 // without it, a peer may read what was there before such a copy. `unsupported`: the driver is
-// older than 12.1, and each message has to wait for the legacy stream. `driver_failed`; also, for a
-// while, where a stream of the context was being captured, by any thread: the first try has ended
-// that capture, as nothing tells of it beforehand.
+// older than 12.1, and each message has to wait for the legacy stream. `driver_failed`; for a while
+// without a try after some failures in a row, or after one where a stream of the context was being
+// captured, by any thread: that has ended the capture, as nothing tells of it beforehand.
 status make_copies_synchronous(const driver_api &driver, device &of);
 
 // An ordinary allocation in the context of `into`, which CUDA IPC can share: for copies of memory
@@ -67,7 +67,8 @@ status make_copies_synchronous(const driver_api &driver, device &of);
 // `driver_failed`.
 status alloc_device(const driver_api &driver, const device &into, std::uint64_t len_bytes,
                     std::uint64_t *out);
-// Gives that back, or a pointer of an imported pool. Waits for the context's work.
+// Gives that back, and waits for the context's work; or a pointer of an imported pool, which waits
+// for none (20 us beside a kernel that runs, driver 580).
 void free_device(const driver_api &driver, const device &into, std::uint64_t address);
 
 // Whether the device has `len_bytes` mapped from `local_base` on, however they were mapped. A
