@@ -74,8 +74,8 @@ const parameter parameters[] = {
     {"cache_max_bytes", bytes, &component.cache_max_bytes, 64 * gibi, OPAL_INFO_LVL_5,
      "Bytes of peers' allocations that are kept mapped while nobody uses them (0: no bound)"},
     {"use_batch_copies", flag, &component.use_batch_copies, default_limits.batches, OPAL_INFO_LVL_9,
-     "Use cuMemcpyBatchAsync for copies that are not for the kernel, where the driver has it "
-     "(CUDA 12.8)"},
+     "Use cuMemcpyBatchAsync for copies that are not for the kernel, where the driver and the "
+     "headers that gpusm was built with have it (CUDA 12.8)"},
     {"kernel_blocks", number, &component.kernel_blocks, default_limits.kernel_blocks,
      OPAL_INFO_LVL_5,
      "Thread blocks of the kernel that gathers small and middle-sized copies (1 .. 1024); 0 "
