@@ -187,6 +187,9 @@ void test_windows_flavours(context &c)
     allocated_shared(c, true);
     dynamic_windows(c);
     several_windows(c);
+    for (const memory_kind kind : c.kinds) {
+        many_puts_in_order(c, kind);
+    }
     many_windows(c);
 }
 

@@ -141,6 +141,43 @@ long open_descriptors()
 
 } // namespace
 
+// More puts than this process lists, of which the last, long one is still on its way when the
+// others have ended and another put goes to its place.
+void many_puts_in_order(context &c, memory_kind kind)
+{
+    constexpr std::size_t short_puts = 300;
+    constexpr std::size_t long_bytes = 16u << 20;
+    constexpr std::size_t all_bytes = 4096 + long_bytes;
+    const std::string what = std::string("many puts in order, of ") + bench::letter_of(kind);
+    at_step(what);
+    auto from = c.make(kind, all_bytes);
+    auto later = c.make(kind, long_bytes);
+    auto shown = c.make(kind, all_bytes);
+    const std::uint64_t seed = c.draw_seeds(2);
+    c.expect(from->fill(0, all_bytes, seed), "fill");
+    c.expect(later->fill(0, long_bytes, seed + 1), "fill");
+    const int target = (c.rank + 1) % c.ranks;
+    MPI_Win window = MPI_WIN_NULL;
+    c.mpi(MPI_Win_create(shown->data(), all_bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window),
+          what);
+    c.mpi(MPI_Win_fence(0, window), what);
+    const auto put = [&](const void *data, std::size_t to, std::size_t len) {
+        c.mpi(MPI_Put(data, static_cast<int>(len), MPI_BYTE, target, static_cast<MPI_Aint>(to),
+                      static_cast<int>(len), MPI_BYTE, window),
+              what);
+    };
+    for (std::size_t i = 0; i < short_puts; ++i) {
+        put(from->at(8 * i), 8 * i, 8);
+    }
+    put(from->at(4096), 4096, long_bytes);
+    put(later->data(), 4096, long_bytes);
+    c.mpi(MPI_Win_fence(0, window), what);
+    c.expect(shown->compare(0, 8 * short_puts, seed), what);
+    c.expect(shown->compare(4096, long_bytes, seed + 1), what);
+    ++c.messages;
+    MPI_Win_free(&window);
+}
+
 // Windows and their memory come and go; neither descriptors nor device memory stay behind.
 void many_windows(context &c)
 {

@@ -197,6 +197,7 @@ class round_of {
 // Parts of windows-flavours, in exchange_windows_many.cc.
 void dynamic_windows(context &c);
 void several_windows(context &c);
+void many_puts_in_order(context &c, memory_kind kind);
 void many_windows(context &c);
 
 // An attribute of a window that is a number.

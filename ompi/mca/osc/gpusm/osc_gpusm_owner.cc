@@ -16,6 +16,27 @@ void *pointer_to(std::uint64_t address)
     return reinterpret_cast<void *>(address);
 }
 
+// Open MPI ends a request to a process that has failed when somebody asks about that.
+bool has_ended(ompi_request_t *request)
+{
+#if OPAL_ENABLE_FT_MPI
+    if (ompi_request_is_failed(request)) {
+        return true;
+    }
+#endif
+    return REQUEST_COMPLETE(request);
+}
+
+// True: it has ended well. Open MPI frees only such ones when they are waited for.
+bool take_end(ompi_request_t **request, ompi_status_public_t *status)
+{
+    const bool good = OMPI_SUCCESS == ompi_request_wait(request, status);
+    if (!good && *request != MPI_REQUEST_NULL) {
+        (void)ompi_request_free(request);
+    }
+    return good;
+}
+
 } // namespace
 
 int owner_service::listen()
@@ -53,7 +74,7 @@ bool owner_service::hear()
         return false;
     }
     ompi_status_public_t status;
-    if (OMPI_SUCCESS != ompi_request_wait(&asks_, &status)) {
+    if (!take_end(&asks_, &status)) {
         is_serving_.store(false, std::memory_order_release); // somebody has failed
         return false;
     }
@@ -78,17 +99,6 @@ bool owner_service::hear()
     return true;
 }
 
-// Open MPI ends a request to a process that has failed when somebody asks about that.
-bool has_ended(ompi_request_t *request)
-{
-#if OPAL_ENABLE_FT_MPI
-    if (ompi_request_is_failed(request)) {
-        return true;
-    }
-#endif
-    return REQUEST_COMPLETE(request);
-}
-
 // False: it is over. Who has asked waits for another message, so one is sent whatever has failed.
 bool owner_service::go_on(job *of)
 {
@@ -106,7 +116,7 @@ bool owner_service::go_on(job *of)
         of->answer = that;
         return send_last(&of->answer, 1, MPI_INT32_T);
     };
-    const bool good = OMPI_SUCCESS == ompi_request_wait(&of->request, MPI_STATUS_IGNORE);
+    const bool good = take_end(&of->request, MPI_STATUS_IGNORE);
     if (job::stage::copied == of->at) { // of a put
         return answer(good ? MPI_SUCCESS : MPI_ERR_OTHER);
     }

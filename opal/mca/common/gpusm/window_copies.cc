@@ -147,15 +147,15 @@ bool window_copies::is_being_written(const written &by)
     const auto overlaps = [&by](const written &each) {
         return by.begin < each.end && each.begin < by.end;
     };
-    return !written_.empty() && overlaps(all_written_) &&
+    return any_written() && overlaps(all_written_) &&
            (unlisted_ > 0 || std::any_of(written_.begin(), written_.end(), overlaps));
 }
 
 void window_copies::note_written(const written &by)
 {
-    all_written_ = written_.empty() ? by
-                                    : written{std::min(all_written_.begin, by.begin),
-                                              std::max(all_written_.end, by.end)};
+    all_written_ = any_written() ? written{std::min(all_written_.begin, by.begin),
+                                           std::max(all_written_.end, by.end)}
+                                 : by;
     if (written_.size() < most_written) {
         written_.push_back(by);
     } else {

@@ -146,6 +146,7 @@ class window_copies {
         bool on_device = false;
         bool is_there = false;
     };
+    bool any_written() const { return !written_.empty() || unlisted_ > 0; }
     bool is_being_written(const written &by);
     void note_written(const written &by);
     void has_written(const written &by);

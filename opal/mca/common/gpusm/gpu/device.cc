@@ -207,10 +207,15 @@ status device_table::for_memory(CUcontext context, int ordinal, device **out)
 status device_table::for_shared(int ordinal, device **on)
 {
     CUcontext current = nullptr;
-    const bool stays = *on != nullptr && is_alive(**on) &&
-                       (CUDA_SUCCESS != driver_.ctx_get_current(&current) || nullptr == current ||
-                        current == (*on)->context);
-    return stays ? status::ok : for_memory(nullptr, ordinal, on);
+    CUdevice of_current = -1;
+    if (nullptr == *on || !is_alive(**on)) {
+        return for_memory(nullptr, ordinal, on);
+    }
+    const bool is_other = CUDA_SUCCESS == driver_.ctx_get_current(&current) && current != nullptr &&
+                          current != (*on)->context &&
+                          CUDA_SUCCESS == driver_.ctx_get_device(&of_current) &&
+                          of_current == ordinal;
+    return is_other ? for_context(current, on) : status::ok;
 }
 
 device_table::allocation &device_table::look_up(std::uint64_t address, bool asked)

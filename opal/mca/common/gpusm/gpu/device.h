@@ -121,8 +121,8 @@ class device_table {
         return for_memory(facts.context, facts.ordinal, out);
     }
 
-    // The same for memory without a context of its own, used in *on before, if not null: it
-    // outlives that, and the program may have made another context of the device current.
+    // The same for memory without a context of its own, used in *on before, if not null: another
+    // one where that is gone, or where the program has made another context of the device current.
     status for_shared(int ordinal, device **on);
 
     // What inspect_pointer says. Of the allocations of device memory that were asked about last it
