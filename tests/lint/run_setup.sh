@@ -50,7 +50,8 @@ no_root="is_debian_like() { true; }
 can_be_root() { false; }
 dpkg-query() { false; }
 need_packages gpusm-package"
-report "without root a package may be missing" "$(lacks "x$(with "$no_root; need_tools sh; echo well")" xwell)"
+report "without root a package may be missing, which is said" \
+    "$(lacks "$(with "$no_root; need_tools sh; echo well" | tr '\n' '|')" "root to install: gpusm-package|well")"
 report "but no program, and its package is named" \
     "$(lacks "$(with "$no_root; need_tools sh gpusm-program")" "install them: gpusm-program (as root: apt-get install gpusm-package)")"
 

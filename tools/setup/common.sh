@@ -132,6 +132,7 @@ need_packages() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     if ! can_be_root; then
+        say "going on without these packages, which take root to install: ${missing[*]}"
         not_installed+=("${missing[@]}")
         return 0
     fi
@@ -164,6 +165,7 @@ configure_gpusm() {
             return 0
         fi
     fi
+    rm -f $note
     step "configuring gpusm" "$log" "$top/configure" "$@"
     [ -z "$other" ] ||
         step "removing what another configuration has made" "$logs/make-clean.log" make clean
