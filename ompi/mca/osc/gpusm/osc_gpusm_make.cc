@@ -239,6 +239,13 @@ int window::set_up(ompi_communicator_t *comm, void **base, std::size_t size, uni
     if (MPI_WIN_FLAVOR_SHARED == flavor_ && info != nullptr) {
         (void)opal_info_get_bool(info, "alloc_shared_noncontig", &apart, &given);
     }
+    if (MPI_WIN_FLAVOR_SHARED == flavor_) { // a hint, which not all need have given
+        const int together = agree(apart ? 0 : 1);
+        if (together < 0) {
+            return together;
+        }
+        apart = 0 == together;
+    }
     std::vector<std::size_t> sizes;
     unsigned char *data = nullptr;
     const std::size_t own_bytes = !is_allocated                        ? 0
