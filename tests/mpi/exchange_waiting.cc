@@ -168,6 +168,7 @@ void test_work_waits_collective(context &c)
 {
     constexpr std::size_t len = 4u << 20;
     constexpr int ints = len / sizeof(int);
+    const auto ranks = static_cast<std::size_t>(c.ranks);
     const auto gather_and_combine = [&c](const buffer &from, buffer &gathered, buffer &combined) {
         c.mpi(MPI_Allgather(from.data(), len, MPI_BYTE, gathered.data(), len, MPI_BYTE,
                             MPI_COMM_WORLD),
@@ -180,8 +181,8 @@ void test_work_waits_collective(context &c)
         const std::uint64_t seed = c.draw_seeds(1);
         c.expect(mine->fill(0, len, seed), "fill");
         at_step("collectives before");
-        gather_and_combine(*mine, *c.make(kind, 2 * len), *c.make(kind, len));
-        auto gathered = c.make(kind, 2 * len);
+        gather_and_combine(*mine, *c.make(kind, ranks * len), *c.make(kind, len));
+        auto gathered = c.make(kind, ranks * len);
         auto combined = c.make(kind, len);
         std::unique_ptr<waiting_work> work;
         if (1 == c.rank) {
@@ -192,7 +193,7 @@ void test_work_waits_collective(context &c)
         gather_and_combine(*mine, *gathered, *combined);
         MPI_Barrier(MPI_COMM_WORLD);
         work.reset();
-        for (int from = 0; from < 2; ++from) {
+        for (std::size_t from = 0; from < ranks; ++from) {
             c.expect(gathered->compare(from * len, len, seed), "MPI_Allgather");
         }
         c.expect(combined->compare(0, len, seed), "MPI_Allreduce");
