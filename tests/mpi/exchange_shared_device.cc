@@ -76,6 +76,23 @@ void test_shared_device(context &c)
     }
 }
 
+// Rank 0, which copies for all, has two contexts on the device, and its messages are not in the one
+// that it has used first; which is then destroyed.
+void test_shared_device_contexts(context &c)
+{
+    own_context first(c);
+    if (0 == c.rank) {
+        c.expect_true(first.make_current(), "the context can be made current");
+    }
+    go_round(c, 0, c.kinds.front(), lengths[2]);
+    c.use_gpu();
+    all_lengths(c, 0);
+    c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    c.expect_true(first.destroy(), "the context can be destroyed");
+    c.use_gpu();
+    all_lengths(c, 0);
+}
+
 // Rank 0, which copies for all, then waits outside MPI until the others are done.
 void test_shared_device_away(context &c)
 {

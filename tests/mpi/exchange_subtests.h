@@ -71,6 +71,7 @@ inline constexpr subtest subtests[] = {
     {"other-device", test_other_device, ranks::pair, true},
     {"calls", test_calls, ranks::everyone, true},
     {"shared-device", test_shared_device, ranks::everyone, true},
+    {"shared-device-contexts", test_shared_device_contexts, ranks::everyone, true},
     {"shared-device-away", test_shared_device_away, ranks::everyone, true},
     {"persistent", test_persistent, ranks::by_get, true},
     {"context-lost", test_context_lost, ranks::by_get, true},

@@ -30,6 +30,9 @@ if need_gpu two-ranks; then
     judge four-ranks 0 $? 'told 1 "rank 0 delegated [1-9]" && told 2 "rank 1 delegated [1-9]" &&
         told 3 "rank 2 delegated [1-9]"' "one asks nobody" '! told 0 delegated' "rank 0 asks another one" \
         'told 0 "copies_for_others [1-9]"' "nobody asks rank 0"
+    launch 60 3 $waits "$exchange" shared-device-contexts --kinds D
+    judge two-contexts-in-the-submitter 0 $? '! says ILLEGAL_ADDRESS' "a kernel ran in the other context" \
+        'told 1 "rank 0 delegated [1-9][0-9]"' "rank 0 copies nothing for rank 1"
     launch 60 2 $one --mca btl_gpusm_delegate_wait 0 "$exchange" shared-device --kinds D
     judge switched-off 0 $? '! says delegated && ! says copies_for_others' "it is done nevertheless"
     launch 60 2 $waits --mca btl_gpusm_kernel_blocks 0 "$exchange" shared-device --kinds D

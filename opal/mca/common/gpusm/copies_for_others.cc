@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace gpusm {
 
@@ -65,15 +66,30 @@ void copies_for_others::serve(bool others)
     }
 }
 
-device *copies_for_others::find_device(const std::uint8_t *uuid) const
+// Of several contexts on that device, the one that memory of this process is in, if any is: the
+// others must not touch what cuMemAlloc gave there.
+device *copies_for_others::find_device(const delegated_copy &wanted)
 {
+    device *first = nullptr;
+    bool are_several = false;
     for (const auto &each : side_.devices.all()) {
-        if (std::equal(each->uuid.begin(), each->uuid.end(), uuid) &&
+        if (std::equal(each->uuid.begin(), each->uuid.end(), wanted.device_uuid) &&
             side_.devices.is_alive(*each)) {
-            return each.get();
+            are_several = first != nullptr;
+            first = are_several ? first : each.get();
         }
     }
-    return nullptr;
+    if (are_several) {
+        for (const delegated_memory *each : {&wanted.source, &wanted.target}) {
+            const exported *own = each->owner == node_.own().identity()
+                                      ? side_.exports.live_export(each->handle)
+                                      : nullptr;
+            if (own != nullptr && own->is_of_context() && own->on->uuid == first->uuid) {
+                return own->on;
+            }
+        }
+    }
+    return first;
 }
 
 peer *copies_for_others::find_peer(const segment_identity &identity) const
@@ -102,6 +118,9 @@ status copies_for_others::reach_memory(const delegated_memory &memory, job *of, 
         exported *entry = side_.exports.live_export(memory.handle);
         if (nullptr == entry || !covers(*entry, memory.address, len_bytes)) {
             return status::not_found;
+        }
+        if (entry->is_of_context() && entry->on != of->on) {
+            return status::unsupported;
         }
         side_.exports.add_reference(entry);
         out->own = entry;
@@ -151,13 +170,16 @@ bool copies_for_others::collect(batch *into)
     copies_.clear();
     std::erase_if(waiting_, [&](job *each) {
         const std::uint64_t parts = (each->wanted.len_bytes - 1) / gather_most_len + 1;
-        each->on = find_device(each->wanted.device_uuid);
+        // What has been reached for another context, before it was put off, is of no use.
+        const device *before = std::exchange(each->on, find_device(each->wanted));
+        const bool has_moved = before != nullptr && before != each->on;
         if ((into->on != nullptr && into->on != each->on) ||
             (!copies_.empty() && copies_.size() + parts > gather_most_copies)) {
             return false;
         }
-        const status s =
-            nullptr == each->on || parts > gather_most_copies ? status::unsupported : prepare(each);
+        const status s = nullptr == each->on || has_moved || parts > gather_most_copies
+                             ? status::unsupported
+                             : prepare(each);
         if (status::ok != s) {
             if (status::busy != s) {
                 (void)move(*each, delegation_stage::offered, delegation_stage::refused);

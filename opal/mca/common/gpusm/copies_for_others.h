@@ -86,7 +86,7 @@ class copies_for_others {
     };
 
     bool has_new_device() const { return serves_ && published_ != devices_.all().size(); }
-    device *find_device(const std::uint8_t *uuid) const;
+    device *find_device(const delegated_copy &wanted);
     peer *find_peer(const segment_identity &identity) const;
     status reach_memory(const delegated_memory &memory, job *of, one_side *out);
     status prepare(job *next);

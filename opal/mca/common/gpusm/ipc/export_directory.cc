@@ -76,7 +76,7 @@ status export_directory::export_range(std::uint64_t address, std::size_t len_byt
             return status::unsupported; // the range goes on in the next allocation
         }
     }
-    if (share_kind::legacy != entry->kind && export_use::read == use) {
+    if (export_use::read == use && !entry->is_of_context()) {
         if (const status s = use_current_context(entry); status::ok != s) {
             return s;
         }

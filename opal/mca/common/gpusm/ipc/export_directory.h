@@ -40,6 +40,9 @@ struct exported : exported_memory {
     std::uint64_t generation = 0; // from 1 on; never used twice for a slot
     bool retired = true;          // the allocation is gone or the slot was needed
     std::uint64_t last_use = 0;   // counts insertions and releases
+
+    // Work in other contexts of the device must not touch it.
+    bool is_of_context() const { return share_kind::legacy == kind; }
 };
 
 // What a peer does with it, of a program's memory: reads what was written there, or only writes.
