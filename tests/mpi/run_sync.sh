@@ -51,7 +51,7 @@ if need_gpusm late && need_gpu late; then
             "$exchange" written-late --kinds D
         judge late-by-messages 0 $? all_found "not all that was planted has been found"
         for sub in pairs views random-types collectives reductions windows self; do
-            launch 180 2 $check "$exchange" $sub --kinds DHR --rounds 2
+            launch 300 2 $check "$exchange" $sub --kinds DHR --rounds 2
             judge "quiet-$sub" 0 $? nothing_found "it is said of a program that waits"
         done
         # Several processes write what the owner sends and receives for them.
