@@ -32,7 +32,7 @@ if need_gpu two-ranks; then
         'told 0 "copies_for_others [1-9]"' "nobody asks rank 0"
     launch 60 3 $waits "$exchange" shared-device-contexts --kinds D
     judge two-contexts-in-the-submitter 0 $? '! says ILLEGAL_ADDRESS' "a kernel ran in the other context" \
-        'told 1 "rank 0 delegated [1-9][0-9]"' "rank 0 copies nothing for rank 1"
+        'told 2 "rank 1 delegated [1-9][0-9]"' "rank 0 copies nothing between the others"
     launch 60 2 $one --mca btl_gpusm_delegate_wait 0 "$exchange" shared-device --kinds D
     judge switched-off 0 $? '! says delegated && ! says copies_for_others' "it is done nevertheless"
     launch 60 2 $waits --mca btl_gpusm_kernel_blocks 0 "$exchange" shared-device --kinds D

@@ -278,6 +278,7 @@ void copies_for_others::end(job *over)
         *each = {};
     }
     over->descriptors.end();
+    over->on = nullptr;
     free_.push_back(over);
 }
 
