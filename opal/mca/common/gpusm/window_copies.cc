@@ -164,7 +164,7 @@ void window_copies::note_written(const written &by)
 }
 
 // Those that overlap wait for each other, so that each is listed once.
-void window_copies::has_written(const written &by)
+void window_copies::forget_written(const written &by)
 {
     const auto found = std::find(written_.begin(), written_.end(), by);
     if (written_.end() == found) {
@@ -254,7 +254,7 @@ void window_copies::end(job *over, status outcome)
         }
     }
     if (over->writes.end != 0) {
-        has_written(over->writes);
+        forget_written(over->writes);
     }
     if (status::ok != outcome) {
         log_line(log_level::info, "a copy of %zu bytes from or to a window failed: %s",

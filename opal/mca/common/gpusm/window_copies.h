@@ -149,7 +149,7 @@ class window_copies {
     bool any_written() const { return !written_.empty() || unlisted_ > 0; }
     bool is_being_written(const written &by);
     void note_written(const written &by);
-    void has_written(const written &by);
+    void forget_written(const written &by);
 
     status find_mine(const window_elements &mine, side_of_copy *out, device **on);
     status find_theirs(const window_copy &what, device &on, side_of_copy *out);

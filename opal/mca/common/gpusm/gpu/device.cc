@@ -249,9 +249,12 @@ status device_table::for_address(std::uint64_t address, device **out, std::uint6
     if (!of.on_device) {
         return status::ok;
     }
-    const status s = of.context != nullptr && of.on != nullptr ? status::ok
-                     : of.context != nullptr                   ? for_context(of.context, &of.on)
-                                                               : for_shared(of.ordinal, &of.on);
+    status s = status::ok;
+    if (nullptr == of.context) {
+        s = for_shared(of.ordinal, &of.on);
+    } else if (nullptr == of.on) {
+        s = for_context(of.context, &of.on);
+    }
     *out = of.on;
     if (status::ok == s) {
         ask_for_access(&of, address);

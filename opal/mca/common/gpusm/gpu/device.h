@@ -37,7 +37,7 @@ struct device {
         std::uint64_t last = 0;
         std::uint64_t of_context = 0; // that of all memory; 0: none, or not by us
         std::uint64_t waited_for = 0; // up to this one copies have been waited for
-        reach tries;                  // to mark the context; they end captures there, and fail
+        reach marking; // tries to mark the context; one during a stream capture ends that and fails
     } marks;
     bool under_mps = false; // the context is one in an MPS server, as far as the driver tells
     // Has registered host memory the address there that it has here? Asked when it is needed.

@@ -31,7 +31,7 @@ namespace gpusm {
 struct exported : exported_memory {
     std::uint64_t buffer_id = 0; // the driver's number; another allocation at `base` has another
     share_kind kind = share_kind::none;
-    device *on = nullptr; // its device; without a context of its own, in which it was sent last
+    device *on = nullptr; // its device, in the context it is in, or if in none that it was sent in
     CUmemoryPool pool = nullptr;      // of kind `pool`
     std::vector<memory_chunk> chunks; // of kind `descriptors`
 

@@ -89,12 +89,12 @@ status make_copies_synchronous(const driver_api &driver, device &of)
     if (status::ok != s || 0 != (flags & sync_memops)) {
         return s;
     }
-    if (!of.marks.tries.may_try()) {
+    if (!of.marks.marking.may_try()) {
         return status::driver_failed;
     }
     const CUresult result = driver.ctx_set_flags(flags | sync_memops);
     if (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED == result) {
-        if (of.marks.tries.refused(status::driver_failed)) {
+        if (of.marks.marking.refused(status::driver_failed)) {
             log_line(log_level::warn,
                      "a stream capture of this program has been ended by the CUDA driver, because "
                      "the first message from memory that is not cuMemAlloc's marks its context "
@@ -104,7 +104,7 @@ status make_copies_synchronous(const driver_api &driver, device &of)
     }
     s = driver.answer("cuCtxSetFlags", result);
     if (status::driver_failed == s) {
-        (void)of.marks.tries.failed(s);
+        (void)of.marks.marking.failed(s);
     }
     of.marks.of_context = status::ok == s ? ++of.marks.last : of.marks.of_context;
     return s;
