@@ -56,7 +56,7 @@ elif need_two_gpus one-visible-device-each-by-get; then
     check one-visible-device-each-by-get 60 2 "$work/per-rank-0" "$work/per-rank-1" \
         "$exchange" ways --kinds D
 fi
-for set in D V C DVACWPM; do
+for set in D V C R DVACWPM; do
     check "stream-capture-in-another-thread-$set" 60 2 "$exchange" capture --kinds $set
 done
 # Calls of the driver wait for kernels that run, and such a kernel for a message.

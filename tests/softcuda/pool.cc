@@ -157,7 +157,7 @@ SOFTCUDA_LOCKED(init, cuMemPoolSetAccess,
     return set_access(&p->access, p->device, list, count);
 }
 
-SOFTCUDA_LOCKED(init, cuMemPoolGetAccess,
+SOFTCUDA_LOCKED(init_uncaptured, cuMemPoolGetAccess,
                 (CUmemAccess_flags * out, CUmemoryPool handle, CUmemLocation *where),
                 (out, handle, where))
 {

@@ -14,13 +14,20 @@
 
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 namespace gpusm {
 
 namespace {
 
+// The component calls what the driver forbids while a thread captures a stream in the global mode
+// (with 5.0.7 for page-locked memory), and such a call ends the capture.
 int ask_component(const void *address, int *dev_id, std::uint64_t *flags)
 {
+    std::optional<driver_scope> capture_goes_on;
+    if (const driver_api *driver = driver_load()) {
+        capture_goes_on.emplace(*driver);
+    }
     return mca_btl_gpusm_component.check.original()(address, dev_id, flags);
 }
 
