@@ -187,8 +187,8 @@ test_function test_collectives, test_collectives_content, test_reductions, test_
 test_function test_collective_stream, test_collectives_killed, test_collectives_survive,
     test_collectives_revoked, test_collectives_recover, test_collectives_alone;
 test_function test_absolute_reductions, test_many_types, test_other_device, test_type_handles;
-test_function test_calls, test_first, test_self, test_self_short, test_shared_device,
-    test_shared_device_away, test_shared_device_contexts;
+test_function test_calls, test_silent_senders, test_first, test_self, test_self_short,
+    test_shared_device, test_shared_device_away, test_shared_device_contexts;
 test_function test_written_late, test_written_in_time;
 test_function test_windows, test_windows_types, test_windows_flavours, test_windows_atomics,
     test_windows_epochs, test_windows_ends, test_windows_errors, test_windows_survive,

@@ -2,7 +2,7 @@
 // Copyright (c) 2026 The gpusm authors
 //
 // exchange_order.cc: matching: order of messages, unexpected ones, many at once.
-#include "tests/mpi/exchange.h"
+#include "tests/mpi/exchange_tools.h"
 
 namespace gpusm::exchange {
 
@@ -139,6 +139,65 @@ void test_many(context &c)
         auto memory = c.make(kind, end_of(all));
         swap_windows(c, *memory, 0 == c.rank ? all : none, *memory, 1 == c.rank ? all : none,
                      data_tag, std::string("1000 messages of 8 bytes, ") + bench::describe(kind));
+    }
+}
+
+// Host memory for a device from more ranks than there are rings, of which all but the last one have
+// begun to send and are outside MPI: what the receiver can read by itself comes, and what the last
+// one sends comes in any case.
+void test_silent_senders(context &c)
+{
+    constexpr std::size_t sent = 0;
+    constexpr std::size_t rings_are_lent = 1;
+    constexpr std::size_t over = 2;
+    constexpr int calls_enough = 1000; // of progress, to begin with what has been sent
+    const int last = c.ranks - 1;
+    for (const std::size_t len_bytes : {std::size_t{65536}, std::size_t{400000}}) {
+        const bool all_come = 400000 == len_bytes; // else the senders help
+        const std::string what = std::to_string(len_bytes) + " bytes from silent senders";
+        at_step(what);
+        const std::uint64_t seed = c.draw_seeds(static_cast<std::size_t>(c.ranks));
+        const shared_counters<3> state(c);
+        std::vector<std::unique_ptr<buffer>> memory;
+        std::vector<MPI_Request> under_way(static_cast<std::size_t>(c.ranks), MPI_REQUEST_NULL);
+        if (0 == c.rank) {
+            for (int from = 1; from <= last; ++from) {
+                auto &in = memory.emplace_back(c.make(memory_kind::device, len_bytes));
+                c.expect(in->poison(), "poison");
+                MPI_Irecv(in->data(), static_cast<int>(len_bytes), MPI_BYTE, from, data_tag,
+                          MPI_COMM_WORLD, &under_way[static_cast<std::size_t>(from)]);
+            }
+            state.wait(sent, last - 1);
+            int flag = 0;
+            for (int i = 0; i < calls_enough; ++i) {
+                MPI_Testall(c.ranks, under_way.data(), &flag, MPI_STATUSES_IGNORE);
+            }
+            state.add(rings_are_lent);
+            all_come ? MPI_Waitall(c.ranks, under_way.data(), MPI_STATUSES_IGNORE)
+                     : MPI_Wait(&under_way[static_cast<std::size_t>(last)], MPI_STATUS_IGNORE);
+            state.add(over);
+            MPI_Waitall(c.ranks, under_way.data(), MPI_STATUSES_IGNORE);
+            for (int from = 1; from <= last; ++from) {
+                c.expect(memory[static_cast<std::size_t>(from - 1)]->compare(
+                             0, len_bytes, seed + static_cast<std::uint64_t>(from)),
+                         what);
+                ++c.messages;
+            }
+        } else {
+            auto &out = memory.emplace_back(c.make(memory_kind::host, len_bytes));
+            c.expect(out->fill(0, len_bytes, seed + static_cast<std::uint64_t>(c.rank)), "fill");
+            if (last == c.rank) {
+                state.wait(rings_are_lent, 1);
+            }
+            MPI_Isend(out->data(), static_cast<int>(len_bytes), MPI_BYTE, 0, data_tag,
+                      MPI_COMM_WORLD, under_way.data());
+            state.add(sent);
+            if (last != c.rank) {
+                state.wait(over, 1);
+            }
+            MPI_Wait(under_way.data(), MPI_STATUS_IGNORE);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
     }
 }
 

@@ -5,7 +5,6 @@
 // between all of them and of each to itself, and between the others while that one is not in MPI.
 #include "tests/mpi/exchange_tools.h"
 
-#include <atomic>
 #include <iterator>
 #include <string>
 
@@ -100,17 +99,7 @@ void test_shared_device_away(context &c)
         c.skip_because = "needs three ranks";
         return;
     }
-    std::atomic<int> *done = nullptr;
-    MPI_Win shared = MPI_WIN_NULL;
-    c.mpi(MPI_Win_allocate_shared(0 == c.rank ? sizeof(*done) : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
-                                  &done, &shared),
-          "MPI_Win_allocate_shared");
-    MPI_Aint bytes = 0;
-    int unit = 0;
-    c.mpi(MPI_Win_shared_query(shared, 0, &bytes, &unit, &done), "MPI_Win_shared_query");
-    if (0 == c.rank) {
-        done->store(0);
-    }
+    const shared_counters<1> done(c);
     all_lengths(c, 0);
     all_lengths(c, 0);
     c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
@@ -119,15 +108,13 @@ void test_shared_device_away(context &c)
         // What the others draw meanwhile.
         (void)c.draw_seeds(c.kinds.size() * std::size(lengths) *
                            static_cast<std::size_t>(2 * c.ranks * at_once));
-        while (done->load() < c.ranks - 1) {
-        }
+        done.wait(0, c.ranks - 1);
     } else {
         all_lengths(c, 1);
-        done->fetch_add(1);
+        done.add(0);
     }
     c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     all_lengths(c, 0);
-    c.mpi(MPI_Win_free(&shared), "MPI_Win_free");
 }
 
 } // namespace gpusm::exchange

@@ -73,6 +73,7 @@ inline constexpr subtest subtests[] = {
     {"shared-device", test_shared_device, ranks::everyone, true},
     {"shared-device-contexts", test_shared_device_contexts, ranks::everyone, true},
     {"shared-device-away", test_shared_device_away, ranks::everyone, true},
+    {"silent-senders", test_silent_senders, ranks::everyone, true},
     {"persistent", test_persistent, ranks::by_get, true},
     {"context-lost", test_context_lost, ranks::by_get, true},
     {"life", test_life, ranks::pair, true},

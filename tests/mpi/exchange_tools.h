@@ -11,8 +11,10 @@
 #include "tests/driver_functions.h"
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <thread>
 
 namespace gpusm::exchange {
 
@@ -156,6 +158,42 @@ class sign {
 
   private:
     std::array<char, 64> path_{};
+};
+
+// Counters of all ranks, by which a rank waits outside MPI, where nothing of a transport goes on.
+template <std::size_t count> class shared_counters {
+  public:
+    explicit shared_counters(context &c) : c_(c)
+    {
+        void *own = nullptr;
+        c.mpi(MPI_Win_allocate_shared(0 == c.rank ? sizeof(*at_) : 0, 1, MPI_INFO_NULL,
+                                      MPI_COMM_WORLD, &own, &shared_),
+              "MPI_Win_allocate_shared");
+        MPI_Aint bytes = 0;
+        int unit = 0;
+        c.mpi(MPI_Win_shared_query(shared_, 0, &bytes, &unit, &at_), "MPI_Win_shared_query");
+        if (0 == c.rank) {
+            at_->fill(0);
+        }
+        c.mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    }
+    ~shared_counters() { c_.mpi(MPI_Win_free(&shared_), "MPI_Win_free"); }
+    shared_counters(const shared_counters &) = delete;
+    shared_counters &operator=(const shared_counters &) = delete;
+
+    void add(std::size_t i) const { std::atomic_ref((*at_)[i]).fetch_add(1); }
+    int of(std::size_t i) const { return std::atomic_ref((*at_)[i]).load(); }
+    void wait(std::size_t i, int until) const // the program has a deadline
+    {
+        while (of(i) < until) {
+            std::this_thread::yield();
+        }
+    }
+
+  private:
+    context &c_;
+    MPI_Win shared_ = MPI_WIN_NULL;
+    std::array<int, count> *at_ = nullptr;
 };
 
 } // namespace gpusm::exchange

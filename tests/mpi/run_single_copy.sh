@@ -52,6 +52,10 @@ export OMPI_MCA_btl_gpusm_stream_host_after=1073741824 # the default is not the 
 }
 per_rank 1 OMPI_MCA_btl_gpusm_use_single_copy=0
 check one-rank-has-them-switched-off 60 2 "$work/per-rank-1" "$exchange" pairs --kinds H --max-size 2M
+if [ $can = yes ] && [ "$kinds" != H ]; then
+    let_others_run
+    check more-silent-senders-than-rings 120 11 "$exchange" silent-senders --kinds D
+fi
 
 # Process numbers of other PID namespaces are other processes here. In namespaces of their own all ranks
 # have the same number, and who reads memory of that process reads its own, at the same addresses.

@@ -190,19 +190,19 @@ TEST(Choose, PageLockedHostMemoryIsPushedIntoADevice)
         {host,
          unmappable,
          mib,
-         {pushes, page_locked_source, readable, single_copies, bounce_copies},
+         {pushes, page_locked_source, readable, single_copies, bounce_copies, rings},
          mode::staged_ring},
         {host,
          mappable,
          mib,
-         {pushes, page_locked_source, readable, single_copies, bounce_copies},
+         {pushes, page_locked_source, readable, single_copies, bounce_copies, rings},
          mode::pushed},
     });
 }
 
 TEST(Choose, TheReceiverPullsAPartOfLongPageableMessages)
 {
-    const fact_set all = {readable, single_copies, bounce_copies};
+    const fact_set all = {readable, single_copies, bounce_copies, rings};
     expect_all({
         {host, mappable, 128 * kib, all, mode::pulled},
         {host, unmappable, 128 * kib, all, mode::pulled},
@@ -210,6 +210,20 @@ TEST(Choose, TheReceiverPullsAPartOfLongPageableMessages)
         {host, mappable, mib, {single_copies, bounce_copies}, mode::staged_ring},
         {host, mappable, mib, {readable, bounce_copies}, mode::staged_ring},
         {host, mappable, mib, {readable, single_copies}, mode::staged_ring},
+    });
+}
+
+TEST(Choose, WhereNoRingIsFreeTheReceiverReadsHostMemoryByItself)
+{
+    const fact_set all = {readable, single_copies, bounce_copies, pushes, page_locked_source};
+    expect_all({
+        {host, mappable, 1, all, mode::bounced},
+        {host, unmappable, mib, all, mode::bounced},
+        {host, mappable, 1, {single_copies, bounce_copies}, mode::staged_ring},
+        {host, mappable, 1, {readable, bounce_copies}, mode::staged_ring},
+        {host, mappable, 1, {readable, single_copies}, mode::staged_ring},
+        // Only its owner can copy it.
+        {unmappable, mappable, mib, all, mode::staged_ring},
     });
 }
 

@@ -95,18 +95,6 @@ void bounce_over(bounce *job)
     finish(enclosing<transfer>(job, offsetof(transfer, job)), job->copy.outcome);
 }
 
-// Mode bounced: the source is mapped, or is this process's own.
-void bounce_get(transfer *get)
-{
-    bounce &job = get->job;
-    job.copy.kernel_reaches = get->kernel_reads; // the other side is registered memory
-    job.way = bounce_way::out;
-    job.on = get->into;
-    job.message_bytes = job.copy.len_bytes;
-    job.over = bounce_over;
-    get->gpu().bounces.start(&job);
-}
-
 memory_kind kind_of(const registration *local)
 {
     return nullptr == local || nullptr == local->device ? memory_kind::host : memory_kind::mappable;
@@ -180,6 +168,23 @@ bool copy_otherwise(transfer *get)
 }
 
 } // namespace
+
+void bounce_get(transfer *get)
+{
+    bounce &job = get->job;
+    if (is_for_host(get)) {
+        job.way = bounce_way::out;
+        job.copy.kernel_reaches = get->kernel_reads; // the other side is registered memory
+    } else {
+        job.way = bounce_way::pull;
+        job.copy.source = get->remote_address;
+        job.peer = get->endpoint->peer;
+    }
+    job.on = get->into;
+    job.message_bytes = job.copy.len_bytes;
+    job.over = bounce_over;
+    get->gpu().bounces.start(&job);
+}
 
 status offer_device(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, registration *made,
                     std::uint64_t address, std::size_t size)

@@ -63,6 +63,10 @@ void choose_mode(transfer *get);
 // The same of a get that has waited: what was known may have changed.
 void choose_mode_anew(transfer *get);
 
+// Mode bounced: the source is mapped, or is this process's own, or is host memory of the peer's
+// that is copied once. Under the GPU lock.
+void bounce_get(transfer *get);
+
 // Imports what the get names and hands the copy to the engine; `busy`: it waits. Under the GPU
 // lock. Anything but these two: the get is still the caller's.
 status start_get(transfer *get);

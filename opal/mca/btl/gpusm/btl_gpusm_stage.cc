@@ -81,15 +81,29 @@ status stage_side::begin(transfer *get)
         break;
     }
     const status s = receiver_.fetch(*get->endpoint->peer, &stream);
-    if (status::no_memory == s && mode::device_ring == get->goes) {
+    if (status::ok == s) {
+        return s;
+    }
+    release_memory(get);
+    const bool no_ring = status::no_memory == s || status::busy == s;
+    if (no_ring && mode::device_ring == get->goes) {
         get->known.set(fact::device_rings, false);
         choose_mode(get);
         return begin(get);
     }
-    if (status::ok != s) {
-        release_memory(get);
+    return no_ring && begin_without_ring(get) ? status::ok : s;
+}
+
+// A ring stays lent to a sender that is not in MPI. False: the get has to wait for one.
+bool stage_side::begin_without_ring(transfer *get)
+{
+    get->known.set(fact::rings, false);
+    choose_mode(get);
+    if (mode::bounced != get->goes) {
+        return false;
     }
-    return s;
+    bounce_get(get);
+    return true;
 }
 
 // False: the sender cannot map the ring, and the get waits to be begun in another mode.
@@ -136,9 +150,14 @@ status stage_side::fetch(transfer *get)
         finish(get, status::ok);
         return status::ok;
     }
-    const status s = nullptr == waiting_.first() ? begin(get) : status::busy;
-    if (status::busy != s) {
-        return s;
+    // Those that wait do so for rings in host memory.
+    if (nullptr == waiting_.first() || mode::device_ring == get->goes) {
+        const status s = begin(get);
+        if (status::busy != s) {
+            return s;
+        }
+    } else if (begin_without_ring(get)) {
+        return status::ok;
     }
     waiting_.append(get);
     return status::ok;

@@ -47,6 +47,7 @@ class stage_side {
 
   private:
     status begin(transfer *get);
+    bool begin_without_ring(transfer *get);
     void end(transfer *get);
     bool end_device_ring(transfer *get);
 

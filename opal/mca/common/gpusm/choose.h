@@ -173,7 +173,10 @@ inline constexpr mode_row mode_rows[] = {
      {fact::event}, mode::shared},
     {mappable_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
     {mappable_memory, host_memory, any_length, {}, {}, mode::mapped},
-    // Host memory for a device.
+    // Host memory for a device. Where no ring is free, or too much is wanted of the sender already,
+    // neither waits for it.
+    {host_memory, device_memory, not_empty,
+     {fact::readable, fact::single_copies, fact::bounce_copies}, {fact::rings}, mode::bounced},
     {host_memory, mappable_memory, from_bytes(pushed_least_bytes),
      {fact::pushes, fact::page_locked_source}, {}, mode::pushed},
     {host_memory, device_memory, from_bytes(shared_least_bytes),

@@ -45,7 +45,7 @@ inline constexpr mode_description modes[] = {
     {mode::delegated, "delegated",
      "a kernel of the process that submits for the device, between the two memories"},
     {mode::bounced, "bounced",
-     "the receiver's copy engine, into registered memory; from there its processor"},
+     "the receiver's copy engine and processor, one after the other through registered memory"},
     {mode::shared, "shared",
      "as bounced, from the end; from the front the sender's copy engine and processor"},
     {mode::pushed, "pushed", "the sender's copy engine, into the receiver's memory"},
@@ -126,7 +126,7 @@ inline constexpr fact_description fact_descriptions[] = {
     // btl_gpusm_use_single_copy, and a component of smsc that needs no registration.
     {fact::single_copies, "this process makes single copies", nullptr},
     // And memory for the request.
-    {fact::rings, "a ring is free", nullptr},
+    {fact::rings, "a ring is free", "no ring is free"},
     // btl_gpusm_use_cuda_events: only the receiver waits for it.
     {fact::event, "an event to wait for", "no event to wait for"},
     // Both memories are on one device, which is used by several processes without MPS, and another
