@@ -183,7 +183,7 @@ test_function test_work_waits, test_work_waits_window, test_work_waits_collectiv
     test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
     test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types,
-    test_blocking_behind_started;
+    test_blocking_behind_started, test_started_otherwise;
 test_function test_collective_stream, test_collectives_killed, test_collectives_survive,
     test_collectives_revoked, test_collectives_recover, test_collectives_alone;
 test_function test_absolute_reductions, test_many_types, test_other_device, test_type_handles;

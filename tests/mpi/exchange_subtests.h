@@ -149,6 +149,7 @@ inline constexpr subtest subtests[] = {
     {"reductions-long", test_reductions_long, ranks::everyone, true},
     {"reductions-inter", test_reductions_inter, ranks::everyone, true},
     {"reductions-threads", test_reductions_threads, ranks::everyone, true, MPI_THREAD_MULTIPLE},
+    {"started-otherwise", test_started_otherwise, ranks::everyone, true},
     {"blocking-behind-started", test_blocking_behind_started, ranks::everyone, true,
      MPI_THREAD_MULTIPLE},
     {"reductions-startall", test_reductions_startall, ranks::everyone, true},

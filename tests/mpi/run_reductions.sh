@@ -77,6 +77,7 @@ done
 counted threads 120 2 reductions-threads
 if need_gpu blocking-behind-started; then
     check blocking-behind-started 60 3 "$exchange" blocking-behind-started
+    check started-ones-go-another-way 60 3 "$exchange" started-otherwise --kinds DW
 fi
 if need_softcuda one-of-several-cannot-begin; then
     counted one-of-several-cannot-begin 60 2 reductions-startall --mca coll_gpusm_use_devices 0 \

@@ -27,6 +27,13 @@ inline mca_coll_base_comm_coll_t &next_of(base_module *module)
     return static_cast<mca_coll_gpusm_module_t *>(module)->next;
 }
 
+struct next_modules {
+    base_module *starts;
+    base_module *makes;
+
+    bool are_one() const { return starts == makes; }
+};
+
 inline staging_pool &pool()
 {
     return *mca_coll_gpusm_component.pool;
@@ -180,10 +187,25 @@ inline reduction_call scatter_block_call(const void *send, void *receive, count_
                    elements(count) * elements(ompi_comm_size(comm)));
 }
 
-// Starts a non-blocking call that stands before the next component's: `call` on the devices, for
-// which can_start() was true. `make(send, receive, &request)` makes the next component's persistent
-// request. That is of the component that has the non-blocking one, too: other ranks may call that
-// instead.
+// A non-blocking call that goes on the devices, for which can_start() was true, and perhaps the
+// next component's way after that. Of libnbc all that the other way needs beforehand is the call's
+// tag: its request, and the memory that this takes, are for those calls that do go there.
+template <typename Call, typename Otherwise>
+int start_alone(device_calls &on_devices, const Call &call, communicator *comm,
+                ompi_request_t **request, Otherwise otherwise)
+{
+    staged_request *made = make_request(nullptr, comm);
+    if (nullptr == made) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    precede_later(made, std::move(otherwise), request);
+    on_devices.start(call, made, comm);
+    return OMPI_SUCCESS;
+}
+
+// The same of any component. `make(send, receive, &request)` makes its persistent request, as other
+// ranks may do, which would else not be in the same order everywhere. That is of the component that
+// has the non-blocking one, too: other ranks may call that instead.
 template <typename Call, typename Make>
 int start_before(device_calls &on_devices, const Call &call, staged_call &&staged,
                  communicator *comm, ompi_request_t **request, Make make)
@@ -213,17 +235,23 @@ inline bool may_be_open_mpis_bcast(std::uint64_t bytes)
     return sizeof(int) == bytes;
 }
 
-// As is_reduced of a non-blocking one: started, or it has failed.
-template <typename Make>
+// As is_reduced of a non-blocking one: started, or it has failed. `next_has`: the next component's
+// modules for the non-blocking and the persistent call. `otherwise(&request)` starts the
+// non-blocking one.
+template <typename Make, typename Otherwise>
 bool is_started(base_module *module, reduction_call call, const operands &of, datatype *type,
-                ompi_op_t *op, communicator *comm, bool one_component, ompi_request_t **request,
-                Make make, int *rc)
+                ompi_op_t *op, communicator *comm, next_modules next_has, ompi_request_t **request,
+                Make make, Otherwise otherwise, int *rc)
 {
     check_buffers(call, type, comm, true);
     device_calls &on_devices = *static_cast<mca_coll_gpusm_module_t *>(module)->on_devices;
-    if (!one_component || may_be_open_mpis(call.elements, type, op) ||
+    if (!next_has.are_one() || may_be_open_mpis(call.elements, type, op) ||
         !on_devices.can_start(&call, type, op, comm)) {
         return false;
+    }
+    if (can_start_later(next_has.starts)) {
+        *rc = start_alone(on_devices, call, comm, request, otherwise);
+        return true;
     }
     staged_call staged(pool());
     *rc = staged.prepare(of, type);

@@ -72,6 +72,13 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
         const auto &next = next_of(module);                                                        \
         if (next.coll_i##name##_module == next.coll_##name##_init_module && (may_be) &&            \
             (may_start) && devices_of(module).can_start(comm)) {                                   \
+            if (can_start_later(next.coll_i##name##_module)) {                                     \
+                return start_alone(devices_of(module), call_of_##name(GPUSM_PASS_##upper), comm,   \
+                                   request, [=, &next](ompi_request_t **out) {                     \
+                                       return next.coll_i##name(GPUSM_PASS_##upper, out,           \
+                                                                next.coll_i##name##_module);       \
+                                   });                                                             \
+            }                                                                                      \
             return start_before(                                                                   \
                 devices_of(module), call_of_##name(GPUSM_PASS_##upper), staged_call(pool()), comm, \
                 request, [&](const void *, void *, ompi_request_t **inner) {                       \

@@ -41,21 +41,24 @@ extern "C" int coll_gpusm_iallreduce(const void *send, void *receive, count_type
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
     reduction_call call = call_of(reduction_kind::allreduce, send, receive, elements(count));
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_allreduce(send, receive, count), type, comm, out,
+                            [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_iallreduce(s, r, count, type, op, comm, inner,
+                                                            next.coll_iallreduce_module);
+                            });
+    };
     if (is_started(
             module, call, of_allreduce(send, receive, count), type, op, comm,
-            next.coll_iallreduce_module == next.coll_allreduce_init_module, request,
+            {next.coll_iallreduce_module, next.coll_allreduce_init_module}, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_allreduce_init(s, r, count, type, op, comm, MPI_INFO_NULL, inner,
                                                 next.coll_allreduce_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_allreduce(send, receive, count), type, comm, request,
-                        [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_iallreduce(s, r, count, type, op, comm, inner,
-                                                        next.coll_iallreduce_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_allreduce_init(const void *send, void *receive, count_type count,
@@ -98,22 +101,25 @@ extern "C" int coll_gpusm_ireduce(const void *send, void *receive, count_type co
 {
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_reduce(send, receive, count, root, comm), type, comm, out,
+                            [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_ireduce(s, r, count, type, op, root, comm, inner,
+                                                         next.coll_ireduce_module);
+                            });
+    };
     if (is_started(
             module, reduce_call(send, receive, count, root),
             of_reduce(send, receive, count, root, comm), type, op, comm,
-            next.coll_ireduce_module == next.coll_reduce_init_module, request,
+            {next.coll_ireduce_module, next.coll_reduce_init_module}, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_reduce_init(s, r, count, type, op, root, comm, MPI_INFO_NULL,
                                              inner, next.coll_reduce_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_reduce(send, receive, count, root, comm), type, comm, request,
-                        [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_ireduce(s, r, count, type, op, root, comm, inner,
-                                                     next.coll_ireduce_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_reduce_init(const void *send, void *receive, count_type count,
@@ -156,21 +162,24 @@ extern "C" int coll_gpusm_iscan(const void *send, void *receive, count_type coun
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
     reduction_call call = call_of(reduction_kind::scan, send, receive, elements(count));
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_allreduce(send, receive, count), type, comm, out,
+                            [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_iscan(s, r, count, type, op, comm, inner,
+                                                       next.coll_iscan_module);
+                            });
+    };
     if (is_started(
             module, call, of_allreduce(send, receive, count), type, op, comm,
-            next.coll_iscan_module == next.coll_scan_init_module, request,
+            {next.coll_iscan_module, next.coll_scan_init_module}, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_scan_init(s, r, count, type, op, comm, MPI_INFO_NULL, inner,
                                            next.coll_scan_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_allreduce(send, receive, count), type, comm, request,
-                        [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_iscan(s, r, count, type, op, comm, inner,
-                                                   next.coll_iscan_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_scan_init(const void *send, void *receive, count_type count,
@@ -211,21 +220,24 @@ extern "C" int coll_gpusm_iexscan(const void *send, void *receive, count_type co
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
     reduction_call call = call_of(reduction_kind::exscan, send, receive, elements(count));
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_exscan(send, receive, count, comm), type, comm, out,
+                            [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_iexscan(s, r, count, type, op, comm, inner,
+                                                         next.coll_iexscan_module);
+                            });
+    };
     if (is_started(
             module, call, of_exscan(send, receive, count, comm), type, op, comm,
-            next.coll_iexscan_module == next.coll_exscan_init_module, request,
+            {next.coll_iexscan_module, next.coll_exscan_init_module}, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_exscan_init(s, r, count, type, op, comm, MPI_INFO_NULL, inner,
                                              next.coll_exscan_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_exscan(send, receive, count, comm), type, comm, request,
-                        [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_iexscan(s, r, count, type, op, comm, inner,
-                                                     next.coll_iexscan_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_exscan_init(const void *send, void *receive, count_type count,

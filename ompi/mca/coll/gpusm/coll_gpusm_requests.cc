@@ -2,8 +2,12 @@
 // Copyright (c) 2026 The gpusm authors
 #include "ompi/mca/coll/gpusm/coll_gpusm.h"
 
+#include "opal/mca/common/gpusm/base/threads.h"
+
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 // Its class, without its definition: coll_base_util.h includes headers that are not installed.
 struct ompi_coll_base_nbc_request_t;
@@ -22,7 +26,9 @@ struct staged_request {
     call_copies *call; // owned
     ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
     ompi_datatype_t *type;
-    persistent_call *on_devices; // owned; null: there is none
+    persistent_call *on_devices;                        // owned; null: there is none
+    std::function<int(ompi_request_t **)> *start_later; // owned; null: `inner` has been made
+    std::int32_t tag;                                   // for that
 };
 
 namespace {
@@ -38,6 +44,7 @@ void destroy(staged_request *request)
 {
     delete request->call;
     delete request->on_devices;
+    delete request->start_later;
     if (nullptr != request->op) {
         OBJ_RELEASE(request->op);
         OBJ_RELEASE(request->type);
@@ -60,7 +67,7 @@ void finish(staged_request *request)
     opal_atomic_rmb();
     ompi_request_t *inner = request->inner;
     int error = inner->req_status.MPI_ERROR;
-    if (MPI_SUCCESS == error) {
+    if (MPI_SUCCESS == error && request->call != nullptr) {
         request->call->enter_context();
         error = OMPI_SUCCESS == request->call->copy_back() ? MPI_SUCCESS : MPI_ERR_OTHER;
     }
@@ -137,6 +144,36 @@ extern "C" int coll_gpusm_cancel(ompi_request_t *, int) noexcept
     return MPI_ERR_REQUEST;
 }
 
+// Takes the next tag of the communicator, as libnbc does for each of its requests, or gives one.
+std::int32_t take_tag(ompi_communicator_t *comm)
+{
+    const std::int32_t tag = comm->c_nbc_tag - 1 < MCA_COLL_BASE_TAG_NONBLOCKING_END
+                                 ? MCA_COLL_BASE_TAG_NONBLOCKING_BASE
+                                 : comm->c_nbc_tag;
+    comm->c_nbc_tag = tag - 1;
+    return tag;
+}
+
+// Starts the inner request with the tag that has been taken for it.
+void start_now(staged_request *request)
+{
+    const std::unique_ptr<std::function<int(ompi_request_t **)>> start(
+        std::exchange(request->start_later, nullptr));
+    ompi_communicator_t *comm = request->request.req_mpi_object.comm;
+    const std::int32_t next_tag = comm->c_nbc_tag;
+    comm->c_nbc_tag = request->tag;
+    const int rc = (*start)(&request->inner);
+    comm->c_nbc_tag = next_tag;
+    if (OMPI_SUCCESS != rc) {
+        request->inner = nullptr;
+        end_request(request, MPI_ERR_OTHER);
+    } else if (REQUEST_COMPLETE(request->inner)) {
+        finish(request);
+    } else {
+        mca_coll_gpusm_component.requests->add(request);
+    }
+}
+
 extern "C" int coll_gpusm_progress() noexcept
 {
     return mca_coll_gpusm_component.requests->progress();
@@ -169,6 +206,7 @@ staged_request *make_request(std::unique_ptr<call_copies> call, ompi_communicato
     request->op = nullptr;
     request->type = nullptr;
     request->on_devices = nullptr;
+    request->start_later = nullptr;
     return request;
 }
 
@@ -218,15 +256,31 @@ void precede(staged_request *request, ompi_request_t *inner, ompi_request_t **ou
     *out = &request->request;
 }
 
+bool can_start_later(const mca_coll_base_module_t *of)
+{
+    return !has_threads() &&
+           std::string_view("ompi_coll_libnbc_module_t") == of->super.obj_class->cls_name;
+}
+
+void precede_later(staged_request *request, std::function<int(ompi_request_t **)> start,
+                   ompi_request_t **out)
+{
+    request->start_later = new std::function<int(ompi_request_t **)>(std::move(start));
+    request->tag = take_tag(request->request.req_mpi_object.comm);
+    precede(request, nullptr, out);
+}
+
 void start_inner(staged_request *request)
 {
-    run_inner(request);
+    request->start_later != nullptr ? start_now(request) : run_inner(request);
 }
 
 void end_request(staged_request *request, int error)
 {
     if (!request->request.req_persistent) {
-        (void)ompi_request_free(&request->inner);
+        if (request->inner != nullptr) {
+            (void)ompi_request_free(&request->inner);
+        }
         delete std::exchange(request->call, nullptr);
     }
     complete(request, error);

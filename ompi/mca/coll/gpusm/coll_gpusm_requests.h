@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -47,7 +48,8 @@ class request_list {
 // installed.
 abi_part nbc_request_part();
 
-// Request for the call, with nothing inside yet; nullptr when there is no memory.
+// Request for the call, with nothing inside yet; nullptr when there is no memory. Without a call
+// nothing is copied.
 staged_request *make_request(std::unique_ptr<call_copies> call, ompi_communicator_t *comm);
 void drop_request(staged_request *request); // one that the program has not seen
 
@@ -67,6 +69,15 @@ void precede_persistent(staged_request *request, std::unique_ptr<persistent_call
 // active: start_inner() or end_request() follows.
 void precede(staged_request *request, ompi_request_t *inner, ompi_request_t **out);
 void start_inner(staged_request *request);
+
+// May a call of that module be made where it turns out to be needed? Of libnbc it may, which knows
+// calls by their tags, with the tag that is the call's by its place among the program's; but not
+// where another thread may be taking one at that moment.
+bool can_start_later(const mca_coll_base_module_t *of);
+// As precede(), without an inner request: takes the call's tag, and start_inner() calls
+// `start(&inner)`.
+void precede_later(staged_request *request, std::function<int(ompi_request_t **)> start,
+                   ompi_request_t **out);
 // The request is complete without the inner one.
 void end_request(staged_request *request, int error);
 

@@ -33,21 +33,25 @@ extern "C" int coll_gpusm_ireduce_scatter(const void *send, void *receive, count
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
     const reduction_call call = scatter_call(send, receive, counts, comm);
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type, comm, out,
+                            [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_ireduce_scatter(s, r, counts, type, op, comm,
+                                                                 inner,
+                                                                 next.coll_ireduce_scatter_module);
+                            });
+    };
     if (is_started(
             module, call, of_reduce_scatter(send, receive, counts, comm), type, op, comm,
-            next.coll_ireduce_scatter_module == next.coll_reduce_scatter_init_module, request,
+            {next.coll_ireduce_scatter_module, next.coll_reduce_scatter_init_module}, request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_reduce_scatter_init(s, r, counts, type, op, comm, MPI_INFO_NULL,
                                                      inner, next.coll_reduce_scatter_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_reduce_scatter(send, receive, counts, comm), type, comm, request,
-                        [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_ireduce_scatter(s, r, counts, type, op, comm, inner,
-                                                             next.coll_ireduce_scatter_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_reduce_scatter_init(const void *send, void *receive, counts_type counts,
@@ -93,24 +97,27 @@ extern "C" int coll_gpusm_ireduce_scatter_block(const void *send, void *receive,
     const auto &next = next_of(module);
     int rc = OMPI_SUCCESS;
     const reduction_call call = scatter_block_call(send, receive, count, comm);
+    const auto otherwise = [=, &next](ompi_request_t **out) {
+        return start_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type, comm,
+                            out, [&](auto *s, auto *r, auto **inner) {
+                                return next.coll_ireduce_scatter_block(
+                                    s, r, count, type, op, comm, inner,
+                                    next.coll_ireduce_scatter_block_module);
+                            });
+    };
     if (is_started(
             module, call, of_reduce_scatter_block(send, receive, count, comm), type, op, comm,
-            next.coll_ireduce_scatter_block_module == next.coll_reduce_scatter_block_init_module,
+            {next.coll_ireduce_scatter_block_module, next.coll_reduce_scatter_block_init_module},
             request,
             [&](auto *s, auto *r, auto **inner) {
                 return next.coll_reduce_scatter_block_init(
                     s, r, count, type, op, comm, MPI_INFO_NULL, inner,
                     next.coll_reduce_scatter_block_init_module);
             },
-            &rc)) {
+            otherwise, &rc)) {
         return rc;
     }
-    return start_staged(pool(), of_reduce_scatter_block(send, receive, count, comm), type, comm,
-                        request, [&](auto *s, auto *r, auto **inner) {
-                            return next.coll_ireduce_scatter_block(
-                                s, r, count, type, op, comm, inner,
-                                next.coll_ireduce_scatter_block_module);
-                        });
+    return otherwise(request);
 }
 
 extern "C" int coll_gpusm_reduce_scatter_block_init(const void *send, void *receive,
