@@ -112,20 +112,15 @@ template <typename Address> Address shifted(Address buffer, std::ptrdiff_t bytes
     return MPI_IN_PLACE == buffer ? buffer : reinterpret_cast<Address>(at);
 }
 
-// Calls `reduce(send, receive, count)` for one piece after the other, where every element is
-// reduced for itself. So the host memory that stands in fits what is kept page-locked, however long
-// the buffers are. All ranks have the same count and datatype, so all cut alike, those with host
-// memory too: they do not know what the others have. Between two groups some have no count.
+constexpr std::size_t staged_piece_bytes = std::size_t{16} * 1024 * 1024;
+
+// Calls `reduce(send, receive, count)` for one piece after the other.
 template <typename Reduce>
-int in_pieces(const void *send, void *receive, count_type count, const datatype *type,
-              const communicator *comm, Reduce reduce)
+[[gnu::noinline]] int in_several_pieces(const void *send, void *receive, count_type count,
+                                        const datatype *type, Reduce reduce)
 {
-    constexpr std::size_t piece_bytes = std::size_t{16} * 1024 * 1024;
-    const std::size_t most = piece_bytes / std::max<std::size_t>(type->super.size, 1);
-    if (elements(count) <= most || OMPI_COMM_IS_INTER(comm)) {
-        return reduce(send, receive, count);
-    }
-    const auto piece = static_cast<count_type>(std::max<std::size_t>(most, 1));
+    const auto piece =
+        static_cast<count_type>(std::max<std::size_t>(staged_piece_bytes / type->super.size, 1));
     const std::ptrdiff_t extent = type->super.ub - type->super.lb;
     int rc = OMPI_SUCCESS;
     for (count_type done = 0; done < count && OMPI_SUCCESS == rc;
@@ -136,13 +131,37 @@ int in_pieces(const void *send, void *receive, count_type count, const datatype 
     return rc;
 }
 
+// The same, or the whole where that is short. Every element is reduced for itself. So the host
+// memory that stands in fits what is kept page-locked, however long the buffers are. All ranks have
+// the same count and datatype, so all cut alike, those with host memory too: they do not know what
+// the others have. Between two groups some have no count. Without a division, as host memory of
+// eight bytes comes here, too.
+template <typename Reduce>
+int in_pieces(const void *send, void *receive, count_type count, const datatype *type,
+              const communicator *comm, Reduce reduce)
+{
+    std::size_t bytes = 0;
+    const bool is_long = __builtin_mul_overflow(elements(count), type->super.size, &bytes) ||
+                         bytes > staged_piece_bytes;
+    return is_long && !OMPI_COMM_IS_INTER(comm)
+               ? in_several_pieces(send, receive, count, type, reduce)
+               : reduce(send, receive, count);
+}
+
+// Apart, as the call takes half a page.
+template <typename Make>
+[[gnu::noinline]] void check_made(const Make &make, const datatype *type, communicator *comm)
+{
+    check_buffers(make(), type, comm, false);
+}
+
 // On the devices, if that can be. `make`: gives the call.
 template <typename Make>
-bool is_reduced(base_module *module, Make make, const datatype *type, const ompi_op_t *op,
+bool is_reduced(base_module *module, const Make &make, const datatype *type, const ompi_op_t *op,
                 communicator *comm, int *rc)
 {
     if (mca_coll_gpusm_component.checks != nullptr) [[unlikely]] {
-        check_buffers(make(), type, comm, false);
+        check_made(make, type, comm);
     }
     return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(comm, type, op, make,
                                                                               rc);

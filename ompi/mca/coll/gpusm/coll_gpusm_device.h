@@ -71,23 +71,23 @@ class device_calls {
     // type, if ranks meet for it.
     template <typename Make>
     bool reduce(ompi_communicator_t *comm, const ompi_datatype_t *type, const ompi_op_t *op,
-                Make make, int *rc)
+                const Make &make, int *rc)
     {
         if (!has_group(comm)) {
             return false;
         }
         const std::lock_guard guard(lock_);
-        return meets_now() && reduce_now(make(), type, op, comm, rc);
+        return meets_now() && reduce_made(make, type, op, comm, rc);
     }
 
     // The same of an exchange.
-    template <typename Make> bool exchange(ompi_communicator_t *comm, Make make, int *rc)
+    template <typename Make> bool exchange(ompi_communicator_t *comm, const Make &make, int *rc)
     {
         if (!has_group(comm)) {
             return false;
         }
         const std::lock_guard guard(lock_);
-        return meets_now() && exchange_now(make(), comm, rc);
+        return meets_now() && exchange_made(make, comm, rc);
     }
 
     // A non-blocking call. False: it goes its other way on all ranks. Else *of is filled in, and
@@ -144,8 +144,20 @@ class device_calls {
         return schedule_.is_due();
     }
     void decide_started();
+    // Apart, as most calls of host memory do not come here: the call takes half a page.
+    template <typename Make>
+    [[gnu::noinline]] bool reduce_made(const Make &make, const ompi_datatype_t *type,
+                                       const ompi_op_t *op, ompi_communicator_t *comm, int *rc)
+    {
+        return reduce_now(make(), type, op, comm, rc);
+    }
     bool reduce_now(reduction_call what, const ompi_datatype_t *type, const ompi_op_t *op,
                     ompi_communicator_t *comm, int *rc);
+    template <typename Make>
+    [[gnu::noinline]] bool exchange_made(const Make &make, ompi_communicator_t *comm, int *rc)
+    {
+        return exchange_now(make(), comm, rc);
+    }
     bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);
     status carry_out(group_call *call, ompi_communicator_t *comm, int *rc);
     bool may_start();

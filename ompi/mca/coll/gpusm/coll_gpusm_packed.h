@@ -94,8 +94,9 @@ std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
                                          bool is_persistent);
 
 // Is make_packed() to be asked?
-inline bool may_be_packed(const communicator *comm, const buffer_argument &sent,
-                          const buffer_argument &received)
+[[gnu::always_inline]] inline bool may_be_packed(const communicator *comm,
+                                                 const buffer_argument &sent,
+                                                 const buffer_argument &received)
 {
     if (OMPI_COMM_IS_INTER(comm)) {
         return false; // arguments that do not matter there may be anything

@@ -81,13 +81,12 @@ void precede_later(staged_request *request, std::function<int(ompi_request_t **)
 // The request is complete without the inner one.
 void end_request(staged_request *request, int error);
 
-// A blocking call: `next(send, receive)` calls the next component.
+// With host memory in the place of device memory. Apart, so that calls of host memory do not pay
+// for its frame.
 template <typename Next>
-int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type, Next next)
+[[gnu::noinline]] int call_with_copies(staging_pool &pool, const operands &of,
+                                       const ompi_datatype_t *type, Next next)
 {
-    if (!has_device_memory(of, type)) {
-        return next(of.send, of.receive);
-    }
     staged_call call(pool);
     int rc = call.prepare(of, type);
     if (OMPI_SUCCESS == rc) {
@@ -97,6 +96,14 @@ int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *t
         rc = next(call.send(), call.receive());
     }
     return OMPI_SUCCESS == rc ? call.copy_back() : rc;
+}
+
+// A blocking call: `next(send, receive)` calls the next component.
+template <typename Next>
+int call_staged(staging_pool &pool, const operands &of, const ompi_datatype_t *type, Next next)
+{
+    return has_device_memory(of, type) ? call_with_copies(pool, of, type, next)
+                                       : next(of.send, of.receive);
 }
 
 // A request for that call around the one that `make(&inner)` makes: `take(request, inner)` follows.
