@@ -4,6 +4,7 @@
 // base_test.cc: what base/ promises: the log, the optional mutex, the short copy, a component and
 // an Open MPI that do not fit are told apart, and a machine without processors enough is.
 #include "opal/mca/common/gpusm/base/abi.h"
+#include "opal/mca/common/gpusm/base/c_entry.h"
 #include "opal/mca/common/gpusm/base/lock.h"
 #include "opal/mca/common/gpusm/base/log.h"
 #include "opal/mca/common/gpusm/base/processors.h"
@@ -381,5 +382,13 @@ TEST(Abi, ALibraryTellsTheLengthOfTheVariablesThatItHas)
     EXPECT_EQ(length_of_variable(&local), 0U);
     EXPECT_EQ(length_of_variable(static_cast<const void *>(nullptr)), 0U);
 }
+
+// A table of Open MPI's takes no function that an exception could leave.
+template <typename Function> constexpr bool can_be_entered = requires(Function *function)
+{
+    gpusm::entry(function);
+};
+static_assert(can_be_entered<int(int) noexcept>);
+static_assert(!can_be_entered<int(int)>);
 
 } // namespace
