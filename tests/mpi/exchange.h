@@ -179,8 +179,8 @@ test_function test_threads_without_context, test_context_switched, test_host_con
     test_elsewhere;
 test_function test_stress, test_capture, test_capture_first, test_foreign;
 test_function test_idup, test_rooted_between_groups;
-test_function test_work_waits, test_work_waits_window, test_work_waits_collective,
-    test_work_waits_child_ends, streamed_child;
+test_function test_work_waits, test_work_waits_first, test_work_waits_window,
+    test_work_waits_collective, test_work_waits_child_ends, streamed_child;
 test_function test_collectives, test_collectives_content, test_reductions, test_reductions_long,
     test_reductions_inter, test_reductions_threads, test_reductions_startall, test_reductions_types,
     test_blocking_behind_started, test_started_otherwise;

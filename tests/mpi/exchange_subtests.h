@@ -100,6 +100,7 @@ inline constexpr subtest subtests[] = {
     {"capture-first", test_capture_first, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"capture", test_capture, ranks::pair, true, MPI_THREAD_FUNNELED},
     {"work-waits", test_work_waits, ranks::by_get, true},
+    {"work-waits-first", test_work_waits_first, ranks::pair, true},
     {"work-waits-window", test_work_waits_window, ranks::pair, true},
     {"work-waits-collective", test_work_waits_collective, ranks::everyone, true},
     {"work-waits-child-ends", test_work_waits_child_ends, ranks::pair, true},

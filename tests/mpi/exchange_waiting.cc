@@ -132,6 +132,42 @@ void test_work_waits(context &c)
     }
 }
 
+// The first messages of a job, for which kernels are loaded and memory is registered, while work of
+// the receiver waits already.
+void test_work_waits_first(context &c)
+{
+    constexpr std::size_t len = 3u << 20;
+    constexpr std::size_t few = 64;
+    constexpr std::size_t small_ones = 40;
+    auto from = c.make(c.kinds.front(), len);
+    auto into = c.make(memory_kind::device, len);
+    const std::uint64_t seed = c.draw_seeds(1);
+    c.expect(from->fill(0, len, seed), "fill");
+    c.expect(into->poison(), "poison");
+    std::unique_ptr<waiting_work> work;
+    if (1 == c.rank) {
+        work = std::make_unique<waiting_work>(c, CU_STREAM_DEFAULT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    at_step("first messages while work waits");
+    requests small(c);
+    for (std::size_t i = 0; i < small_ones; ++i) {
+        0 == c.rank ? small.send(from->at(i * few), few, 1, tag)
+                    : small.receive(into->at(i * few), few, 0, tag);
+    }
+    small.wait();
+    if (0 == c.rank) {
+        c.send(from->data(), len, 1, tag);
+    } else {
+        c.receive(into->data(), len, 0, tag);
+    }
+    work.reset();
+    if (1 == c.rank) {
+        c.expect(into->compare(0, len, seed), "a message while work waits");
+        c.messages += small_ones + 1;
+    }
+}
+
 // The first MPI_Get of a process whose work waits.
 void test_work_waits_window(context &c)
 {

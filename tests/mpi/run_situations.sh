@@ -62,6 +62,9 @@ done
 # Calls of the driver wait for kernels that run, and such a kernel for a message.
 check work-that-waits-for-a-message 60 2 "$exchange" work-waits --kinds DRPVMH
 check work-that-waits-on-one-device 60 2 -x CUDA_VISIBLE_DEVICES=0 "$exchange" work-waits --kinds DRPV
+for kind in D V A; do
+    check "work-that-waits-for-the-first-message-$kind" 60 2 "$exchange" work-waits-first --kinds $kind
+done
 check work-that-waits-during-a-get 60 2 "$exchange" work-waits-window --kinds DHV
 check work-that-waits-during-a-collective 60 2 "$exchange" work-waits-collective --kinds DV
 check work-that-waits-in-a-stream-of-its-own 60 2 --mca btl_gpusm_kernel_blocks 0 "$exchange" work-waits --kinds D --rounds 1
