@@ -224,6 +224,22 @@ TEST_F(ProcessGroup, ABoardIsUsedAgainAndWhoIsLateSeesThatItsOwnerHasLeft)
               processes_[1].its().own().view().header->newest_board.load());
 }
 
+TEST_F(ProcessGroup, WhoIsLateHearsOfAFailureOfAMemberThatHasLeftTheGroup)
+{
+    groups all = make_all();
+    for (const auto &each : all) {
+        std::uint32_t meeting = 0;
+        ASSERT_EQ(each->begin(&meeting), status::ok);
+    }
+    all[1]->store(0, meeting_stage::failed);
+    all[1] = nullptr;
+    const auto another = make(1, {7, 2});
+    another->say(0, "x", 1);
+    EXPECT_TRUE(all[0]->is_at(1, 0, meeting_stage::failed));
+    const peer_segment &shared = processes_[0].towards(processes_[1]).shared();
+    EXPECT_EQ(others_board().find(shared, key), others_board::found::not_yet);
+}
+
 TEST_F(ProcessGroup, KeepsItsMembersMapped)
 {
     peer &member = processes_[0].towards(processes_[1]);

@@ -35,7 +35,7 @@ std::unique_ptr<process_group> process_group::make(board_list &boards, const boa
 process_group::~process_group()
 {
     if (own_.get() != nullptr && !declines_at_home_) {
-        boards_.close(&own_);
+        has_failed_ ? boards_.close_as_it_is(&own_) : boards_.close(&own_);
     }
     for (const one &each : members_) {
         if (each.process != nullptr) {

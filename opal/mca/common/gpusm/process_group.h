@@ -58,7 +58,11 @@ class process_group {
         own_.say(meeting, said, bytes);
         own_.store(meeting, meeting_stage::told);
     }
-    void store(std::uint32_t meeting, meeting_stage stage) { own_.store(meeting, stage); }
+    void store(std::uint32_t meeting, meeting_stage stage)
+    {
+        has_failed_ = has_failed_ || meeting_stage::failed == stage;
+        own_.store(meeting, stage);
+    }
     // `ok`: all others have come to that stage, or further; `busy`; `peer_gone`: one of them has
     // ended without. *next: where to go on asking, 0 at first for each stage.
     status reached(std::uint32_t meeting, meeting_stage least, std::size_t *next);
@@ -93,6 +97,7 @@ class process_group {
     // As this process cannot reach them all. Its board stays, for those that come late.
     bool declines_at_home_ = false;
     bool is_connected_ = false;
+    bool has_failed_ = false; // a meeting, of which others may hear after this group is gone here
     std::uint32_t next_meeting_ = 0;
     std::uint32_t entered_ = 0; // the places of meetings that this process has not left, a bit each
     std::size_t over_ = 0;      // of the meeting that has to be over before: as `next` above

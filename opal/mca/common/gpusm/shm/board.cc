@@ -114,4 +114,10 @@ void board_list::close(own_board *left)
     *left = {};
 }
 
+void board_list::close_as_it_is(own_board *left)
+{
+    left->get()->standing.store(board_standing::none, std::memory_order_relaxed);
+    *left = {};
+}
+
 } // namespace gpusm

@@ -136,6 +136,8 @@ class board_list {
     status open(const board_key &key, bool declines, own_board *out);
     // This process has left that group, in which all meetings are over for it.
     void close(own_board *left);
+    // The same, but what it has said last can be read for good: its place in the segment is lost.
+    void close_as_it_is(own_board *left);
 
   private:
     segment &own_;
