@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) 2026 The gpusm authors
 //
-// exchange_order.cc: matching: order of messages, unexpected ones, many at once.
+// exchange_order.cc: matching: order of messages, unexpected ones, many at once, and from senders
+// that are outside MPI.
 #include "tests/mpi/exchange_tools.h"
 
 namespace gpusm::exchange {
