@@ -27,6 +27,8 @@ inline mca_coll_base_comm_coll_t &next_of(base_module *module)
     return static_cast<mca_coll_gpusm_module_t *>(module)->next;
 }
 
+// Of the next component, for a collective: that which starts it, and that which makes a persistent
+// request of it.
 struct next_modules {
     base_module *starts;
     base_module *makes;
@@ -148,20 +150,13 @@ int in_pieces(const void *send, void *receive, count_type count, const datatype 
                : reduce(send, receive, count);
 }
 
-// Apart, as the call takes half a page.
-template <typename Make>
-[[gnu::noinline]] void check_made(const Make &make, const datatype *type, communicator *comm)
-{
-    check_buffers(make(), type, comm, false);
-}
-
 // On the devices, if that can be. `make`: gives the call.
 template <typename Make>
 bool is_reduced(base_module *module, const Make &make, const datatype *type, const ompi_op_t *op,
                 communicator *comm, int *rc)
 {
     if (mca_coll_gpusm_component.checks != nullptr) [[unlikely]] {
-        check_made(make, type, comm);
+        check_buffers(make(), type, comm, false);
     }
     return static_cast<mca_coll_gpusm_module_t *>(module)->on_devices->reduce(comm, type, op, make,
                                                                               rc);

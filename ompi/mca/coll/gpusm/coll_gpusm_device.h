@@ -77,7 +77,7 @@ class device_calls {
             return false;
         }
         const std::lock_guard guard(lock_);
-        return meets_now() && reduce_made(make, type, op, comm, rc);
+        return meets_now() && reduce_now(make(), type, op, comm, rc);
     }
 
     // The same of an exchange.
@@ -87,12 +87,12 @@ class device_calls {
             return false;
         }
         const std::lock_guard guard(lock_);
-        return meets_now() && exchange_made(make, comm, rc);
+        return meets_now() && exchange_now(make(), comm, rc);
     }
 
     // A non-blocking call. False: it goes its other way on all ranks. Else *of is filled in, and
-    // start() follows, with a request whose inner one has been made, as other ranks make theirs,
-    // but not started: it is started where one rank cannot use the devices. Then the request
+    // start() follows, with a request whose inner one start_inner() starts where one rank cannot
+    // use the devices. Then the request
     // completes by itself.
     bool can_start(reduction_call *of, const ompi_datatype_t *type, const ompi_op_t *op,
                    ompi_communicator_t *comm);
@@ -144,20 +144,8 @@ class device_calls {
         return schedule_.is_due();
     }
     void decide_started();
-    // Apart, as most calls of host memory do not come here: the call takes half a page.
-    template <typename Make>
-    [[gnu::noinline]] bool reduce_made(const Make &make, const ompi_datatype_t *type,
-                                       const ompi_op_t *op, ompi_communicator_t *comm, int *rc)
-    {
-        return reduce_now(make(), type, op, comm, rc);
-    }
     bool reduce_now(reduction_call what, const ompi_datatype_t *type, const ompi_op_t *op,
                     ompi_communicator_t *comm, int *rc);
-    template <typename Make>
-    [[gnu::noinline]] bool exchange_made(const Make &make, ompi_communicator_t *comm, int *rc)
-    {
-        return exchange_now(make(), comm, rc);
-    }
     bool exchange_now(const exchange_call &what, ompi_communicator_t *comm, int *rc);
     status carry_out(group_call *call, ompi_communicator_t *comm, int *rc);
     bool may_start();

@@ -70,14 +70,14 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
             });                                                                                    \
         }                                                                                          \
         const auto &next = next_of(module);                                                        \
+        const auto otherwise = [=, &next](ompi_request_t **out) {                                  \
+            return next.coll_i##name(GPUSM_PASS_##upper, out, next.coll_i##name##_module);         \
+        };                                                                                         \
         if (next.coll_i##name##_module == next.coll_##name##_init_module && (may_be) &&            \
             (may_start) && devices_of(module).can_start(comm)) {                                   \
             if (can_start_later(next.coll_i##name##_module)) {                                     \
                 return start_alone(devices_of(module), call_of_##name(GPUSM_PASS_##upper), comm,   \
-                                   request, [=, &next](ompi_request_t **out) {                     \
-                                       return next.coll_i##name(GPUSM_PASS_##upper, out,           \
-                                                                next.coll_i##name##_module);       \
-                                   });                                                             \
+                                   request, otherwise);                                            \
             }                                                                                      \
             return start_before(                                                                   \
                 devices_of(module), call_of_##name(GPUSM_PASS_##upper), staged_call(pool()), comm, \
@@ -86,7 +86,7 @@ constexpr packed_unit unit_of_scatterv = packed_unit::byte;
                                                    next.coll_##name##_init_module);                \
                 });                                                                                \
         }                                                                                          \
-        return next.coll_i##name(GPUSM_PASS_##upper, request, next.coll_i##name##_module);         \
+        return otherwise(request);                                                                 \
     }                                                                                              \
                                                                                                    \
     extern "C" int coll_gpusm_##name##_init(GPUSM_OF_##upper, ompi_info_t *info,                   \

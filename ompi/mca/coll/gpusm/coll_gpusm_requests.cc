@@ -23,7 +23,7 @@ struct staged_request {
     ompi_request_t request;
     alignas(std::max_align_t) unsigned char notes[256];
     ompi_request_t *inner;
-    call_copies *call; // owned
+    call_copies *call; // owned; null: nothing is copied
     ompi_op_t *op;     // this and the datatype are retained; nullptr unless persistent
     ompi_datatype_t *type;
     persistent_call *on_devices;                        // owned; null: there is none

@@ -174,7 +174,7 @@ inline constexpr mode_row mode_rows[] = {
     {mappable_memory, host_memory, not_empty, {fact::bounce_copies}, {}, mode::bounced},
     {mappable_memory, host_memory, any_length, {}, {}, mode::mapped},
     // Host memory for a device. Where no ring is free, or too much is wanted of the sender already,
-    // neither waits for it.
+    // the receiver reads it by itself: a sender that is outside MPI gives no ring back.
     {host_memory, device_memory, not_empty,
      {fact::readable, fact::single_copies, fact::bounce_copies}, {fact::rings}, mode::bounced},
     {host_memory, mappable_memory, from_bytes(pushed_least_bytes),
