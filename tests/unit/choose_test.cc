@@ -238,6 +238,16 @@ TEST(Choose, WhatCannotBeMappedIsStreamed)
     });
 }
 
+TEST(Choose, OfShortBlocksLongMessagesArePackedAndOfListedOnesAll)
+{
+    constexpr std::uint64_t mib = 1U << 20;
+    EXPECT_TRUE(offers_blocks(1, 4 * mib));
+    EXPECT_TRUE(offers_blocks(32, 4 * mib));
+    EXPECT_FALSE(offers_blocks(32, 4 * mib + 32));
+    EXPECT_TRUE(offers_blocks(64, 1024 * mib));
+    EXPECT_FALSE(offers_blocks(0, 64));
+}
+
 TEST(Choose, MessagesToOneselfAreOneCopyButForPageableMemory)
 {
     expect_all({

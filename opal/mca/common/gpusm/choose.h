@@ -76,10 +76,10 @@ inline constexpr part_bytes pulled_part = {64 * 1024, 256 * 1024};
 inline constexpr part_bytes shared_part = {32 * 1024, 128 * 1024};
 
 // Of device memory with gaps: the receiver's kernel reads the blocks where they lie. Over a bus
-// between devices, blocks shorter than a sector of their caches take as long as whole ones, so of
-// longer messages the sender packs them first.
-inline constexpr std::uint64_t described_block_bytes = 32;
-inline constexpr std::uint64_t described_most_bytes = 512 * 1024;
+// between devices, blocks that are shorter than two sectors of their caches (of 32 bytes) take as
+// long as whole ones, so the sender packs them first where that outweighs its launch.
+inline constexpr std::uint64_t described_block_bytes = 64;
+inline constexpr std::uint64_t described_most_bytes = 4 * 1024 * 1024;
 
 // `block_bytes`: of the innermost loop; 0: the blocks are listed, in the sender's memory only.
 constexpr bool offers_blocks(std::uint64_t block_bytes, std::uint64_t len_bytes)
