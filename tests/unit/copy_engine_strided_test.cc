@@ -94,7 +94,7 @@ TEST_F(CopyEngineStrided, TakeTheirLaunchesInTurnsOnTwoStreamsAndNoEvent)
 
 TEST_F(CopyEngineStrided, HaveUpToFourTimesTheBlocksOfTheGatherKernel)
 {
-    gaps(1, 1000);
+    gaps(1, strided_threads);
     gaps(strided_most_copies, 20000);
     ASSERT_EQ(launches(), 2U);
     EXPECT_EQ(fake().launches[0].blocks, 1U);

@@ -276,7 +276,7 @@ inline void take_parameter(const void *parameter, fake_launch *into)
     std::size_t len_bytes = sizeof(into->arguments);
     if (into->is_strided()) {
         room = &into->strided;
-        len_bytes = "gpusm_strided_few" == name
+        len_bytes = name.ends_with("_few")
                         ? sizeof(gpusm::strided_arguments<gpusm::strided_few_copies>)
                         : sizeof(into->strided);
     } else if (into->is_reduce()) {

@@ -207,17 +207,19 @@ ALONE(StridedOnDriver, LongCopiesArriveWhateverTheirWordsAndTheGrid)
     std::mt19937 random(6);
     for (const unsigned blocks : {1U, 5U, 64U}) {
         strider s(blocks);
-        for (std::uint64_t unit = 1; unit <= 16; unit *= 2) {
-            copies_of_a_launch all(&from, &to, lists);
-            const std::uint64_t len_bytes = unit * (3 * strided_chunk_words + 77);
-            for (std::uint32_t levels = 0; levels < 3; ++levels) {
-                const any_layout regular = regular_layout(random, unit, levels);
-                const any_layout irregular = irregular_layout(random, unit, 1000);
-                all.add(regular, 5 * unit, irregular, 7 * unit, len_bytes, unit);
-                all.add(irregular, 0, regular, 9 * unit, len_bytes, unit);
+        for (std::uint64_t rows : {strided_short_rows, strided_long_rows}) {
+            for (std::uint64_t unit = 1; unit <= 16; unit *= 2) {
+                copies_of_a_launch all(&from, &to, lists);
+                const std::uint64_t len_bytes = unit * (3 * rows * strided_threads + 77);
+                for (std::uint32_t levels = 0; levels < 3; ++levels) {
+                    const any_layout regular = regular_layout(random, unit, levels);
+                    const any_layout irregular = irregular_layout(random, unit, 1000);
+                    all.add(regular, 5 * unit, irregular, 7 * unit, len_bytes, unit);
+                    all.add(irregular, 0, regular, 9 * unit, len_bytes, unit);
+                }
+                ASSERT_TRUE(s.run(all.copies, 0));
+                to.expect_held(static_cast<int>(unit));
             }
-            ASSERT_TRUE(s.run(all.copies, 0));
-            to.expect_held(static_cast<int>(unit));
         }
     }
 }

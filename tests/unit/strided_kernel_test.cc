@@ -75,7 +75,9 @@ TEST_F(StridedKernel, IsTextForDriversFromCuda118OnAndVoltaAndLaterWithAllItsEnt
     ASSERT_TRUE(kernel_.load());
     const std::string &text = fake().module_text;
     EXPECT_NE(text.find("\n.version 7.8\n.target sm_70\n"), std::string::npos);
-    for (const char *entry : {"gpusm_strided(", "gpusm_strided_few(", "gpusm_strided_wide("}) {
+    for (const char *entry :
+         {"gpusm_strided_short_few(", "gpusm_strided_short(", "gpusm_strided_long_few(",
+          "gpusm_strided_long(", "gpusm_strided_wide("}) {
         EXPECT_NE(text.find("\n.visible .entry " + std::string(entry)), std::string::npos) << entry;
     }
 }
@@ -93,7 +95,7 @@ TEST_F(StridedKernel, HandsOverTheCopiesAndHowManyChunksComeBeforeEach)
         chunks += i + 1;
     }
     const fake_launch &made = launch(copies, 3);
-    EXPECT_STREQ(made.kernel, "gpusm_strided");
+    EXPECT_STREQ(made.kernel, "gpusm_strided_long");
     EXPECT_EQ(made.threads, 512U);
     EXPECT_EQ(made.blocks, 8U) << "no more than are allowed";
     EXPECT_EQ(made.stream, stream_);
@@ -118,15 +120,18 @@ TEST_F(StridedKernel, TheGridIsABlockForEachChunkUpToTheLimitAndTheEntryDependsO
         unsigned grid;
         const char *entry;
     } table[] = {
-        {1, 16, 0, 1, "gpusm_strided_few"},
-        {1, 32768, 0, 1, "gpusm_strided_few"},
-        {1, 32784, 0, 2, "gpusm_strided_few"},
-        {3, 40000, 0, 6, "gpusm_strided_few"},
-        {4, 16, 0, 4, "gpusm_strided"},
-        {2, 2 * gib, 0, 8, "gpusm_strided_few"},
+        {1, 16, 0, 1, "gpusm_strided_short_few"},
+        {1, 8192, 0, 1, "gpusm_strided_short_few"},
+        {1, 8208, 0, 2, "gpusm_strided_short_few"},
+        {1, 65536, 0, 8, "gpusm_strided_short_few"}, // a word for each thread
+        {1, 65552, 0, 3, "gpusm_strided_long_few"},
+        {3, 40000, 0, 6, "gpusm_strided_long_few"},
+        {4, 16, 0, 4, "gpusm_strided_short"},
+        {4, 40000, 0, 8, "gpusm_strided_long"},
+        {2, 2 * gib, 0, 8, "gpusm_strided_long_few"},
         {1, 2 * gib + 16, 0, 8, "gpusm_strided_wide"},
         {1, 2 * gib, 16, 8, "gpusm_strided_wide"},
-        {1, gib, gib * 64, 8, "gpusm_strided_few"}, // of which whole elements are left out
+        {1, gib, gib * 64, 8, "gpusm_strided_long_few"}, // of which whole elements are left out
     };
     for (const auto &each : table) {
         SCOPED_TRACE(each.len_bytes);

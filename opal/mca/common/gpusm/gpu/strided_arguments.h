@@ -29,9 +29,12 @@ enum strided_limits {
     strided_levels = 4,     // nested loops of a regular layout
     strided_most_word = 16, // bytes that one load or store moves at most
     strided_threads = 512,  // in a block
-    strided_rows = 4,       // words of a thread that are in flight together
-    strided_chunk_words = strided_threads * strided_rows,
-    strided_few_copies = 3,    // of the kernel gpusm_strided_few: a smaller parameter to hand over
+    // Words of a thread that are in flight together: the loads of a long copy hide each other's
+    // time, and a short copy is over sooner when its words are found by more threads.
+    strided_short_rows = 1,
+    strided_long_rows = 4,
+    strided_wide_rows = 2,
+    strided_few_copies = 3,    // of the kernels *_few: a smaller parameter to hand over
     strided_most_copies = 14,  // of the other kernels: the parameter stays below 4 KiB
     strided_slots = 65,        // launches in flight at most
     strided_narrow_shift = 31, // log2 of the most `begin` + len_bytes of all but gpusm_strided_wide
@@ -92,10 +95,10 @@ struct strided_work {
     uint32_t unused;
 };
 
-// The parameter of a launch. Work is dealt out in chunks of strided_rows words of one copy for each
-// thread of a block, the last one shorter; each block takes every n-th chunk, n being the number of
-// blocks. The two structs differ in their length only, so that one may be passed where the shorter
-// is read.
+// The parameter of a launch. Work is dealt out in chunks of as many words of one copy for each
+// thread of a block as the kernel has rows, the last one shorter; each block takes every n-th
+// chunk, n being the number of blocks. The two structs differ in their length only, so that one may
+// be passed where the shorter is read.
 template <unsigned max_copies> struct strided_arguments {
     uint64_t done;       // device address of a uint32_t in host memory, written last of all
     uint32_t done_value; // with this
@@ -105,10 +108,10 @@ template <unsigned max_copies> struct strided_arguments {
     struct strided_work work[max_copies];
 };
 
-// How many chunks a copy has.
-inline uint64_t strided_chunks_of(const struct strided_copy &copy)
+// How many chunks a copy has, of a kernel of so many rows.
+inline uint64_t strided_chunks_of(const struct strided_copy &copy, uint32_t rows)
 {
-    const uint64_t chunk_bytes = uint64_t{strided_chunk_words} * copy.word_bytes;
+    const uint64_t chunk_bytes = uint64_t{strided_threads} * rows * copy.word_bytes;
     return (copy.len_bytes + chunk_bytes - 1) / chunk_bytes;
 }
 

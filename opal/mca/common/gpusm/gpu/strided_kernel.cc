@@ -21,8 +21,10 @@ static_assert(offsetof(few_arguments, work) == 24 && offsetof(most_arguments, wo
 static_assert(sizeof(strided_copy) == 272 && sizeof(strided_work) == 280);
 static_assert(sizeof(most_arguments) < 4096, "what a parameter may have before CUDA 12.1");
 
-enum entry : std::size_t { few, most, wide };
-constexpr const char *entries[] = {"gpusm_strided_few", "gpusm_strided", "gpusm_strided_wide"};
+enum entry : std::size_t { short_few, short_most, long_few, long_most, wide };
+constexpr const char *entries[] = {"gpusm_strided_short_few", "gpusm_strided_short",
+                                   "gpusm_strided_long_few", "gpusm_strided_long",
+                                   "gpusm_strided_wide"};
 constexpr kernel_code embedded = {"strided", std::size(strided_code) > 1 ? strided_code : nullptr,
                                   strided_ptx, entries, std::size(entries)};
 
@@ -46,17 +48,27 @@ CUresult strided_kernel::launch(CUstream stream, std::uint32_t slot,
 {
     bool in_range = loaded() && slot < slots() && count > 0 && count <= strided_most_copies;
     bool narrow = true;
-    std::uint64_t chunks = 0;
+    std::uint64_t short_chunks = 0;
     for (std::uint32_t i = 0; in_range && i < count; ++i) {
         in_range = strided_is_valid(*copies[i]);
         if (in_range) {
-            strided_work &work = arguments_.work[i];
-            work.copy = strided_prepared(*copies[i]);
-            work.first_chunk = static_cast<std::uint32_t>(chunks);
-            chunks += strided_chunks_of(work.copy);
-            in_range = chunks <= std::numeric_limits<std::int32_t>::max();
-            narrow = narrow && is_narrow(work.copy);
+            const strided_copy &copy = arguments_.work[i].copy = strided_prepared(*copies[i]);
+            narrow = narrow && is_narrow(copy);
+            short_chunks += strided_chunks_of(copy, strided_short_rows);
         }
+    }
+    // Short is what each thread has a word of at most.
+    const bool is_few = count <= strided_few_copies;
+    const bool is_short = narrow && short_chunks <= blocks_;
+    const std::uint32_t rows = is_short ? strided_short_rows
+                               : narrow ? strided_long_rows
+                                        : strided_wide_rows;
+    std::uint64_t chunks = 0;
+    for (std::uint32_t i = 0; in_range && i < count; ++i) {
+        strided_work &work = arguments_.work[i];
+        work.first_chunk = static_cast<std::uint32_t>(chunks);
+        chunks += strided_chunks_of(work.copy, rows);
+        in_range = chunks <= std::numeric_limits<std::int32_t>::max();
     }
     if (!in_range) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -67,10 +79,11 @@ CUresult strided_kernel::launch(CUstream stream, std::uint32_t slot,
     arguments_.copies = count;
     arguments_.chunks = static_cast<std::uint32_t>(chunks);
     const unsigned grid = std::min(blocks_, arguments_.chunks);
-    return launch_entry(!narrow                       ? wide
-                        : count <= strided_few_copies ? few
-                                                      : most,
-                        grid, strided_threads, stream, slot, &arguments_);
+    const entry kernel = is_short  ? is_few ? short_few : short_most
+                         : !narrow ? wide
+                         : is_few  ? long_few
+                                   : long_most;
+    return launch_entry(kernel, grid, strided_threads, stream, slot, &arguments_);
 }
 
 } // namespace gpusm

@@ -5,7 +5,7 @@
 // text beside this file is what a build without nvcc uses. Keep to what sm_70 has.
 //
 // What a copy of small blocks is bound by is the time that a load takes through a link, so a thread
-// finds the places of strided_rows words and issues their loads before the first store.
+// finds the places of several words and issues their loads before the first store.
 // Neighbouring threads have neighbouring words, so that a warp's loads of one block are one
 // transaction.
 #include "kernel_end.cuh"
@@ -196,7 +196,6 @@ __device__ unsigned gpusm_strided_finished[gpusm::strided_slots];
 
 namespace {
 
-// `rows`: those of a chunk, or the half of them.
 template <typename index, unsigned rows, unsigned max_copies>
 __device__ __forceinline__ void copy_all(const strided_arguments<max_copies> &arguments)
 {
@@ -207,12 +206,8 @@ __device__ __forceinline__ void copy_all(const strided_arguments<max_copies> &ar
         while (nth + 1 < arguments.copies && arguments.work[nth + 1].first_chunk <= chunk) {
             ++nth;
         }
-        const index first =
-            static_cast<index>(chunk - arguments.work[nth].first_chunk) * strided_chunk_words;
-#pragma unroll 1
-        for (unsigned row = 0; row < strided_rows; row += rows) {
-            copy_rows<rows>(arguments.work[nth].copy, first + row * strided_threads);
-        }
+        const index of_copy = chunk - arguments.work[nth].first_chunk;
+        copy_rows<rows>(arguments.work[nth].copy, of_copy * (rows * strided_threads));
     }
     tell_end(arguments, gpusm_strided_finished);
 }
@@ -220,21 +215,15 @@ __device__ __forceinline__ void copy_all(const strided_arguments<max_copies> &ar
 } // namespace
 
 // Two blocks fit on a multiprocessor, so that a launch finds room beside the program's own.
-extern "C" __global__ void __launch_bounds__(strided_threads, 2)
-    gpusm_strided_few(const __grid_constant__ strided_arguments<strided_few_copies> arguments)
-{
-    copy_all<uint32_t, strided_rows>(arguments);
-}
-
-extern "C" __global__ void __launch_bounds__(strided_threads, 2)
-    gpusm_strided(const __grid_constant__ strided_arguments<strided_most_copies> arguments)
-{
-    copy_all<uint32_t, strided_rows>(arguments);
-}
-
+#define GPUSM_STRIDED(name, index, rows, max_copies)                                               \
+    extern "C" __global__ void __launch_bounds__(strided_threads, 2)                               \
+        name(const __grid_constant__ strided_arguments<max_copies> arguments)                      \
+    {                                                                                              \
+        copy_all<index, rows>(arguments);                                                          \
+    }
+GPUSM_STRIDED(gpusm_strided_short_few, uint32_t, strided_short_rows, strided_few_copies)
+GPUSM_STRIDED(gpusm_strided_short, uint32_t, strided_short_rows, strided_most_copies)
+GPUSM_STRIDED(gpusm_strided_long_few, uint32_t, strided_long_rows, strided_few_copies)
+GPUSM_STRIDED(gpusm_strided_long, uint32_t, strided_long_rows, strided_most_copies)
 // For sides of 2 GiB and more: all indices have 64 bits, which leaves registers for fewer words.
-extern "C" __global__ void __launch_bounds__(strided_threads, 2)
-    gpusm_strided_wide(const __grid_constant__ strided_arguments<strided_most_copies> arguments)
-{
-    copy_all<uint64_t, strided_rows / 2>(arguments);
-}
+GPUSM_STRIDED(gpusm_strided_wide, uint64_t, strided_wide_rows, strided_most_copies)
