@@ -153,8 +153,8 @@ shared_case() {
     shared_name=$1 shared_from=$2 shared_to=$3 shared_wanted=$4
     shift 4
     launch 60 2 "$@" "$perf" bw --src "$shared_from" --dst "$shared_to" \
-        --sizes "${shared_sizes:-60K,128K,1M,3000001}" --offset 3,5 --window 16 --iterations 3 \
-        --warmup 1 --no-limit -c
+        --sizes "${shared_sizes:-60K,128K,1M,3000001}" --offset 3,5 --gaps "${shared_gaps:-0,0}" \
+        --window 16 --iterations 3 --warmup 1 --no-limit -c
     judge "$shared_name" 0 $? '[ "$(path_says pulled_read_bytes shared_written_bytes)" = $shared_wanted ]' \
         "pulled or pushed is not: $shared_wanted"
 }
@@ -182,6 +182,10 @@ if need_gpu pushed-device-memory; then
     shared_case pushed-device-memory-in-a-tiny-segment D H no --mca btl_gpusm_segment_size 2M
     shared_case pushed-device-memory-with-events D H no --mca btl_gpusm_use_cuda_events 1
     shared_case nothing-is-pushed-into-page-locked-memory D R no
+    shared_sizes=128K,1M shared_gaps=64,0
+    shared_case pushed-blocks D H $can
+    shared_case pushed-blocks-without-registered-pages D H no --mca btl_gpusm_register_segments 0
+    shared_sizes='' shared_gaps=''
 fi
 
 if [ $can = no ] || [ "${GPUSM_SANITIZERS-no}" != no ]; then
@@ -208,6 +212,9 @@ if need_gpu refused-pulls; then
     shared_case all-pulls-are-refused H D no -x LD_PRELOAD="$refuse"
     shared_case some-pushes-are-refused D H yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
     shared_case all-pushes-are-refused D H no -x LD_PRELOAD="$refuse"
+    shared_sizes=128K,1M shared_gaps=64,0
+    shared_case some-pushes-of-blocks-are-refused D H yes -x LD_PRELOAD="$refuse" -x GPUSM_TEST_REFUSE_EVERY=7
+    shared_sizes='' shared_gaps=''
 fi
 
 # Nobody tries for ever: four attempts each to read and, of what both sides copy, to write; and those

@@ -76,6 +76,26 @@ if need_softcuda page-locked-and-gaps-fails; then
     done
 fi
 
+# Blocks for host memory are copied by both sides (run_single_copy.sh), also where calls of the driver
+# fail.
+into_host() {
+    name=$1 fails=$2
+    launch 120 2 -x GPUSM_SOFTCUDA_FAIL="$fails" \
+        -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so,mca_btl_gpusm.so \
+        "$perf" latency --src D --dst H --gaps 64,0 --sizes 256K,1M --iterations 20 --warmup 0 --check --no-limit
+    judge "blocks-into-host-memory$name" 0 $?
+}
+into_host "" ""
+if need_softcuda blocks-into-host-memory-fails; then
+    for function in cuMemcpyAsync cuLaunchKernel cuIpcOpenMemHandle cuPointerGetAttributes; do
+        faults=
+        for n in 2 3 5 8 13 21 34 55; do
+            faults="$faults,$function:$n:2"
+        done
+        into_host "-failing-$function" "${faults#,}"
+    done
+fi
+
 # MPI_Pack and its kin, by Open MPI alone and with the library that takes them.
 pack_library=$GPUSM_BUILDDIR/ompi/mca/coll/gpusm/.libs/libgpusm_pack.so
 check packing-by-open-mpi 120 2 "$exchange" packing --kinds HD

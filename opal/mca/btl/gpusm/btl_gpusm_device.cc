@@ -108,7 +108,7 @@ bool is_so(fact asked, transfer *get)
     case fact::readable:
         return 0 == (get->remote.flags & no_single_copy);
     case fact::sender_writes:
-        return !get->from_blocks && from->its_pushes.may_try() && reads_our_memory(get->endpoint);
+        return from->its_pushes.may_try() && reads_our_memory(get->endpoint);
     case fact::single_copies:
         return smsc_reads_plainly();
     case fact::rings:

@@ -185,6 +185,25 @@ bool is_so(fact asked, const mca_btl_base_endpoint_t *to, const stream_message &
 
 } // namespace
 
+// Whether what the receiver wants is what that export holds, or a view of it. The range is the
+// peer's word.
+bool stage_services::find_shared(const exported &entry, const stream_message &message,
+                                 sending *found) const
+{
+    if (is_view_address(message.address)) {
+        const view *of = gpu().views.find(message.address);
+        const bool has_all = of != nullptr && of->holds(message.address, message.len_bytes) &&
+                             covers(entry, of->lowest, of->end - of->lowest);
+        found->on = has_all ? of->on : nullptr;
+        found->for_kernel = has_all;
+        return has_all;
+    }
+    std::uint64_t plain_bytes = 0;
+    return covers(entry, message.address, message.len_bytes) &&
+           status::ok == gpu().devices.for_address(message.address, &found->on, &plain_bytes) &&
+           found->on != nullptr;
+}
+
 // A part of an export that the receiver has mapped goes into its host memory.
 void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                                  const stream_memory &target, stream_source *out)
@@ -193,18 +212,14 @@ void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_messa
     out->target = target.address;
     out->parts = shared_parts;
     exported *entry = gpu().exports.live_export(message.handle);
-    device *on = nullptr;
-    std::uint64_t plain_bytes = 0;
-    // The range is the peer's word.
-    if (entry != nullptr && covers(*entry, message.address, message.len_bytes) &&
-        status::ok == gpu().devices.for_address(message.address, &on, &plain_bytes) &&
-        on != nullptr) {
+    sending found{};
+    if (entry != nullptr && find_shared(*entry, message, &found)) {
         sending *made = sendings_.take();
+        *made = found;
         made->goes = mode::shared;
         made->entry = entry;
         gpu().exports.add_reference(entry);
         made->to = to;
-        made->on = on;
         out->user = made;
         out->memory = reinterpret_cast<const unsigned char *>(message.address);
     }
@@ -361,13 +376,13 @@ void stage_services::copy_in(const stream_source &source, stream_copy *copy)
 {
     const auto *from = static_cast<const sending *>(source.user);
     stage_copy *made = take_copy(copy, from);
+    made->job.copy.kernel_reaches = from->for_kernel;
     if (mode::shared == from->goes) {
         constexpr std::uint64_t longer = UINT64_MAX; // only parts of longer messages are pushed
         bounce_copy(made, bounce_way::push, from->on, from->to, longer);
         return;
     }
     made->job.copy.wait_for = from->wait_for;
-    made->job.copy.kernel_reaches = from->for_kernel;
     made->job.copy.processor_waits = mode::staged_ring == from->goes;
     gpu().copies.submit(*from->on, &made->job.copy);
 }
@@ -418,7 +433,8 @@ void stage_services::copy_back(const stream_fetch &fetch, stream_copy *copy)
     // What is mapped has an address of this process.
     copy->source += mapped ? get->job.copy.source - get->remote_address : 0;
     stage_copy *made = take_copy(copy);
-    made->job.copy.kernel_reaches = !mapped && get->job.copy.kernel_reaches;
+    made->job.copy.kernel_reaches =
+        get->from_blocks ? get->kernel_reads : !mapped && get->job.copy.kernel_reaches;
     bounce_copy(made, mapped ? bounce_way::out : bounce_way::pull, get->into, get->endpoint,
                 fetch.len_bytes);
 }

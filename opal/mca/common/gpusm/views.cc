@@ -208,13 +208,13 @@ void view_table::sweep()
 status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strided_side *out,
                            std::uint64_t *word_bits)
 {
-    view *of = find(address);
-    if (nullptr == of) {
+    if (!is_view_address(address)) {
         *out = strided_contiguous(address, len_bytes);
         *word_bits = len_bytes;
         return status::ok;
     }
-    if (!is_there(*of)) {
+    view *of = look_up(address);
+    if (nullptr == of || !is_there(*of)) {
         return status::bad_argument;
     }
     if (!of->kernel_touches || !side_.has_kernels()) {
