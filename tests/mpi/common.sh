@@ -256,3 +256,15 @@ path_count() {
 # Those of messages from or to device memory that a rank has fetched, by their modes.
 fetched="mapped_messages delegated_messages bounced_messages shared_messages pushed_messages pulled_messages device_ring_messages
     staged_ring_messages"
+
+# makes_single_copies: whether host memory is read in single copies here
+makes_single_copies() {
+    launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M --iterations 2 --no-limit
+    grep -q 'host memory of process . is read in a single copy' "$work/output"
+}
+# two_share_a_cache: whether long host messages may be streamed between two ranks: not where they are more
+# than processors, nor between L3 caches
+two_share_a_cache() {
+    [ "$processors" -ge 2 ] &&
+        [ "$(cat /sys/devices/system/cpu/cpu[01]/cache/index3/shared_cpu_list | sort -u | wc -l)" -eq 1 ]
+}

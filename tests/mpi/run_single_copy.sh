@@ -26,12 +26,10 @@ host_case() {
     judge "$host_name" 0 $host_status '[ $single = $host_wanted ]' "single copies: $single, expected $host_wanted"
 }
 
-launch 60 2 --mca btl_gpusm_cuda_ipc_verbose 20 "$perf" latency --src H --dst H --sizes 1M --iterations 2 --no-limit
-if ! grep -q 'host memory of process . is read in a single copy' "$work/output"; then
+can=yes
+if ! makes_single_copies; then
     skip long-messages-in-one-copy "Open MPI's framework smsc cannot be used here"
     can=no
-else
-    can=yes
 fi
 no_single="--mca btl_gpusm_use_single_copy 0"
 export OMPI_MCA_btl_gpusm_stream_host_after=1073741824 # the default is not the same everywhere
@@ -94,9 +92,7 @@ stream_case() {
     judge "$stream_name" 0 $stream_status '[ $streamed = $stream_wanted ]' "through rings: $streamed, expected $stream_wanted"
 }
 can_stream=$can bound="--bind-to core"
-# Not where processes are more than processors, nor between L3 caches.
-[ "$processors" -ge 2 ] &&
-    [ "$(cat /sys/devices/system/cpu/cpu[01]/cache/index3/shared_cpu_list | sort -u | wc -l)" -eq 1 ] || can_stream=no
+two_share_a_cache || can_stream=no
 # shellcheck disable=SC2086 # lists of options
 {
     stream_case streamed $can_stream $bound
@@ -184,6 +180,7 @@ if need_gpu pushed-device-memory; then
     shared_case nothing-is-pushed-into-page-locked-memory D R no
     shared_sizes=128K,1M shared_gaps=64,0
     shared_case pushed-blocks D H $can
+    shared_case pushed-blocks-in-gets-of-a-part-each D H $can --mca btl_gpusm_get_limit 300000
     shared_case pushed-blocks-without-registered-pages D H no --mca btl_gpusm_register_segments 0
     shared_sizes='' shared_gaps=''
 fi

@@ -83,7 +83,7 @@ into_host() {
     launch 120 2 -x GPUSM_SOFTCUDA_FAIL="$fails" \
         -x GPUSM_SOFTCUDA_FAIL_CALLER=libmca_common_gpusm.so,mca_btl_gpusm.so \
         "$perf" latency --src D --dst H --gaps 64,0 --sizes 256K,1M --iterations 20 --warmup 0 --check --no-limit
-    judge "blocks-into-host-memory$name" 0 $?
+    judge "blocks-into-host-memory$name" 0 $? '[ "$(path_count described_messages)" -gt 20 ]' "no blocks were described"
 }
 into_host "" ""
 if need_softcuda blocks-into-host-memory-fails; then

@@ -26,7 +26,7 @@ class ViewDirectory : public testing::Test {
 
     bool publish(remote_handle *named)
     {
-        return directory_.publish(memory_, blocks_, 1U << 20, 64, named);
+        return directory_.publish(memory_, blocks_, 1U << 20, 64, this, named);
     }
     bool read(const remote_handle &named)
     {
@@ -61,13 +61,39 @@ TEST_F(ViewDirectory, SaysWhereTheBlocksLieUntilItIsWithdrawn)
     ASSERT_TRUE(read(named));
     EXPECT_EQ(std::memcmp(&seen_memory_, &memory_, sizeof(memory_)), 0);
     EXPECT_EQ(std::memcmp(&seen_blocks_, &blocks_, sizeof(blocks_)), 0);
+    EXPECT_EQ(directory_.owner_of(named), this);
     directory_.withdraw(named);
     EXPECT_FALSE(read(named));
+    EXPECT_EQ(directory_.owner_of(named), nullptr);
     remote_handle next{};
     ASSERT_TRUE(publish(&next));
     EXPECT_EQ(next.slot, named.slot);
     EXPECT_FALSE(read(named)) << "an older one than is there";
     EXPECT_TRUE(read(next));
+    EXPECT_EQ(directory_.owner_of(named), nullptr);
+    EXPECT_EQ(directory_.owner_of(next), this);
+}
+
+TEST_F(ViewDirectory, HasNoOwnerForAHandleThatNamesNothing)
+{
+    EXPECT_EQ(directory_.owner_of({}), nullptr) << "before the first one";
+    remote_handle named{};
+    ASSERT_TRUE(publish(&named));
+    for (std::uint32_t wrong : {0U, named.slot - 1, named.slot + 1, named.slot + 3, ~0U}) {
+        remote_handle other = named;
+        other.slot = wrong;
+        EXPECT_EQ(directory_.owner_of(other), nullptr) << wrong;
+    }
+    remote_handle none = named;
+    none.slot += 3;
+    none.generation = 0;
+    EXPECT_EQ(directory_.owner_of(none), nullptr) << "one that is free";
+    for (remote_handle &each : std::vector<remote_handle>(view_directory::descriptions - 1)) {
+        ASSERT_TRUE(publish(&each));
+    }
+    remote_handle behind = named;
+    behind.slot += 3 * view_directory::descriptions;
+    EXPECT_EQ(directory_.owner_of(behind), nullptr);
 }
 
 TEST_F(ViewDirectory, IsFullAtSomeTimeAndHasRoomAgain)

@@ -70,7 +70,7 @@ void copies_of(const blocks &all)
     const CUdeviceptr at = allocate(count * extent);
     std::string memory = pattern(count * extent, 1);
     store(at, memory);
-    view *of = gpu.side().views.open(pointer(at), count, plan_of(all), false);
+    view *of = gpu.side().views.open(pointer(at), count, plan_of(all));
     ASSERT_NE(of, nullptr);
     EXPECT_EQ(gpu.side().views.find(of->address), of);
     EXPECT_EQ(of->len_bytes, packed(memory, all, count).size());
@@ -92,7 +92,7 @@ void copies_of(const blocks &all)
     const CUdeviceptr other = allocate(count * extent);
     std::string there = pattern(count * extent, 3);
     store(other, there);
-    view *second = gpu.side().views.open(pointer(other), count, plan_of(regular), false);
+    view *second = gpu.side().views.open(pointer(other), count, plan_of(regular));
     ASSERT_NE(second, nullptr);
     const std::size_t both = std::min(of->len_bytes, second->len_bytes);
     EXPECT_EQ(gpu.side().views.copy(pointer(second->address), pointer(of->address), both),
@@ -120,9 +120,9 @@ ALONE(Views, AreOfOneAllocationOfDeviceMemory)
     with_gpu gpu;
     constexpr std::size_t count = 8;
     std::string host(count * extent, 'h');
-    EXPECT_EQ(gpu.side().views.open(host.data(), count, plan_of(regular), false), nullptr);
+    EXPECT_EQ(gpu.side().views.open(host.data(), count, plan_of(regular)), nullptr);
     const CUdeviceptr managed = allocate_managed(count * extent);
-    view *in_managed = gpu.side().views.open(pointer(managed), count, plan_of(regular), false);
+    view *in_managed = gpu.side().views.open(pointer(managed), count, plan_of(regular));
     ASSERT_NE(in_managed, nullptr);
     const std::string in(in_managed->len_bytes, 'm');
     std::memset(pointer(managed), 'g', count * extent);
@@ -132,16 +132,15 @@ ALONE(Views, AreOfOneAllocationOfDeviceMemory)
     unpack(in, regular, count, &there);
     EXPECT_EQ(0, std::memcmp(pointer(managed), there.data(), there.size()));
     gpu.side().views.close(in_managed);
-    EXPECT_EQ(gpu.side().views.open(pointer(managed), 2 * count, plan_of(regular), false), nullptr)
+    EXPECT_EQ(gpu.side().views.open(pointer(managed), 2 * count, plan_of(regular)), nullptr)
         << "it leaves the managed allocation";
     const CUdeviceptr at = allocate(mib);
     const std::size_t most = mib / extent;
-    EXPECT_EQ(gpu.side().views.open(pointer(at), most + 10, plan_of(regular), false), nullptr)
+    EXPECT_EQ(gpu.side().views.open(pointer(at), most + 10, plan_of(regular)), nullptr)
         << "it leaves the allocation";
-    EXPECT_EQ(gpu.side().views.open(pointer(at), 0, plan_of(regular), false), nullptr);
+    EXPECT_EQ(gpu.side().views.open(pointer(at), 0, plan_of(regular)), nullptr);
     // An address before the memory, of which the blocks lie in it.
-    view *before =
-        gpu.side().views.open(pointer(at - 4096), 3, plan_of({{4096, 8}, {4112, 8}}), false);
+    view *before = gpu.side().views.open(pointer(at - 4096), 3, plan_of({{4096, 8}, {4112, 8}}));
     ASSERT_NE(before, nullptr);
     gpu.side().views.close(before);
 }
@@ -152,7 +151,7 @@ ALONE(Views, EndAndTheirAddressesMeanNothingThen)
     with_gpu gpu;
     const CUdeviceptr at = allocate(mib);
     EXPECT_EQ(gpu.side().views.find(std::uint64_t{1} << 62), nullptr) << "there has been none";
-    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular), false);
+    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular));
     ASSERT_NE(of, nullptr);
     const std::uint64_t address = of->address;
     EXPECT_TRUE(is_view_address(address));
@@ -165,19 +164,19 @@ ALONE(Views, EndAndTheirAddressesMeanNothingThen)
     EXPECT_EQ(gpu.side().views.find(address), nullptr);
     EXPECT_EQ(gpu.side().views.copy(bytes.data(), pointer(address), 1), status::bad_argument);
     for (std::uint32_t i = 0; i < 2 * view_slots; ++i) {
-        view *next = gpu.side().views.open(pointer(at), 4, plan_of(regular), false);
+        view *next = gpu.side().views.open(pointer(at), 4, plan_of(regular));
         ASSERT_NE(next, nullptr) << "the place of the last one is free";
         gpu.side().views.close(next);
     }
 }
 
 // Between two uses of a persistent request.
-ALONE(Views, OfPersistentRequestsFindWhatIsThereNow)
+ALONE(Views, FindWhatIsThereNow)
 {
     (void)start();
     with_gpu gpu;
     const CUdeviceptr at = allocate(2 * mib);
-    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular), true);
+    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular));
     ASSERT_NE(of, nullptr);
     const unsigned long long first = of->buffer_id;
     OK(CU(cuMemFree)(at));
@@ -194,6 +193,25 @@ ALONE(Views, OfPersistentRequestsFindWhatIsThereNow)
         EXPECT_NE(of->buffer_id, first);
     }
     gpu.side().views.close(of);
+}
+
+ALONE(Views, ThatAreClosedOrTooShortAreNotTakenForMemoryWithoutGaps)
+{
+    (void)start();
+    with_gpu gpu;
+    const CUdeviceptr at = allocate(2 * mib);
+    view *of = gpu.side().views.open(pointer(at), 4, plan_of(regular));
+    ASSERT_NE(of, nullptr);
+    const std::uint64_t address = of->address;
+    const std::uint64_t len_bytes = of->len_bytes;
+    strided_copy what;
+    view_table &views = gpu.side().views;
+    EXPECT_EQ(views.describe(at + mib, address, len_bytes, &what), status::ok);
+    EXPECT_EQ(views.describe(at + mib, address + 8, len_bytes - 8, &what), status::ok);
+    EXPECT_EQ(views.describe(at + mib, address + 8, len_bytes, &what), status::bad_argument);
+    EXPECT_EQ(views.describe(address + 8, at + mib, len_bytes, &what), status::bad_argument);
+    views.close(of);
+    EXPECT_EQ(views.describe(at + mib, address, len_bytes, &what), status::bad_argument);
 }
 
 ALONE(PackedMemory, IsUsedAgainAndBounded)

@@ -25,15 +25,14 @@ struct own_end {
 };
 
 // Nothing: it cannot be copied here.
-std::optional<own_end> own_end_of(const void *buffer, std::size_t count, datatype *type,
-                                  bool is_persistent)
+std::optional<own_end> own_end_of(const void *buffer, std::size_t count, datatype *type)
 {
     const auto *first = static_cast<const unsigned char *>(buffer) + type->super.true_lb;
     const driver_api *driver = driver_load();
     own_end made{program_elements(buffer, count, type), nullptr, const_cast<unsigned char *>(first),
                  driver != nullptr && place_of(*driver, first).on_device};
     if (has_gaps(type, count)) {
-        made.opened = made.data.open(is_persistent);
+        made.opened = made.data.open();
         if (nullptr == made.opened) {
             return std::nullopt;
         }
@@ -63,10 +62,9 @@ class without_own final : public call_copies {
         if (0 == bytes || bytes != received * receive_types[me]->super.size) {
             return nullptr;
         }
-        auto from = own_end_of(shifted(send, place_at(send_places, me)), sent, send_types[me],
-                               is_persistent);
-        auto to = own_end_of(shifted(receive, place_at(receive_places, me)), received,
-                             receive_types[me], is_persistent);
+        auto from = own_end_of(shifted(send, place_at(send_places, me)), sent, send_types[me]);
+        auto to =
+            own_end_of(shifted(receive, place_at(receive_places, me)), received, receive_types[me]);
         if (!from || !to || (!from->on_device && !to->on_device)) {
             return nullptr;
         }

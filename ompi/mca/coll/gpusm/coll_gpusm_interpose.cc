@@ -66,12 +66,12 @@ template <typename Pointer> auto c_function(Pointer function)
 
 // Calls with the view, if there is to be one, else with what the program has given. Apart from the
 // functions below, so that these cost a plain message next to nothing.
-template <bool is_persistent = false, typename Pointer, typename Buffer, typename... Rest>
+template <typename Pointer, typename Buffer, typename... Rest>
 [[gnu::noinline]] int with_view(Pointer next, Buffer *buffer, std::size_t count,
                                 ompi_datatype_t *type, Rest... rest)
 {
     if (may_need_view(type, count)) {
-        if (view_type *made = ours().open(buffer, count, type, is_persistent); made != nullptr) {
+        if (view_type *made = ours().open(buffer, count, type); made != nullptr) {
             const view &of = *made->stands_for;
             const int answer = next(reinterpret_cast<Buffer *>(of.address),
                                     static_cast<std::size_t>(of.len_bytes), &made->bytes, rest...);
@@ -94,9 +94,8 @@ int view_isend_init(const void *buffer, std::size_t count, ompi_datatype_t *type
                     ompi_request_t **request) noexcept
 {
     const auto call = c_function(next().pml_isend_init);
-    return is_plain(type)
-               ? call(buffer, count, type, to, tag, mode, comm, request)
-               : with_view<true>(call, buffer, count, type, to, tag, mode, comm, request);
+    return is_plain(type) ? call(buffer, count, type, to, tag, mode, comm, request)
+                          : with_view(call, buffer, count, type, to, tag, mode, comm, request);
 }
 
 int view_isend(const void *buffer, std::size_t count, ompi_datatype_t *type, int to, int tag,
@@ -121,7 +120,7 @@ int view_irecv_init(void *buffer, std::size_t count, ompi_datatype_t *type, int 
 {
     const auto call = c_function(next().pml_irecv_init);
     return is_plain(type) ? call(buffer, count, type, from, tag, comm, request)
-                          : with_view<true>(call, buffer, count, type, from, tag, comm, request);
+                          : with_view(call, buffer, count, type, from, tag, comm, request);
 }
 
 int view_irecv(void *buffer, std::size_t count, ompi_datatype_t *type, int from, int tag,
@@ -212,8 +211,7 @@ bool interposer::is_served()
     return served_.load(std::memory_order_relaxed);
 }
 
-view *interposer::open_view(const void *buffer, std::size_t count, ompi_datatype_t *type,
-                            bool is_persistent)
+view *interposer::open_view(const void *buffer, std::size_t count, ompi_datatype_t *type)
 {
     const driver_api *driver = driver_load();
     const opal_datatype_t &layout = type->super;
@@ -228,14 +226,12 @@ view *interposer::open_view(const void *buffer, std::size_t count, ompi_datatype
     }
     gpu_side *side = gpu();
     type_plans::pointer plan = nullptr == side || !is_served() ? nullptr : plans_->of(type);
-    return nullptr == plan ? nullptr
-                           : side->views.open(buffer, count, std::move(plan), is_persistent);
+    return nullptr == plan ? nullptr : side->views.open(buffer, count, std::move(plan));
 }
 
-view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype_t *type,
-                            bool is_persistent)
+view_type *interposer::open(const void *buffer, std::size_t count, ompi_datatype_t *type)
 {
-    view *of = open_view(buffer, count, type, is_persistent);
+    view *of = open_view(buffer, count, type);
     view_type *made = nullptr == of ? nullptr : make_type(of);
     if (nullptr == made && of != nullptr) {
         close(of);

@@ -56,11 +56,9 @@ class interposer {
     interposer &operator=(const interposer &) = delete;
 
     // What ob1 is given for that buffer, referenced once for the caller. Null: it goes as it is.
-    view_type *open(const void *buffer, std::size_t count, ompi_datatype_t *type,
-                    bool is_persistent);
+    view_type *open(const void *buffer, std::size_t count, ompi_datatype_t *type);
     // The view of that buffer, to be closed by the caller; null likewise.
-    view *open_view(const void *buffer, std::size_t count, ompi_datatype_t *type,
-                    bool is_persistent);
+    view *open_view(const void *buffer, std::size_t count, ompi_datatype_t *type);
     void close(view *given);
 
     // The process's; null: no GPU is in use.

@@ -80,7 +80,7 @@ class packed_buffer {
     packed_buffer &operator=(const packed_buffer &) = delete;
 
     // Finds out whether it is device memory, and takes memory. False: it goes as it is.
-    bool prepare(const buffer_argument &of, bool is_persistent);
+    bool prepare(const buffer_argument &of);
     bool is_used() const { return block_.on != nullptr; }
     void *address() const { return reinterpret_cast<void *>(block_.address); }
     int pack() { return copy(true); }
@@ -92,7 +92,7 @@ class packed_buffer {
         view_owner opened;
     };
 
-    bool open(const buffer_argument &of, bool is_persistent);
+    bool open(const buffer_argument &of);
     bool take_memory();
     int copy(bool packs);
 
@@ -109,13 +109,13 @@ packed_buffer::~packed_buffer()
     }
 }
 
-bool packed_buffer::open(const buffer_argument &of, bool is_persistent)
+bool packed_buffer::open(const buffer_argument &of)
 {
     const opal_datatype_t &layout = (*of.type)->super;
     for (const element_run &each : runs_of(of)) {
         const void *first = shifted(*of.buffer, each.first * (layout.ub - layout.lb));
         program_elements data(first, each.count, *of.type);
-        view_owner opened = data.open(is_persistent);
+        view_owner opened = data.open();
         if (nullptr == opened) {
             return false;
         }
@@ -141,9 +141,9 @@ bool packed_buffer::take_memory()
     return is_used();
 }
 
-bool packed_buffer::prepare(const buffer_argument &of, bool is_persistent)
+bool packed_buffer::prepare(const buffer_argument &of)
 {
-    return of.has_gaps() && open(of, is_persistent) && take_memory();
+    return of.has_gaps() && open(of) && take_memory();
 }
 
 int packed_buffer::copy(bool packs)
@@ -220,10 +220,10 @@ class other_argument {
 
     // Whether it has to change: packed bytes stand in for it, if that is needed and can be, or
     // another address.
-    bool prepare(const buffer_argument &of, bool is_persistent)
+    bool prepare(const buffer_argument &of)
     {
         moves_ = has_to_move(of);
-        return packed_.prepare(of, is_persistent) || moves_;
+        return packed_.prepare(of) || moves_;
     }
     bool can_change(const buffer_argument &of) const
     {
@@ -284,10 +284,10 @@ class packed_call final : public call_copies {
   public:
     // False: the call goes as it is.
     bool prepare(const buffer_argument &of_sent, const buffer_argument &of_received,
-                 packed_unit unit, bool is_persistent)
+                 packed_unit unit)
     {
-        const bool changes_sent = sent_.prepare(of_sent, is_persistent);
-        const bool changes_received = received_.prepare(of_received, is_persistent);
+        const bool changes_sent = sent_.prepare(of_sent);
+        const bool changes_received = received_.prepare(of_received);
         const bool may_be_bytes = packed_unit::byte == unit && sent_.can_change(of_sent) &&
                                   received_.can_change(of_received) &&
                                   (*of_sent.type)->super.size != (*of_received.type)->super.size;
@@ -345,9 +345,9 @@ void program_elements::check() const
     }
 }
 
-view_owner program_elements::open(bool is_persistent) const
+view_owner program_elements::open() const
 {
-    return view_owner(views_of_process().open_view(first_, count_, type_.get(), is_persistent));
+    return view_owner(views_of_process().open_view(first_, count_, type_.get()));
 }
 
 std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
@@ -362,7 +362,7 @@ std::unique_ptr<call_copies> make_packed(const buffer_argument &sent,
         return nullptr;
     }
     auto made = std::make_unique<packed_call>();
-    if (!made->prepare(sent, received, unit, is_persistent) ||
+    if (!made->prepare(sent, received, unit) ||
         (!is_persistent && OMPI_SUCCESS != made->copy_in())) {
         return nullptr;
     }

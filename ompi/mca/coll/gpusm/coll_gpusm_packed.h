@@ -27,7 +27,7 @@ class program_elements {
     // They are read or written now.
     void check() const;
     // Null: they are no device memory, or there is none.
-    view_owner open(bool is_persistent) const;
+    view_owner open() const;
 
   private:
     struct release {

@@ -42,7 +42,7 @@ std::size_t room_for(int count, const ompi_datatype_t *type, int packed_bytes, c
 
 view_owner open(const void *buffer, int count, ompi_datatype_t *type)
 {
-    return view_owner(ours().open_view(buffer, static_cast<std::size_t>(count), type, false));
+    return view_owner(ours().open_view(buffer, static_cast<std::size_t>(count), type));
 }
 
 void *address_of(const view_owner &of)

@@ -167,6 +167,7 @@ status stage_side::fetch(transfer *get)
 bool stage_side::share(transfer *get)
 {
     stream_fetch &stream = new_stream(get, &services_.without_slots);
+    stream.source = get->from_blocks ? get->described : get->remote;
     stream.target = host_target(stream.destination, stream.len_bytes);
     stream.back_parts = {shared_part.least, shared_part.most, 2};
     stream.back_by_device = true;

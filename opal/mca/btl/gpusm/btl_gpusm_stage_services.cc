@@ -39,7 +39,7 @@ void note_copy(const sending &part_of, status outcome)
             count_failed_write(to, outcome); // else one that failed with it has been counted
         }
         break;
-    default: // shared, staged_ring: it is host memory
+    default: // shared, staged_ring: into host memory, of which failed writes are counted
         break;
     }
 }
@@ -185,40 +185,48 @@ bool is_so(fact asked, const mca_btl_base_endpoint_t *to, const stream_message &
 
 } // namespace
 
-// Whether what the receiver wants is what that export holds, or a view of it. The range is the
-// peer's word.
-bool stage_services::find_shared(const exported &entry, const stream_message &message,
-                                 sending *found) const
+// Of a view that is described to peers, as long as the message lasts. False: it is not, or no
+// kernel could read it.
+bool stage_services::find_view(const stream_message &message, sending *found,
+                               stream_source *out) const
 {
-    if (is_view_address(message.address)) {
-        const view *of = gpu().views.find(message.address);
-        const bool has_all = of != nullptr && of->holds(message.address, message.len_bytes) &&
-                             covers(entry, of->lowest, of->end - of->lowest);
-        found->on = has_all ? of->on : nullptr;
-        found->for_kernel = has_all;
-        return has_all;
+    auto *named = static_cast<registration *>(gpu().described.owner_of(message.handle));
+    if (nullptr == named || !covers(named->handle.remote, message.address, message.len_bytes) ||
+        !gpu().has_kernels() || !named->view->kernel_touches) {
+        return false;
     }
+    found->entry = named->exported;
+    found->on = named->view->on;
+    found->for_kernel = true;
+    named->streamed = true;
+    out->owner = named;
+    return true;
+}
+
+// Of an export that the receiver has mapped.
+bool stage_services::find_export(const stream_message &message, sending *found) const
+{
     std::uint64_t plain_bytes = 0;
-    return covers(entry, message.address, message.len_bytes) &&
+    found->entry = gpu().exports.live_export(message.handle);
+    return found->entry != nullptr && covers(*found->entry, message.address, message.len_bytes) &&
            status::ok == gpu().devices.for_address(message.address, &found->on, &plain_bytes) &&
            found->on != nullptr;
 }
 
-// A part of an export that the receiver has mapped goes into its host memory.
+// A part of what the receiver has mapped goes into its host memory. The range is the peer's word.
 void stage_services::open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                                  const stream_memory &target, stream_source *out)
 {
     out->by_services = true;
     out->target = target.address;
     out->parts = shared_parts;
-    exported *entry = gpu().exports.live_export(message.handle);
     sending found{};
-    if (entry != nullptr && find_shared(*entry, message, &found)) {
+    if (share_kind::strided == message.handle.kind ? find_view(message, &found, out)
+                                                   : find_export(message, &found)) {
         sending *made = sendings_.take();
         *made = found;
         made->goes = mode::shared;
-        made->entry = entry;
-        gpu().exports.add_reference(entry);
+        gpu().exports.add_reference(made->entry);
         made->to = to;
         out->user = made;
         out->memory = reinterpret_cast<const unsigned char *>(message.address);

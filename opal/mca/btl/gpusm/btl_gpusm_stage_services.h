@@ -87,7 +87,8 @@ class stage_services final : public stream_services {
 
   private:
     status map_target(sending *made, const stream_memory &target, std::uint64_t address);
-    bool find_shared(const exported &entry, const stream_message &message, sending *found) const;
+    bool find_view(const stream_message &message, sending *found, stream_source *out) const;
+    bool find_export(const stream_message &message, sending *found) const;
     void open_shared(mca_btl_base_endpoint_t *to, const stream_message &message,
                      const stream_memory &target, stream_source *out);
     bool open_pushed(sending *made, const stream_message &message, const stream_memory &target,

@@ -65,6 +65,7 @@ struct transfer {
     stream_fetch stream;         // modes with a ring or a target (docs/streams.md)
     delegated_request delegated; // mode delegated
     strided_side blocks;         // of the source, at the peer's addresses, if `from_blocks`
+    remote_handle described;     // what has named them
 
     // The devices' side of the process; there is one if either memory is a device's.
     gpu_side &gpu() const { return *endpoint->transport->process.gpu_if_made(); }

@@ -26,7 +26,7 @@ status offer_blocks(gpu_side &side, const mca_btl_base_endpoint_t *endpoint, reg
     if (status::ok != s) {
         return s;
     }
-    if (!side.described.publish(memory, of.memory, of.address, size, &made->handle.remote)) {
+    if (!side.described.publish(memory, of.memory, of.address, size, made, &made->handle.remote)) {
         side.exports.release(std::exchange(made->exported, nullptr));
         return status::no_memory;
     }
@@ -95,7 +95,7 @@ std::uint64_t address_in_handle(const remote_handle &handle, std::uint64_t addre
 bool find_blocks(transfer *get)
 {
     get->from_blocks = true;
-    const remote_handle named = get->remote;
+    const remote_handle &named = get->described = get->remote;
     // Its base is the beginning of a view: what is behind it is told from the address alone.
     return 0 == view_offset(named.base) &&
            view_directory::read(*get->endpoint->peer, named, &get->remote, &get->blocks);
@@ -117,6 +117,10 @@ status map_blocks(transfer *get)
         return status::no_memory;
     }
     get->job.copy.source = get->from_view->address + view_offset(get->remote_address);
+    if (!get->kernel_reads || !get->gpu().has_kernels()) {
+        get->known.set(fact::sender_writes, false); // block by block, which is for one side
+        choose_mode(get);
+    }
     return status::ok;
 }
 

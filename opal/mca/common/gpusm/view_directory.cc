@@ -6,24 +6,26 @@
 
 namespace gpusm {
 
+constexpr std::uint32_t granules_each = sizeof(view_description) / granule_bytes;
+static_assert(0 == sizeof(view_description) % granule_bytes);
+
 // At the first use. Where the segment has no memory now it may have some later.
 bool view_directory::carve()
 {
-    static_assert(0 == sizeof(view_description) % granule_bytes);
-    std::uint32_t first = 0;
-    if (carved_ || status::ok != own_.carve(descriptions * sizeof(view_description), &first)) {
+    if (carved_ || status::ok != own_.carve(descriptions * sizeof(view_description), &first_)) {
         return false;
     }
     carved_ = true;
+    published_.resize(descriptions);
     for (std::uint32_t i = descriptions; i-- > 0;) {
-        free_.push_back(first +
-                        i * static_cast<std::uint32_t>(sizeof(view_description) / granule_bytes));
+        free_.push_back(first_ + i * granules_each);
     }
     return true;
 }
 
 bool view_directory::publish(const remote_handle &memory, const strided_side &blocks,
-                             std::uint64_t address, std::uint64_t len_bytes, remote_handle *named)
+                             std::uint64_t address, std::uint64_t len_bytes, void *owner,
+                             remote_handle *named)
 {
     if (free_.empty() && !carve()) {
         return false;
@@ -36,6 +38,7 @@ bool view_directory::publish(const remote_handle &memory, const strided_side &bl
     out->memory = memory;
     out->blocks = blocks;
     out->generation.store(++generation_, std::memory_order_release);
+    published_[(at - first_) / granules_each] = {generation_, owner};
     *named = {at,      memory.event_slot, share_kind::strided, memory.flags, generation_,
               address, len_bytes};
     return true;
@@ -45,7 +48,18 @@ void view_directory::withdraw(const remote_handle &named)
 {
     reinterpret_cast<view_description *>(own_.at(named.slot))
         ->generation.store(0, std::memory_order_relaxed);
+    published_[(named.slot - first_) / granules_each] = {};
     free_.push_back(named.slot);
+}
+
+void *view_directory::owner_of(const remote_handle &named) const
+{
+    const std::uint32_t offset = named.slot - first_; // wraps around below the first one
+    const std::uint32_t nth = offset / granules_each;
+    return 0 == offset % granules_each && nth < published_.size() &&
+                   published_[nth].generation == named.generation
+               ? published_[nth].owner
+               : nullptr;
 }
 
 bool view_directory::read(const peer &from, const remote_handle &named, remote_handle *memory,

@@ -37,11 +37,13 @@ class view_directory {
     view_directory(const view_directory &) = delete;
     view_directory &operator=(const view_directory &) = delete;
 
-    // Describes the packed bytes [address, address + len_bytes) of a view. False: all descriptions
-    // are in use, or the segment has no memory for them.
+    // Describes the packed bytes [address, address + len_bytes) of a view for that owner, not null.
+    // False: all descriptions are in use, or the segment has no memory for them.
     bool publish(const remote_handle &memory, const strided_side &blocks, std::uint64_t address,
-                 std::uint64_t len_bytes, remote_handle *named);
+                 std::uint64_t len_bytes, void *owner, remote_handle *named);
     void withdraw(const remote_handle &named);
+    // Whose description a peer names. Null: nobody's, or nobody's any more.
+    void *owner_of(const remote_handle &named) const;
 
     // What a peer's handle names. All of it is the peer's word; what is certain is that the blocks
     // lie in `memory`. False: nothing, or nonsense.
@@ -49,9 +51,17 @@ class view_directory {
                      strided_side *blocks);
 
   private:
+    // Peers may write what is in the segment, so what is ours stands here.
+    struct published {
+        std::uint64_t generation = 0; // 0: nothing
+        void *owner = nullptr;
+    };
+
     bool carve();
 
     segment &own_;
+    std::uint32_t first_ = 0;
+    std::vector<published> published_;
     std::vector<std::uint32_t> free_; // granules
     std::uint64_t generation_ = 0;
     bool carved_ = false;

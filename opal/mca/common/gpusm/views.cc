@@ -64,15 +64,13 @@ std::unique_ptr<view> view_table::make_view(std::uint64_t address, std::uint64_t
     return made;
 }
 
-view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan,
-                       bool is_persistent)
+view *view_table::open(const void *buffer, std::uint64_t count, shared_plan plan)
 {
     std::unique_ptr<view> made =
         make_view(reinterpret_cast<std::uint64_t>(buffer), count, std::move(plan));
     if (nullptr == made) {
         return nullptr;
     }
-    made->is_persistent = is_persistent;
     {
         const std::lock_guard guard(side_.lock);
         if (!look_at_memory(made.get())) {
@@ -162,7 +160,7 @@ bool view_table::look_at_memory(view *of)
 bool view_table::is_there(view &of)
 {
     return (of.on->context != nullptr &&
-            (!of.is_persistent || is_still(side_.driver, of.lowest, of.buffer_id))) ||
+            (0 == of.buffer_id || is_still(side_.driver, of.lowest, of.buffer_id))) ||
            look_at_memory(&of);
 }
 
@@ -214,7 +212,7 @@ status view_table::side_at(std::uint64_t address, std::uint64_t len_bytes, strid
         return status::ok;
     }
     view *of = look_up(address);
-    if (nullptr == of || !is_there(*of)) {
+    if (nullptr == of || !of->holds(address, len_bytes) || !is_there(*of)) {
         return status::bad_argument;
     }
     if (!of->kernel_touches || !side_.has_kernels()) {

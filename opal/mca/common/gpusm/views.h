@@ -49,11 +49,10 @@ struct view {
     std::uint64_t word_bits = 0;      // strided_bits() of the layout
     std::uint64_t lowest = 0;         // of the program's memory
     std::uint64_t end = 0;
-    shared_plan plan;     // null: the memory is a peer's
-    device *on = nullptr; // in whose context the memory is used
-    unsigned long long buffer_id = 0;
-    bool is_persistent = false; // the program may have other memory there with each use
-    bool kernel_touches = true; // the memory, in that context
+    shared_plan plan;                 // null: the memory is a peer's
+    device *on = nullptr;             // in whose context the memory is used
+    unsigned long long buffer_id = 0; // of the program's memory there; 0: the memory is a peer's
+    bool kernel_touches = true;       // the memory, in that context
 
     bool holds(std::uint64_t at, std::uint64_t bytes) const
     {
@@ -72,10 +71,10 @@ class view_table final : public gap_services {
     view_table(const view_table &) = delete;
     view_table &operator=(const view_table &) = delete;
 
-    // The view of `count` elements of that plan, for one message or for a persistent request. Null:
-    // the memory is not a single allocation of device or managed memory that kernels can touch, or
-    // there are too many views. Takes the GPU lock.
-    view *open(const void *buffer, std::uint64_t count, shared_plan plan, bool is_persistent);
+    // The view of `count` elements of that plan. Null: the memory is not a single allocation of
+    // device or managed memory that kernels can touch, or there are too many views. Takes the GPU
+    // lock.
+    view *open(const void *buffer, std::uint64_t count, shared_plan plan);
     // The view of a peer's memory that is mapped here, in the context of `on`: blocks in loops,
     // which strided_stays_in() has looked at. Null: there are too many views.
     view *open_mapped(const strided_side &memory, std::uint64_t len_bytes, device &on,

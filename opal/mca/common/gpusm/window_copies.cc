@@ -94,8 +94,8 @@ window_copies::~window_copies()
 status window_copies::find_mine(const window_elements &mine, side_of_copy *out, device **on)
 {
     if (mine.plan != nullptr) {
-        out->opened = side_.views.open(reinterpret_cast<const void *>(mine.address), mine.count,
-                                       mine.plan, false);
+        out->opened =
+            side_.views.open(reinterpret_cast<const void *>(mine.address), mine.count, mine.plan);
         if (nullptr == out->opened) {
             return status::unsupported;
         }

@@ -11,8 +11,8 @@ window_reduction::window_reduction(reduce_op op, reduce_type type, const window_
     : side_(in.side()), op_(op), type_(type), mine_(mine), theirs_(theirs), in_(in)
 {
     if (mine.plan != nullptr) { // takes the GPU lock
-        my_view_ = side_.views.open(reinterpret_cast<const void *>(mine.address), mine.count,
-                                    mine.plan, false);
+        my_view_ =
+            side_.views.open(reinterpret_cast<const void *>(mine.address), mine.count, mine.plan);
     }
 }
 
