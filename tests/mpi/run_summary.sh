@@ -80,7 +80,7 @@ one="--iterations 4 --warmup 0 --window 8 --no-limit"
         or=pulled sent pushed R D 1048576
         sent staged_ring H D 65536
         sent device_ring M D 1048576
-        sent delegated D D 65536 -x CUDA_VISIBLE_DEVICES=0 --mca btl_gpusm_delegate_wait 5000000
+        or=mapped sent delegated D D 65536 -x CUDA_VISIBLE_DEVICES=0 --mca btl_gpusm_delegate_wait 5000000
         if [ $single = yes ]; then
             sent shared D H 1048576
             sent pulled H D 1048576
