@@ -16,10 +16,11 @@ need_gpu situations || finish
 
 check threads-without-a-context 60 2 "$exchange" threads-without-context
 check context-switched-after-init 60 2 "$exchange" context-switched
-# Copies and fills that return before they are done, unless their context is marked.
+# Copies and fills that return before they are done, unless their context is marked. What is taken of
+# the devices is compared, so processes beside these do not count.
 for kind in D V W C A P M; do
-    check "context-of-two-destroyed-$kind" 60 2 -x GPUSM_SOFTCUDA_DELAY_US=5000 "$exchange" \
-        context-of-two-destroyed --kinds $kind
+    check "context-of-two-destroyed-$kind" 60 2 -x GPUSM_SOFTCUDA_DELAY_US=5000 -x GPUSM_SOFTCUDA_GROUP=$$ \
+        "$exchange" context-of-two-destroyed --kinds $kind
 done
 check context-of-host-messages-destroyed 60 2 "$exchange" host-context-destroyed
 check device-switched-after-init 60 2 "$exchange" device-switched
