@@ -75,8 +75,8 @@ inline constexpr part_bytes pulled_part = {64 * 1024, 256 * 1024};
 // Of device memory that either side copies into the receiver's host memory: the same.
 inline constexpr part_bytes shared_part = {32 * 1024, 128 * 1024};
 
-// Of device memory with gaps: the receiver's kernel reads the blocks where they lie. Over a bus
-// between devices, blocks that are shorter than two sectors of their caches (of 32 bytes) take as
+// Of device memory with gaps: the receiver's kernel reads the blocks where they lie. Over NVLink
+// blocks that are shorter than two sectors of their caches (of 32 bytes) take as
 // long as whole ones, so the sender packs them first where that outweighs its launch.
 inline constexpr std::uint64_t described_block_bytes = 64;
 inline constexpr std::uint64_t described_most_bytes = 4 * 1024 * 1024;
